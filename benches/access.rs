@@ -1,5 +1,5 @@
-//! Whether the time of a refusal tells which part was wrong: users, passwords and tokens that are wrong in different ways, asked of a real
-//! agent in turns and in random order, each way beside another.
+//! Whether the time of a refusal reveals which part was wrong: users, passwords and tokens that are wrong in different
+//! ways, asked of a real agent in turns and in random order, each way beside another.
 //!
 //! z is that of the rank-sum test: of one way beside itself it is below 2 in 19 of 20 runs, of two that differ it grows with the number
 //! of questions. The hash of the passwords is of the lowest cost, so that what else there is stands out the most. A token of another
@@ -83,7 +83,7 @@ fn main() {
     end(agent);
 }
 
-/// Asks each of these so often, and tells how each differs from the first.
+/// Asks each of these so often, and reports how each differs from the first.
 fn compare(line: &mut Line, row: &str, questions: usize, ways: &[(&str, String)]) {
     let (mut fuzz, mut took) = (Fuzz::new(1), vec![Vec::with_capacity(questions); ways.len()]);
     let mut order: Vec<usize> = (0..ways.len()).collect();

@@ -84,7 +84,7 @@ fn idle(tasks: usize, long: bool) {
     end(agent);
 }
 
-/// The least that tells whether a task moved, once a second, without our code: CPU microseconds for each task.
+/// The least that shows whether a task moved, once a second, without our code: CPU microseconds for each task.
 fn two_preads(agent: &Agent) -> f64 {
     // As many as a shell's limit on descriptors allows.
     const TASKS: usize = 400;

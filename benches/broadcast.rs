@@ -1,4 +1,5 @@
-//! How long an event takes to all who read along, beside waking as many by hand; and what readers of events cost who tells them.
+//! How long an event takes to all its readers, beside waking as many by hand; and what readers of events cost the
+//! thread that records them.
 //!
 //! `cargo bench --bench broadcast`
 
@@ -22,7 +23,7 @@ const ROUNDS: usize = 300;
 const EVENTS: usize = 200_000;
 const TURNS: usize = 7;
 
-/// Counts who has seen a round, and tells when all have.
+/// Counts which listeners have seen a round, and wakes the waiter when all have.
 #[derive(Default)]
 struct Tally {
     seen: AtomicUsize,
@@ -95,11 +96,11 @@ async fn broadcast() {
     report(
         "broadcast/1000-p50",
         ours_50,
-        "us, told to seen by all 1,000",
+        "us, from its record until all 1,000 have seen it",
         Some((ours_50 / floor_50, "broadcast/floor-1000-p50")),
     );
     report("broadcast/1000-p99", ours_99, "us", Some((ours_99 / floor_99, "broadcast/floor-1000-p99")));
-    report("broadcast/send-1000", median(&mut sending), "us of who tells it", None);
+    report("broadcast/send-1000", median(&mut sending), "us of the recording thread", None);
     log.close();
 }
 
@@ -120,30 +121,30 @@ fn show(log: &Log, n: usize) {
     log.settle(&[staged.seq]);
 }
 
-/// Who reads while events are told.
+/// How the log is read while events are recorded.
 #[derive(Clone, Copy)]
 enum Reading {
-    Nobody,
+    NoReader,
     Never,
     Keen,
 }
 
 fn events(runtime: &tokio::runtime::Runtime) {
-    let mut told = [Vec::new(), Vec::new(), Vec::new()];
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..TURNS {
-        for (at, reading) in [Reading::Nobody, Reading::Never, Reading::Keen].into_iter().enumerate() {
-            told[at].push(tell(runtime, reading));
+        for (at, reading) in [Reading::NoReader, Reading::Never, Reading::Keen].into_iter().enumerate() {
+            rates[at].push(rate(runtime, reading));
         }
     }
-    let [nobody, never, keen] = told.map(|mut rates| median(&mut rates));
-    report("events/nobody-reads", nobody, "million events a second, numbered and shown one by one", None);
-    report("events/one-never-reads", never, "million events a second", Some((nobody / never, "nobody reads, in time")));
-    report("events/one-reads-all", keen, "million events a second", Some((nobody / keen, "nobody reads, in time")));
+    let [alone, never, keen] = rates.map(|mut rates| median(&mut rates));
+    report("events/no-reader", alone, "million events a second, numbered and shown one by one", None);
+    report("events/one-never-reads", never, "million events a second", Some((alone / never, "no reader, in time")));
+    report("events/one-reads-all", keen, "million events a second", Some((alone / keen, "no reader, in time")));
 }
 
 /// Million events a second.
 #[allow(clippy::cast_precision_loss)] // Some hundred thousand.
-fn tell(runtime: &tokio::runtime::Runtime, reading: Reading) -> f64 {
+fn rate(runtime: &tokio::runtime::Runtime, reading: Reading) -> f64 {
     let log = Arc::new(Log::default());
     let never = matches!(reading, Reading::Never).then(|| log.follow(0));
     if let Reading::Keen = reading {

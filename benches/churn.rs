@@ -1,9 +1,10 @@
-//! Short lives of others, 200 a minute, under an agent that is scraped each 15 s: whether each is there and ends once, and whether what is told and
-//! what is held stay bounded.
+//! Short observed tasks, 200 a minute, under an agent that is scraped each 15 s: whether each is there and ends once,
+//! and whether what is exposed and what is held stay bounded.
 //!
-//! `cargo xtask bench churn 10`: so many minutes; without a number it measures nothing. Each life has a cgroup and a name of its own, touches 8
-//! MiB and ends. Each whole minute is one point, as in `hour`; the six after the start are none: what ended first is told for five. Whether
-//! series and memory stay is said by the mean of the second half of these beside that of the first.
+//! `cargo xtask bench churn 10`: so many minutes; without a number it measures nothing. Each life has a cgroup and a
+//! name of its own, touches 8 MiB and ends. Each whole minute is one point, as in `hour`; the six after the start are
+//! none: what ended first is exposed for five. Whether series and memory stay is said by the mean of the second half of
+//! these beside that of the first.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -14,10 +15,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Agent, AgentOptions, Cgroups, Exposition, is_root, wait_for, workload};
-use shared::trend::tell;
+use shared::trend::report_trend;
 use shared::{cpu, report, rss_bytes, scrape};
 
-/// What has ended is told for five minutes.
+/// What has ended is exposed for five minutes.
 const WARM_UP: u32 = 6;
 const EACH: Duration = Duration::from_millis(300);
 const SCRAPE_EACH: Duration = Duration::from_secs(15);
@@ -30,7 +31,7 @@ fn main() {
         return;
     };
     if !is_root() {
-        println!("what others run needs root: cgroups");
+        println!("observed tasks need root: cgroups");
         return;
     }
     let others = Cgroups::new();
@@ -53,7 +54,7 @@ fn main() {
             series.push(churn.series);
         }
     }
-    tell(["churn/cpu", "churn/cpu-slope", "churn/cpu-slope-error"], "CPU-s/min", &used);
+    report_trend(["churn/cpu", "churn/cpu-slope", "churn/cpu-slope-error"], "CPU-s/min", &used);
     let stays =
         [("churn/rss", "churn/rss-later", "MiB", &resident), ("churn/series", "churn/series-later", "series", &series)];
     for (row, later, unit, points) in stays {

@@ -2,7 +2,7 @@
 //! of a blink have the peak that they reached and the end that Docker reports. Then containers that an agent starts, in turn
 //! with `docker run` of the same, and what each costs the agent.
 //!
-//! Somebody asks all the while, as `allostat top` does.
+//! A client asks all the while, as `allostat top` does.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -121,14 +121,14 @@ fn main() {
     report("devices/tick-8", eight, "us", None);
     report("devices/tick-16", sixteen, "us", Some((sixteen / eight, "the same of 8")));
 
-    // What a helper tells in a tick, as the agent reads it: by the way of `nvidia::isolated`, without the pipe.
-    let told: Vec<Vec<u8>> = reports(8, 12).iter().map(|of| serde_json::to_vec(of).expect("JSON")).collect();
+    // What a helper reports in a tick, as the agent reads it: by the way of `nvidia::isolated`, without the pipe.
+    let sent: Vec<Vec<u8>> = reports(8, 12).iter().map(|of| serde_json::to_vec(of).expect("JSON")).collect();
     let read = micros(best(|| {
-        for of in &told {
+        for of in &sent {
             drop(black_box(serde_json::from_slice::<PluginReport>(of).expect("its own")));
         }
     }));
-    report("devices/told-by-helper-8", read, "us", Some((read / eight, "devices/tick-8")));
+    report("devices/helper-report-8", read, "us", Some((read / eight, "devices/tick-8")));
     helper();
 
     // One alloc looks for what is its own.
@@ -189,15 +189,15 @@ fn helper() {
     std::thread::sleep(RUN);
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", helper.id())).expect("it runs");
     let mib = |name: &str| {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells it");
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel reports it");
         line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
     };
     report("devices/helper-private-dirty", mib("Private_Dirty:"), "MiB, 8 GPUs", None);
     report("devices/helper-rss", mib("Rss:"), "MiB, with what is shared with the agent", None);
     drop(asked);
     helper.wait().expect("it ends with its standard input");
-    let told = hearing.join().expect("it must not panic").expect("a pipe");
-    assert!(told > 8 * 1_000, "{told} bytes: it read nothing");
+    let heard = hearing.join().expect("it must not panic").expect("a pipe");
+    assert!(heard > 8 * 1_000, "{heard} bytes: it read nothing");
 }
 
 /// What is exposed of 8 GPUs with 100 processes of as many tasks.

@@ -1,7 +1,8 @@
 //! What it costs to write the exposition, beside the `prometheus` crate's encoder on the same families and beside plain
 //! copying of the same bytes, all in one run.
 //!
-//! Each time is the best of its rounds: what the machine can do when nobody else wants the core. `formats` has the same for each format.
+//! Each time is the best of its rounds: what the machine can do when no other process wants the core. `formats` has the
+//! same for each format.
 //!
 //! `cargo bench --bench encode [-- TASKS]`. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 

@@ -1,4 +1,4 @@
-//! What it costs a process to end while the kernel tells of ends, beside the same without that.
+//! What it costs a process to end while the kernel reports ends, beside the same without that.
 //!
 //! `cargo bench --bench ends`, as root. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 
@@ -39,7 +39,10 @@ fn compare() -> Result<(), String> {
     let micros = |each: Duration| each.as_secs_f64() * 1e6;
     println!("bench\tends/process\t{:.1}\tus for a process to begin and end\t-", micros(without));
     let ratio = with.as_secs_f64() / without.as_secs_f64();
-    println!("bench\tends/process-told\t{:.1}\tus while its end is told\t{ratio:.2}\tends/process", micros(with));
+    println!(
+        "bench\tends/process-reported\t{:.1}\tus while its end is reported\t{ratio:.2}\tends/process",
+        micros(with)
+    );
     Ok(())
 }
 

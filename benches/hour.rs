@@ -1,12 +1,12 @@
 //! A long run of the whole agent with 1,000 idle tasks, pushed each 10 s and scraped each 15 s: whether its CPU and its memory stay flat.
 //!
 //! `cargo xtask bench hour 60`: so many minutes; without a number it measures nothing. Each whole minute is one point: the CPU
-//! seconds that it took, and resident memory at its end, with that of files and without. What is told are the means, the slopes of the least squares for an hour, and
-//! the standard errors of the slopes: a slope that is no greater than twice its error is no slope. The two minutes after the start are no
-//! points.
+//! seconds that it took, and resident memory at its end, with that of files and without. The result has the means, the
+//! slopes of the least squares for an hour, and the standard errors of the slopes: a slope that is no greater than
+//! twice its error is no slope. The two minutes after the start are no points.
 //!
-//! A machine is not as fast in one minute as in the next: beside the agent this walks over the cgroups once a second, and each minute's CPU is told in
-//! walks of that minute too. If only the former rises, it is the machine.
+//! A machine is not as fast in one minute as in the next: beside the agent this walks over the cgroups once a second,
+//! and reports each minute's CPU in walks of that minute too. If only the former rises, it is the machine.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Agent, AgentOptions, Exposition, is_root};
-use shared::trend::tell;
+use shared::trend::report_trend;
 use shared::walk::Floor;
 use shared::{HOLD, anonymous_bytes, cpu, end, report, rss_bytes, scrape, sink, start};
 
@@ -61,19 +61,23 @@ fn main() {
         let (all, own) = (mib(rss_bytes(agent.pid())), mib(anonymous_bytes(agent.pid())));
         let walk = clock.take_walk();
         let times = walk.map(|walk| seconds / (walk * 60.0));
-        let told = times.map_or_else(String::new, |times| format!("{times:.2} walks, "));
-        println!("minute {minute}: {seconds:.3} CPU-s, {told}{all:.2} MiB, {own:.2} without files");
+        let shown = times.map_or_else(String::new, |times| format!("{times:.2} walks, "));
+        println!("minute {minute}: {seconds:.3} CPU-s, {shown}{all:.2} MiB, {own:.2} without files");
         used.push(seconds);
         in_walks.extend(times);
         resident.push(all);
         anonymous.push(own);
     }
-    tell(["hour/cpu", "hour/cpu-slope", "hour/cpu-slope-error"], "CPU-s/min", &used);
+    report_trend(["hour/cpu", "hour/cpu-slope", "hour/cpu-slope-error"], "CPU-s/min", &used);
     if !in_walks.is_empty() {
-        tell(["hour/walks", "hour/walks-slope", "hour/walks-slope-error"], "walks a second", &in_walks);
+        report_trend(["hour/walks", "hour/walks-slope", "hour/walks-slope-error"], "walks a second", &in_walks);
     }
-    tell(["hour/rss", "hour/rss-slope", "hour/rss-slope-error"], "MiB", &resident);
-    tell(["hour/anonymous", "hour/anonymous-slope", "hour/anonymous-slope-error"], "MiB without files", &anonymous);
+    report_trend(["hour/rss", "hour/rss-slope", "hour/rss-slope-error"], "MiB", &resident);
+    report_trend(
+        ["hour/anonymous", "hour/anonymous-slope", "hour/anonymous-slope-error"],
+        "MiB without files",
+        &anonymous,
+    );
     #[allow(clippy::cast_precision_loss)] // Counts of some thousands.
     {
         report(

@@ -26,7 +26,7 @@ const TASKS: usize = 1_000;
 /// How long the stubborn ones may go on: it is not counted.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How a workload is told to run, and what of it ends it.
+/// How a workload runs, and what of it ends it.
 struct Kind {
     name: &'static str,
     word: &'static str,

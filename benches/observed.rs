@@ -1,7 +1,8 @@
-//! What it costs to look at what others run: cgroups of others, idle and waking ten times a second, measured by the agent with and without
-//! the kernel pass, and by Netdata's and collectd's plugins for cgroups, one after the other on the same cgroups. 1,000 of them; with
-//! `--all` also 5,000. Its CPU is told where nobody looks, as Netdata's and collectd's is, and where somebody scrapes each
-//! 15 s (with `--alone` nobody but the agent is measured, with `idle` or `waking` only those); the oldest sample as who comes each 15 s sees it, and as who looks all the time does.
+//! What it costs to observe other cgroups, idle and waking ten times a second: measured by the agent with and without
+//! the kernel pass, and by Netdata's and collectd's plugins for cgroups, one after the other on the same cgroups. 1,000
+//! of them; with `--all` also 5,000. Its CPU is reported without a client, as Netdata's and collectd's is, and with a
+//! scrape each 15 s (with `--alone` only the agent is measured, with `idle` or `waking` only those); the oldest sample
+//! with a scrape each 15 s, and with a client that reads all the time.
 //!
 //! Each cgroup is made in every hierarchy, below one that is right below its root: collectd looks there alone. Netdata and collectd do nothing else here and
 //! keep nothing on disk; what they take for themselves is their cheapest. The agent is as it is without a word of configuration, but that it
@@ -87,7 +88,7 @@ fn beside_the_walk(others: &Others, kind: &str) -> Cost {
     report(
         &format!("observed/oldest-{kind}-{tasks}"),
         ours.oldest,
-        "ms: the oldest sample shown to who looks all the time",
+        "ms: the oldest sample shown, with a client that reads all the time",
         None,
     );
     let unit = "ms, from a process in a new cgroup to its shown usage";
@@ -100,13 +101,13 @@ struct Cost {
     /// CPU seconds a minute.
     cpu: f64,
     series: f64,
-    /// Milliseconds; 0 of others, who do not tell.
+    /// Milliseconds; 0 of peers, which do not report it.
     oldest: f64,
     /// Milliseconds from the beginning of each of some new ones until it is measured; sorted. None of others.
     new: Vec<f64>,
 }
 
-/// What somebody else runs, each in a cgroup of its own.
+/// Observed processes, each in a cgroup of its own.
 struct Others {
     tasks: Vec<Child>,
     /// They wake as long as it is open.
@@ -188,7 +189,7 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
             std::thread::sleep(Duration::from_secs(15));
             shown(&agent).1
         });
-        let unit = "ms: the oldest sample shown to who comes each 15 s";
+        let unit = "ms: the oldest sample shown, with a scrape each 15 s";
         report(&format!("observed/oldest-at-15s-{kind}-{tasks}"), seldom.fold(0.0, f64::max), unit, None);
         let rows = top::Rows {
             top: format!("top/observed-{kind}-{tasks}"),
@@ -264,7 +265,7 @@ impl Peer {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Peer(command.spawn().expect("it must start"))
     }
-    /// Once it tells something of each: what that costs. `series`: of these cgroups, as it tells them.
+    /// Once it reports something of each: what that costs. `series`: of these cgroups, as it reports them.
     fn cost(&self, others: &Others, row: &str, series: impl Fn() -> usize) -> Cost {
         wait_for("the peer to know them all", Duration::from_secs(180), || {
             std::thread::sleep(Duration::from_secs(1));
@@ -347,7 +348,7 @@ fn netdata_config(home: &Path, address: SocketAddr, prefix: &str) -> String {
     )
 }
 
-/// collectd with its plugin for cgroups alone, a look each second. It tells of CPU time alone.
+/// collectd with its plugin for cgroups alone, a read each second. It reports CPU time alone.
 fn collectd(others: &Others, row: &str) -> Option<Cost> {
     let (Some(program), Some(plugins)) = (part("collectd"), part_file("collectd", "usr/lib/collectd")) else {
         println!("collectd is missing: cargo xtask bench gets it");

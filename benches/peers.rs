@@ -1,8 +1,9 @@
-//! What a series costs: the CPU of the whole agent with 1,000 tasks for each 1,000 series that it tells, beside node_exporter and
-//! process-exporter, at the same time on the same machine, all three scraped each 15 s.
+//! What a series costs: the CPU of the whole agent with 1,000 tasks for each 1,000 series that it exposes, beside
+//! node_exporter and process-exporter, at the same time on the same machine, all three scraped each 15 s.
 //!
-//! They do other things: node_exporter knows the host alone and works when it is asked; process-exporter looks at every process when it
-//! is asked, here each as a group of its own; the agent reads each task once a second, whether somebody asks or not.
+//! They do other things: node_exporter knows the host alone and works when it is asked; process-exporter looks at every
+//! process when it is asked, here each as a group of its own; the agent reads each task once a second, with or without
+//! a client.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -195,8 +195,8 @@ fn whole_tasks(forest: &Forest) {
     print("sampling/opened", sampling.budget.reopened() as f64, "reads without a kept descriptor", None);
 }
 
-/// The same where a kernel pass tells most of it: the pass itself, everything of a task beside it, and a minute in which nothing moves.
-/// Beside the floor of files: two `pread` on kept descriptors.
+/// The same where a kernel pass reads most of it: the pass itself, everything of a task beside it, and a minute in
+/// which nothing moves. Beside the floor of files: two `pread` on kept descriptors.
 fn by_kernel_pass(forest: &Forest) {
     let sampling = sampling();
     match KernelPass::open(&sampling.roots, &sampling.layout, &forest.parent) {

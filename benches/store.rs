@@ -59,7 +59,7 @@ fn record(writer: usize, round: u64) -> Batch {
     batch
 }
 
-/// Every writer writes once; the time until the last one is told that its record is durable.
+/// Every writer writes once; the time until the last one knows that its record is durable.
 async fn together(journal: &Journal, writers: usize, round: u64) -> Duration {
     let batches: Vec<Batch> = (0..writers).map(|writer| record(writer, round)).collect();
     let begun = Instant::now();

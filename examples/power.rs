@@ -4,8 +4,8 @@
 //! power DIR [unsynced]     checks DIR: prints `have WRITER N` (records 0..N of it are there), then `go`; then writes through
 //!                          the agent's own journal for ever: `ack WRITER N` once record N of a writer is durable
 //! ```
-//! Three more writers are what OTLP keeps, beside DIR: batches that its queue has taken, batches that it has settled, and what a
-//! collector was told last.
+//! Three more writers are what OTLP keeps, beside DIR: batches that its queue has taken, batches that it has settled,
+//! and the last sums that a collector received.
 //!
 //! `unsynced`, the negative control: fsync and fdatasync do nothing. What is lost then shows that the test can see a loss.
 
@@ -26,7 +26,7 @@ use allostat::telemetry::Metrics;
 const WRITERS: usize = 4;
 const PUSHED: usize = WRITERS;
 const SETTLED: usize = WRITERS + 1;
-const TOLD: usize = WRITERS + 2;
+const RECEIVED: usize = WRITERS + 2;
 /// A segment is a sixteenth: many come and go between two failures.
 const QUEUE_BYTES: u64 = 1 << 20;
 /// Batches that wait; fewer than fit in.
@@ -56,7 +56,7 @@ pub extern "C" fn fdatasync(fd: libc::c_int) -> libc::c_int {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Whoever listens is gone with the machine.
+    // The reader is gone with the machine.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -64,7 +64,7 @@ fn key(writer: usize, n: u64) -> String {
     format!("task/{writer}/{n:08}")
 }
 
-/// As large as a small task's record, and told from every other one.
+/// As large as a small task's record, and different from every other one.
 fn value(writer: usize, n: u64) -> Vec<u8> {
     format!("{writer}:{n};").into_bytes().into_iter().cycle().take(600).collect()
 }
@@ -91,7 +91,7 @@ fn check(store: &dyn Store, writer: usize) -> u64 {
 /// What OTLP keeps: checked, and then written for ever. Each batch is one point.
 struct Kept {
     queue: Queue,
-    told: KeyedLog,
+    received: KeyedLog,
     last: u64,
 }
 
@@ -106,19 +106,19 @@ impl Kept {
         if let Some(error) = &queue.refused {
             say(&format!("wrong queue: {error}"));
         }
-        let (told, state) = KeyedLog::open(&beside.with_file_name("told"));
+        let (received, state) = KeyedLog::open(&beside.with_file_name("received"));
         if state == KeyedState::Damaged {
-            say("wrong told: it is damaged");
+            say("wrong received: it is damaged");
         }
-        let last = told.get(1).map_or(0, |value| String::from_utf8_lossy(value).parse().unwrap_or(u64::MAX));
+        let last = received.get(1).map_or(0, |value| String::from_utf8_lossy(value).parse().unwrap_or(u64::MAX));
         // Written in the same commit.
-        if last > 0 && told.get(u128::from(2 + last % 50)) != Some(value(TOLD, last).as_slice()) {
-            say("wrong told: half of a commit");
+        if last > 0 && received.get(u128::from(2 + last % 50)) != Some(value(RECEIVED, last).as_slice()) {
+            say("wrong received: half of a commit");
         }
-        for (writer, n) in [(PUSHED, ledger.enqueued), (SETTLED, ledger.exported), (TOLD, last)] {
+        for (writer, n) in [(PUSHED, ledger.enqueued), (SETTLED, ledger.exported), (RECEIVED, last)] {
             say(&format!("have {writer} {n}"));
         }
-        Kept { queue, told, last }
+        Kept { queue, received, last }
     }
 
     fn write(mut self) {
@@ -141,11 +141,11 @@ impl Kept {
                 say(&format!("ack {SETTLED} {settled}"));
             }
             let next = self.last + 1;
-            let changes = [(1, next.to_string().into_bytes()), (u128::from(2 + next % 50), value(TOLD, next))];
-            if let Err(error) = self.told.commit(&changes.map(|(key, value)| (key, Some(value)))) {
-                return say(&format!("wrong told: {error}"));
+            let changes = [(1, next.to_string().into_bytes()), (u128::from(2 + next % 50), value(RECEIVED, next))];
+            if let Err(error) = self.received.commit(&changes.map(|(key, value)| (key, Some(value)))) {
+                return say(&format!("wrong received: {error}"));
             }
-            say(&format!("ack {TOLD} {}", self.last));
+            say(&format!("ack {RECEIVED} {}", self.last));
             self.last = next;
         }
     }

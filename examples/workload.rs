@@ -10,7 +10,7 @@
 //! workload cache MIB MS DIR        fills MIB of page cache through a file in DIR, holds, removes the file
 //! workload burn MS [THREADS]       burns CPU for MS of wall time
 //! workload until FILE              burns a little CPU every 5 ms until FILE exists, then ends; after 10 minutes with 1
-//! workload wake HERTZ MS [FIFO]    wakes HERTZ times a second and does nothing, once somebody opens FIFO to write
+//! workload wake HERTZ MS [FIFO]    wakes HERTZ times a second and does nothing, once a process opens FIFO to write
 //! workload fork N MS               starts N children that hold; says how many the kernel let it have
 //! workload write MIB DIR           writes MIB through to the disk
 //! workload daemonize MS            leaves a grandchild of its own session behind and ends
@@ -65,7 +65,7 @@ fn main() {
         ["until", file] => until(std::path::Path::new(file)),
         ["wake", hertz, ms] => wake(number(hertz), ms),
         ["wake", hertz, ms, fifo] => {
-            // Returns when somebody opens the other end: thousands that wait begin at one moment and cost nothing before.
+            // Returns when the other end is opened: thousands that wait begin at one moment and cost nothing before.
             drop(std::fs::File::open(fifo).expect("FIFO must be one that can be read"));
             wake(number(hertz), ms);
         }
@@ -123,7 +123,7 @@ fn wake(hertz: usize, ms: &str) {
     }
 }
 
-/// One line, flushed: whoever waits for it may look at the kernel's files now.
+/// One line, flushed: a test that waits for it may read the kernel's files now.
 fn ready(fields: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {{{fields}}}").and_then(|()| out.flush()).expect("standard output must be open");
@@ -370,7 +370,7 @@ AGAIN:
     type Handle = *mut c_void;
 
     fn call<'l, T>(cuda: &'l Library, name: &'static str) -> Symbol<'l, T> {
-        // SAFETY: whoever asks says the type that `cuda.h` gives this function.
+        // SAFETY: the caller gives the type that `cuda.h` gives this function.
         unsafe { cuda.get(name.as_bytes()) }.unwrap_or_else(|why| panic!("{name}: {why}"))
     }
 

@@ -173,7 +173,7 @@ pub enum ConfigError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: std::io::Error },
     /// Of a file, and what clashes: with its place; and what clashes without one, since it stands in no file.
-    #[error("{}", told(.0, .1))]
+    #[error("{}", listed(.0, .1))]
     Refused(Diagnostics, Vec<String>),
     /// Of an environment variable or a flag: its name and what is wrong.
     #[error("{name}: {message}")]
@@ -182,7 +182,7 @@ pub enum ConfigError {
     NoHome,
 }
 
-fn told(problems: &Diagnostics, others: &[String]) -> String {
+fn listed(problems: &Diagnostics, others: &[String]) -> String {
     let placed = problems.0.iter().map(ToString::to_string);
     let all: Vec<String> = placed.chain(others.iter().cloned()).collect();
     all.join("\n\n")
@@ -494,11 +494,11 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_the_element_that_cannot_be_is_told_with_its_place() {
+    fn invalid_list_element_is_reported_with_its_place() {
         let text = "observe {\n  exclude = [\"docker:ci-*\", \"label:team\"]\n  workloads = [\"cgroup:/ci/* -> ci\",\n    \"image: -> a\"]\n}\n";
         let Diagnostics(all) = read_text("agent.hcl", text, &mut base()).problems;
-        let told: Vec<_> = all.iter().map(|p| (p.line, p.column, p.field.as_str())).collect();
-        assert_eq!(told, [(2, 29, "observe.exclude[1]"), (4, 5, "observe.workloads[1]")], "{all:?}");
+        let found: Vec<_> = all.iter().map(|p| (p.line, p.column, p.field.as_str())).collect();
+        assert_eq!(found, [(2, 29, "observe.exclude[1]"), (4, 5, "observe.workloads[1]")], "{all:?}");
         assert!(all[0].message.contains("has no value") && all[1].message.contains("names no image"), "{all:?}");
     }
 

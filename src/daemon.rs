@@ -187,7 +187,7 @@ impl Daemon {
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &roots);
         stock.open(&devices);
         let keep = Keep { path: data_dir.observed(), boot_id: info.boot_id.clone() };
-        let others = observed::Others { sampling: &sampling, ends, keep };
+        let others = observed::ObservedFrom { sampling: &sampling, ends, keep };
         let observer = observed::observe(&config, &handle, &home, others, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
@@ -231,7 +231,7 @@ impl Daemon {
             chores.push(tokio::spawn(adopted::reap()));
         }
         chores.extend(home.scope.map(|scope| tokio::spawn(scope.keep())));
-        // Before the first tick there is no snapshot but an empty one, and whoever asked would take it for the truth.
+        // Before the first tick there is only an empty snapshot, and a client would take it for the truth.
         let mut first = sampler.snapshots.clone();
         if tokio::time::timeout(FIRST_TICK, first.wait_for(|snapshot| snapshot.epoch > 0)).await.is_err() {
             tracing::error!("the first tick takes very long: nothing is measured until it is over");
@@ -276,7 +276,7 @@ impl Daemon {
     /// Lets go: tasks run on, to be found again by the next agent.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // Answers that go on end with it; what happens from now on is told by the next agent.
+        // Answers that go on end with it; what happens from now on is reported by the next agent.
         self.handle.events().close();
         for server in self.servers {
             // A server only ends; how it ended changes nothing any more.
@@ -312,7 +312,7 @@ struct Ground {
     /// Errors: why it cannot be made.
     parent: Result<node::Parent, String>,
     home: Home,
-    /// Who tells of what others run when it ends: taken by who looks on.
+    /// The kernel's reports of ends of observed tasks: taken by the observer.
     ends: Option<KernelEnds>,
     facts: Arc<Facts>,
     stock: Arc<Stock>,
@@ -342,8 +342,8 @@ impl Ground {
         info.identity = NodeIdentity { node_id: machine::node_id(&roots), ..config.node.clone() };
         let info = Arc::new(info);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
-            let told = if missing.unknown { "not known whether it is measured here" } else { "not measured here" };
-            tracing::info!(feature = %missing.feature, reason = missing.reason, "{told}");
+            let event = if missing.unknown { "not known whether it is measured here" } else { "not measured here" };
+            tracing::info!(feature = %missing.feature, reason = missing.reason, "{event}");
         }
         let windows = info.can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
@@ -416,7 +416,7 @@ async fn start_runner(
     Ok(Handle::start(parts).await?)
 }
 
-/// Their changes are logged, and told as events.
+/// Their changes are logged, and reported as events.
 fn follow_devices(
     config: &Config,
     data_dir: &DataDir,
@@ -426,7 +426,7 @@ fn follow_devices(
 ) -> Arc<devices::DeviceManager> {
     // Not the runner: what reads a device may outlive everything, and must not keep its database open.
     let (events, now_is) = (Arc::clone(handle.events()), Arc::clone(clock));
-    let tell = move |change: &DeviceChange| {
+    let report = move |change: &DeviceChange| {
         let (device, now) = (change.device.as_str(), change.now);
         match now {
             "up" => tracing::info!(device, kind = %change.kind, "device is there"),
@@ -445,12 +445,13 @@ fn follow_devices(
         clock: Arc::clone(clock),
         roots: roots.clone(),
         kept: Some(data_dir.device_uses()),
-        on_change: Box::new(tell),
+        on_change: Box::new(report),
     })
 }
 
-/// Where tasks of several users share a directory, the kernel keeps one from being led by what another planted there: if it is told to.
-/// Source: `/proc/sys/fs/protected_{symlinks,hardlinks,fifos,regular}`, Documentation/admin-guide/sysctl/fs.rst.
+/// Where tasks of several users share a directory, the kernel can keep one from being led by what another planted
+/// there, if it is set to. Source: `/proc/sys/fs/protected_{symlinks,hardlinks,fifos,regular}`,
+/// Documentation/admin-guide/sysctl/fs.rst.
 fn warn_of_unprotected_links(roots: &Roots) {
     let off = |name: &&str| roots.read_proc(format!("sys/fs/{name}")).is_ok_and(|value| value.trim_ascii() == b"0");
     let unprotected: Vec<&str> = ["protected_symlinks", "protected_hardlinks", "protected_fifos", "protected_regular"]
@@ -514,7 +515,8 @@ async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
 /// The agent as a process: until a signal ends it.
 pub fn run(config: Config) -> Result<(), DaemonError> {
     process::keep_heap_small();
-    // What is made without a word about its mode is not for others, whoever started us. Tasks get the usual 022.
+    // What is made without an explicit mode is closed to other users, under any parent process. Tasks get the usual
+    // 022.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let runtime = runtime()?;
     let ended = runtime.block_on(async {

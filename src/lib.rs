@@ -11,7 +11,7 @@
 //! 3  devices/       which there are, who holds them, who uses them; plugins
 //!    runner/        manager, task, alloc, hooks, drivers, events, kept, decide: its header draws the shelf
 //!    fingerprint/   what this host is: one file per fingerprinter, and the manager that repeats them
-//!    observe/       allocs that others run: who owns a cgroup that we did not start, one file per source
+//!    observe/       observed allocs: who owns a cgroup that we did not start, one file per source
 //! 2  collectors/    one subject per file; TaskReader
 //!    board/         what is known of allocs and of the host: where their runners, watchers and fingerprinters publish it
 //! 1  host/          the doors: roots, cgroup, process, clock, http (client)
@@ -23,7 +23,7 @@
 //! |  telemetry/     logs, self-metrics; open to floors 1 to 6
 //! ```
 //!
-//! One natural way for data: kernel → collectors → board → snapshot → exporters and API. One for wishes: API →
+//! One natural way for data: kernel → collectors → board → snapshot → exporters and API. One for actions: API →
 //! [`runner::Handle`](runner) → alloc → task → driver.
 
 pub mod board;

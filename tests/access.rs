@@ -67,7 +67,7 @@ impl Site {
         wait_for(reason, limit(), || (self.refused(reason) >= times).then_some(()));
         assert_eq!(self.refused(reason), times, "{reason}");
     }
-    /// How often somebody was refused for this reason.
+    /// How often a client was refused for this reason.
     fn refused(&self, reason: &str) -> u64 {
         let body = self.agent.request("GET", "/metrics", "");
         let body = Exposition::parse(body.text());
@@ -159,8 +159,8 @@ fn a_real_prometheus_scrapes_over_tls_with_a_certificate_and_a_password() {
     assert!(good.value("count({__name__=~\"allostat_.+\"})").is_some_and(|series| series > 50.0));
     let bad = Prometheus::start_with(site.agent.address, &scrape("sicret")).expect("there was one");
     bad.wait_value("up", |up| up == 0.0);
-    let told = bad.api("/api/v1/targets").to_string();
-    assert!(told.contains("401"), "{told}");
+    let targets = bad.api("/api/v1/targets").to_string();
+    assert!(targets.contains("401"), "{targets}");
     wait_for("it to be counted", limit(), || (site.refused("wrong_password") >= 1).then_some(()));
     site.agent.stop();
 }
@@ -216,13 +216,13 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
         site.wait_refused(reason, times);
     }
     let of_alice = site.get(Some(&good), "/metrics", &wrong).text().to_owned();
-    assert_eq!(of_alice, site.get(Some(&good), "/metrics", &unknown).text(), "which part was wrong is not told");
+    assert_eq!(of_alice, site.get(Some(&good), "/metrics", &unknown).text(), "which part was wrong is not revealed");
     // Plain HTTP on that port.
     let plain = tcp(site.agent.address, "GET", "/metrics", &[], b"").expect("an answer");
     assert_eq!(plain.status, 400);
     site.wait_refused("plain_http", 1);
     assert!(plain.text().contains("ask with https://"), "{}", plain.text());
-    // What is no TLS and no HTTP, and who only looks whether somebody listens.
+    // What is no TLS and no HTTP, and a client that only checks whether the port is open.
     io::Write::write_all(&mut TcpStream::connect(site.agent.address).expect("it listens"), b"\x16\x03\x01\x00\x02zz")
         .expect("it listens");
     site.wait_refused("tls", 1);
@@ -234,7 +234,7 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
 }
 
 #[test]
-fn who_shows_a_token_or_a_certificate_that_may_act_acts_and_nobody_else() {
+fn only_a_caller_with_an_acting_token_or_certificate_acts() {
     let web =
         "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
     let config = "token_file = \"HERE/tokens\"\n  acting_certificates = [\"operator.example\"]";
@@ -282,7 +282,7 @@ fn who_shows_a_token_or_a_certificate_that_may_act_acts_and_nobody_else() {
         let id = &site.agent.alloc_ids()[0];
         assert!(site.cli(&[&["status"], who].concat()).ok().contains(&id[..8]));
         let whole = site.cli(&[&["status", id, "--json"], who].concat()).ok();
-        assert!(whole.contains("\"definition\""), "who may act is told all: {whole}");
+        assert!(whole.contains("\"definition\""), "a client that may act sees all: {whole}");
     }
     let denied = site.cli(&["stop", "--all"]);
     assert!(denied.code == Some(77) && denied.stderr.contains("--token-file"), "{denied:?}");
@@ -310,7 +310,8 @@ fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_e
     // A token more, and one less, without a restart.
     std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
     wait_for("the new token", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
-    // Files that let nobody in: one that others may read or write, one that waits for a writer, none at all. And the right one again.
+    // Files that let no client in: one that others may read or write, one that waits for a writer, none at all. And the
+    // right one again.
     use std::os::unix::fs::PermissionsExt;
     let mode = |bits| std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(bits)).expect("our own");
     let refused =
@@ -421,7 +422,7 @@ fn renewed_certificates_and_passwords_are_taken_without_a_restart_and_a_broken_f
     assert!(site.agent.log().contains("this key is not that of cert_file"), "{}", site.agent.log());
     std::fs::write(site.path("agent.key"), new_key).expect("a file");
     wait_for("the renewed one", limit(), || (shown(site.client(None)) == renewed.certificate).then_some(()));
-    wait_for("it to be told", limit(), || (site.is_in_effect("web_config") == Some(1)).then_some(()));
+    wait_for("it to be reported", limit(), || (site.is_in_effect("web_config") == Some(1)).then_some(()));
     // What is broken, or would open what was shut.
     let good = std::fs::read_to_string(site.path("web.yml")).expect("a file");
     let hash = bcrypt::hash("secret", 4).expect("a hash");
@@ -443,7 +444,7 @@ fn renewed_certificates_and_passwords_are_taken_without_a_restart_and_a_broken_f
             (site.is_in_effect("web_config") == Some(0) && site.agent.log().contains(words)).then_some(())
         });
         std::fs::write(site.path("web.yml"), &good).expect("a file");
-        wait_for("it to be mended", limit(), || {
+        wait_for("it to be repaired", limit(), || {
             assert_eq!(ask("bob"), 200);
             (site.is_in_effect("web_config") == Some(1)).then_some(())
         });
@@ -469,7 +470,7 @@ fn versions_headers_names_and_rates_are_as_the_file_says() {
         let request = Request { headers: vec![("Host", host)], ..Request::get("/healthz", "") };
         assert_eq!(site.ask(None, &request).expect("an answer").status, status, "{host}");
     }
-    // Two of five are gone; who is told that its name is wrong takes none.
+    // Two of five are gone; a request with a wrong Host header takes none.
     let statuses: Vec<u16> = (0..5).map(|_| site.get(None, "/healthz", "").status).collect();
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     site.wait_refused("rate_limit", 2);
@@ -511,25 +512,25 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
             (vec!["check", &file("agent.hcl")], 65),
             (vec!["agent", "--config", &file("agent.hcl"), "--data-dir", &file("data"), "--listen", "127.0.0.1:0"], 65),
         ] {
-            let told = crate::common::alone(dir.path(), &args);
-            assert!(told.stderr.contains(words) && told.code == Some(code), "{words}: {told:?}");
+            let checked = crate::common::alone(dir.path(), &args);
+            assert!(checked.stderr.contains(words) && checked.code == Some(code), "{words}: {checked:?}");
         }
     }
-    // Certificates that act are such that somebody verifies.
+    // Certificates that act must be verified.
     let acting = "  acting_certificates = [\"*\"]\n";
     write("agent.hcl", &format!("agent {{\n{acting}}}\n"));
-    let told = check("agent.hcl");
-    assert!(told.code == Some(65) && told.stderr.contains("needs agent.web_config_file"), "{told:?}");
+    let checked = check("agent.hcl");
+    assert!(checked.code == Some(65) && checked.stderr.contains("needs agent.web_config_file"), "{checked:?}");
     write("agent.hcl", &format!("agent {{\n  web_config_file = \"{}\"\n{acting}}}\n", file("web.yml")));
     write("web.yml", "tls_server_config:\n  cert_file: agent.pem\n  key_file: agent.key\n");
-    let told = check("agent.hcl");
-    assert!(told.code == Some(65) && told.stderr.contains("verifies no certificates of clients"), "{told:?}");
+    let checked = check("agent.hcl");
+    assert!(checked.code == Some(65) && checked.stderr.contains("verifies no certificates of clients"), "{checked:?}");
     write("web.yml", example);
     assert!(check("agent.hcl").ok().contains("ok (configuration)"));
 
     write("web.yml", "http_server_config:\n  http2: true\n");
-    let told = check("web.yml");
-    assert!(told.code == Some(0) && told.stderr.contains("HTTP/2 is not spoken here"), "{told:?}");
+    let checked = check("web.yml");
+    assert!(checked.code == Some(0) && checked.stderr.contains("HTTP/2 is not spoken here"), "{checked:?}");
 }
 
 /// As `openssl req -x509` makes them, with and without `basicConstraints=critical,CA:FALSE`; and one for another name, and an expired one.

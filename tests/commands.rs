@@ -48,8 +48,8 @@ fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
     assert_eq!(set.stderr, plain.stderr);
 }
 
-/// A data directory that is a link to nothing, whose lock cannot be opened, or that everybody can write is told as what it is,
-/// the last one closed.
+/// A data directory that is a link to nothing, whose lock cannot be opened, or that everybody can write is reported as
+/// what it is, the last one closed.
 #[test]
 fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
     let dir = test_dir();
@@ -106,7 +106,7 @@ fn a_signal_that_means_nothing_here_costs_the_agent_nothing() {
     for (signal, name) in [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         kill_process(pid, signal).expect("our own child");
         let said = || agent.log().contains(name).then_some(());
-        wait_for("the signal to be told", Duration::from_secs(10) * patience(), said);
+        wait_for("the signal to be logged", Duration::from_secs(10) * patience(), said);
     }
     kill_process(pid, Signal::QUIT).expect("our own child");
     wait_for("its end", Duration::from_secs(20) * patience(), || agent.has_ended().then_some(()));
@@ -134,9 +134,9 @@ fn a_command_says_when_there_is_no_agent_and_what_to_do() {
 }
 
 #[test]
-fn an_empty_variable_sets_nothing_and_one_that_means_nothing_is_told_with_what_was_meant() {
+fn empty_variable_sets_nothing_and_an_unknown_one_is_reported_with_a_suggestion() {
     let dir = test_dir();
-    let told = |args: &[&str], env: &[(&str, &str)]| -> Cli {
+    let with_env = |args: &[&str], env: &[(&str, &str)]| -> Cli {
         let mut command = Command::new(allostat());
         command
             .args(args)
@@ -147,15 +147,15 @@ fn an_empty_variable_sets_nothing_and_one_that_means_nothing_is_told_with_what_w
     };
     let empty = ["ADDR", "CA", "CERT", "KEY", "TOKEN_FILE", "CONFIG"].map(|name| format!("ALLOSTAT_{name}"));
     let empty: Vec<_> = empty.iter().map(|name| (name.as_str(), "")).collect();
-    fails(&told(&["status", "--address", "unix:/nowhere/none.sock"], &empty), 69, &["none.sock"]);
-    assert!(told(&["agent", "--print-config"], &empty).ok().contains("data_dir"));
-    assert_eq!(told(&["status", "--address", ""], &[]).code, Some(2), "a flag is meant");
+    fails(&with_env(&["status", "--address", "unix:/nowhere/none.sock"], &empty), 69, &["none.sock"]);
+    assert!(with_env(&["agent", "--print-config"], &empty).ok().contains("data_dir"));
+    assert_eq!(with_env(&["status", "--address", ""], &[]).code, Some(2), "a flag is meant");
 
     let file = dir.path().join("agent.hcl").display().to_string();
     std::fs::write(&file, "telemetry {\n}\n").expect("a file");
     let odd =
         [("ALLOSTAT_PROFIL", "full"), ("ALLOSTAT_TEST_ANY", "1"), ("ALLOSTAT_PROFILE", "lean"), ("ALLOSTAT_ADDR", "")];
-    let checked = told(&["check", &file], &odd);
+    let checked = with_env(&["check", &file], &odd);
     let warnings: Vec<&str> = checked.stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
     let [warning] = warnings[..] else { panic!("{}", checked.stderr) };
     assert!(warning.contains("ALLOSTAT_PROFIL:") && warning.contains("did you mean ALLOSTAT_PROFILE?"), "{warning}");
@@ -168,34 +168,34 @@ fn an_empty_variable_sets_nothing_and_one_that_means_nothing_is_told_with_what_w
     agent.stop();
 }
 
-/// It is the file that is told, not an agent that does not answer: none was asked.
+/// The error names the file, not an agent that does not answer: none was asked.
 #[test]
-fn a_file_to_reach_an_agent_with_that_cannot_be_read_is_what_is_told() {
+fn unreadable_token_or_certificate_file_is_the_reported_error() {
     let dir = test_dir();
     let path = |name: &str| dir.path().join(name).display().to_string();
     crate::common::write_secret(Path::new(&path("empty")), "# none yet\n");
-    let told = |args: &[&str], code: i32, told: &[&str]| {
+    let refuses = |args: &[&str], code: i32, words: &[&str]| {
         let said = alone(dir.path(), args);
-        fails(&said, code, told);
+        fails(&said, code, words);
         assert!(!said.stderr.contains("no agent answers"), "{}", said.stderr);
     };
     let (nosuch, empty) = (path("nosuch"), path("empty"));
     for address in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
         let named = ["status", "--address", address, "--token-file"];
-        told(
+        refuses(
             &[&named[..], &[&nosuch]].concat(),
             66,
             &["--token-file: cannot read", "/nosuch: No such file", "ALLOSTAT_TOKEN_FILE"],
         );
-        told(&[&named[..], &[&empty]].concat(), 65, &["/empty: there is no token in it"]);
-        told(&[&named[..], &[&path("")]].concat(), 66, &["Is a directory"]);
+        refuses(&[&named[..], &[&empty]].concat(), 65, &["/empty: there is no token in it"]);
+        refuses(&[&named[..], &[&path("")]].concat(), 66, &["Is a directory"]);
     }
-    told(
+    refuses(
         &["top", "--once", "--address", "https://127.0.0.1:1", "--ca", &nosuch],
         66,
         &["--ca: cannot read", "/nosuch"],
     );
-    // Nobody was named, and nobody is there: both are told.
+    // No agent was named, and none is there: both are reported.
     let said = alone(dir.path(), &["status", "--token-file", &nosuch]);
     fails(&said, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
 }
@@ -217,7 +217,7 @@ fn a_broken_job_file_is_shown_where_it_is_broken() {
 
 /// Of two tasks, in both languages' order: what the file says wrong, and what its drivers do not take.
 #[test]
-fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent() {
+fn check_plan_and_run_report_all_problems_of_a_job_file_without_an_agent() {
     let dir = test_dir();
     let file = dir.path().join("web.hcl");
     let text = r#"job "web" {
@@ -259,7 +259,7 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
 "#;
     std::fs::write(&file, text).expect("a file can be written");
     let file = file.to_str().expect("UTF-8");
-    let told = [
+    let problems = [
         ("6:9", "comand: is no field of `config` here", "did you mean `command`?"),
         ("7:28", "args[1]: must be a string, not []", ""),
         ("8:22", "pids_limit: must be at least 1", ""),
@@ -275,7 +275,7 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
         let refused = alone(dir.path(), &[command, file]);
         assert_eq!(refused.code, Some(65), "{command}: {}", refused.stderr);
         let mut rest = refused.stderr.as_str();
-        for (place, message, advice) in told {
+        for (place, message, advice) in problems {
             let at = rest.find(&format!("web.hcl:{place}: error: {message}"));
             let at = at.unwrap_or_else(|| {
                 panic!("{command} does not say {place} {message}, or not there:\n{}", refused.stderr)
@@ -284,13 +284,13 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
             let own = rest.split("\n\n").next().unwrap_or(rest);
             assert!(own.contains(advice), "{command}: {own}");
         }
-        assert_eq!(refused.stderr.matches(": error: ").count(), told.len(), "{command}:\n{}", refused.stderr);
+        assert_eq!(refused.stderr.matches(": error: ").count(), problems.len(), "{command}:\n{}", refused.stderr);
     }
 }
 
 /// Two files, each with what is wrong alone, what clashes, and what of a file that it names is wrong.
 #[test]
-fn check_and_agent_tell_every_problem_of_every_configuration_file_with_its_place() {
+fn check_and_agent_report_all_problems_of_configuration_files_with_their_places() {
     let dir = test_dir();
     let put = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -337,8 +337,8 @@ fn what_only_the_agent_knows_of_a_job_is_refused_with_its_place_too() {
     agent.stop();
 }
 
-/// A driver that hangs holds up neither commands nor the agent's end, and what it hangs in is given up after a restart too; a
-/// fault that there is not is refused at its place in the job file.
+/// A driver that hangs holds up neither commands nor the agent's end, and what it hangs in is abandoned after a restart
+/// too; a fault that does not exist is refused at its place in the job file.
 #[test]
 fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
@@ -389,7 +389,7 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     assert_eq!(agent.get("/healthz").status, 200);
     agent.terminate();
     assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
-    // What hangs goes on being ended, and is given up in its time; that is not called stopped.
+    // What hangs goes on being ended, and is abandoned in its time; that is not called stopped.
     agent.start_again();
     let stopped = agent.cli(&["stop", "--all"]);
     assert_eq!(stopped.code, Some(1), "{}{}", stopped.stdout, stopped.stderr);
@@ -398,8 +398,8 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     assert_eq!(agent.json(&format!("/v1/allocs/{}", id("deaf")))["may_run"], serde_json::json!(["t"]));
     let status = agent.cli(&["status", &id("deaf")]).ok();
     assert!(status.contains("may still run  t"), "{status}");
-    let told = agent.cli(&["events", &id("deaf")]).ok();
-    assert!(told.contains("abandoned: still there 30s"), "{told}");
+    let events = agent.cli(&["events", &id("deaf")]).ok();
+    assert!(events.contains("abandoned: still there 30s"), "{events}");
     // All of it was to go, and is kept.
     let gc = agent.cli(&["gc", "--all"]);
     let expected = format!("kept {}: its task \"t\" was abandoned and may still run", &id("deaf")[..8]);
@@ -408,7 +408,7 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
 }
 
 #[test]
-fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
+fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     agent.run(
@@ -454,8 +454,8 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
     };
     not_ready(&agent);
     assert_eq!(state, "running", "as it is recorded");
-    let told = agent.cli(&["status", &sought]).ok();
-    assert!(told.contains("still looked for"), "{told}");
+    let shown = agent.cli(&["status", &sought]).ok();
+    assert!(shown.contains("still looked for"), "{shown}");
     // What is not known is absent: as a smaller number it would grow a second time.
     let metrics = agent.metrics();
     assert!(metrics.one(USED, &lost).is_none() && metrics.one(USED, &[("workload", "good")]).is_some());
@@ -491,12 +491,12 @@ fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
     agent.start_again();
     state(&agent, "dead");
     let log = agent.log();
-    let told = log.lines().find(|line| line.contains("cannot be found again")).unwrap_or_default();
-    assert!(told.contains("WARN") && told.contains("configured to refuse"), "{log}");
+    let warning = log.lines().find(|line| line.contains("cannot be found again")).unwrap_or_default();
+    assert!(warning.contains("WARN") && warning.contains("configured to refuse"), "{log}");
     agent.stop();
 }
 
-/// With call, alloc and task; also beside its calls, while it tells what it uses.
+/// With call, alloc and task; also beside its calls, while it reports what it uses.
 #[test]
 fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
@@ -512,7 +512,7 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
         (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == "running").then_some(())
     });
     fails(&agent.cli(&["signal", id, "--signal", "SIGHUP"]), 1, &["its driver panicked"]);
-    // Beside its calls, while it tells what it uses.
+    // Beside its calls, while it reports what it uses.
     wait_for("it to die of that too", Duration::from_secs(10) * patience(), || {
         agent.log().contains("call=\"stats\"").then_some(())
     });
@@ -524,7 +524,7 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     let calls = ["call=\"signal\"", "call=\"start\"", "call=\"stats\""];
     let call = |line: &&str| line.find("call=").map(|at| line[at..].to_owned());
     errors.sort_by_key(call);
-    assert_eq!(errors.len(), calls.len(), "the start, the signal, and the telling: {log}");
+    assert_eq!(errors.len(), calls.len(), "the start, the signal, and the report of usage: {log}");
     for (line, call) in errors.iter().zip(calls) {
         for word in ["a driver panicked", &format!("alloc_id={id}"), "task=t", "driver=\"mock\"", "mock.rs:", call] {
             assert!(line.contains(word), "{word} is not in {line}");
@@ -536,7 +536,7 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     agent.assert_nothing_left();
 }
 
-/// Its health is followed: what is to start waits for it, what runs is left alone, and each change is shown wherever somebody looks.
+/// Its health is followed: what is to start waits for it, what runs is left alone, and each change is shown everywhere.
 #[test]
 fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_is_not_well_again() {
     let script = "undetected 8s, healthy 3s, unhealthy";
@@ -580,9 +580,9 @@ fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_i
     agent.stop();
 }
 
-/// API, command and what a task is told; a fingerprinter that is forbidden looks for nothing.
+/// API, command and the environment of a task; a fingerprinter that is forbidden finds nothing.
 #[test]
-fn what_the_host_is_is_told_alike_by_api_command_and_references() {
+fn host_attributes_are_the_same_in_api_command_and_references() {
     let config = "fingerprint {\n  denylist = [\"network\"]\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let driver = "driver.raw_exec";
@@ -594,14 +594,14 @@ fn what_the_host_is_is_told_alike_by_api_command_and_references() {
     assert_eq!(attributes["kernel.version"]["text"], kernel.trim());
     assert_eq!((&attributes["kernel.name"]["text"], &attributes[driver]["bool"]), (&"linux".into(), &true.into()));
     assert!(attributes["unique.storage.bytestotal"]["number"]["value"].as_u64() > Some(0), "{attributes:?}");
-    assert!(!attributes.contains_key("unique.network.ip-address"), "nobody looked for it");
+    assert!(!attributes.contains_key("unique.network.ip-address"), "it was forbidden");
     let fingerprinters = agent.json("/v1/node")["fingerprinters"].clone();
     let names: Vec<_> = fingerprinters.as_array().expect("a list").iter().map(|one| one["name"].as_str()).collect();
     assert_eq!(names, ["arch", "cgroup", "cpu", "host", "memory", "signal", "storage"].map(Some));
 
     // What is free changes meanwhile.
     let stays = attributes.iter().filter(|(name, _)| *name != "unique.storage.bytesfree");
-    let told: Vec<(&String, String)> = stays
+    let known: Vec<(&String, String)> = stays
         .map(|(name, value)| {
             let value = value
                 .get("number")
@@ -610,16 +610,16 @@ fn what_the_host_is_is_told_alike_by_api_command_and_references() {
             (name, value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         })
         .collect();
-    let args: Vec<String> = told.iter().map(|(name, _)| format!("\"${{attr.{name}}}\"")).collect();
-    let job =
-        batch("told", "printf '%s\\n' \"$@\"", "").replace("\"]\n }", &format!("\", \"x\", {}]\n }}", args.join(", ")));
+    let args: Vec<String> = known.iter().map(|(name, _)| format!("\"${{attr.{name}}}\"")).collect();
+    let job = batch("known", "printf '%s\\n' \"$@\"", "")
+        .replace("\"]\n }", &format!("\", \"x\", {}]\n }}", args.join(", ")));
     let ran = run(&agent, &job);
     assert_eq!(ran.code, Some(0), "{job}\n{}", ran.stderr);
     let allocs = agent.json("/v1/allocs");
     let logs = agent.cli(&["logs", allocs["allocs"][0]["id"].as_str().expect("an id"), "t"]).ok();
-    assert_eq!(logs.lines().collect::<Vec<_>>(), told.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>());
+    assert_eq!(logs.lines().collect::<Vec<_>>(), known.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>());
     let shown = agent.cli(&["node"]).ok();
-    for (name, value) in &told {
+    for (name, value) in &known {
         let row = shown.lines().find(|line| line.split_whitespace().next() == Some(name));
         assert!(row.is_some_and(|row| row.contains(value.as_str())), "{name} = {value}: {shown}");
     }
@@ -754,7 +754,7 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("stopped 1 alloc"), "{said}");
 
-    // Who does not want to wait is told that it goes on.
+    // A user that does not want to wait reads that it goes on.
     std::fs::remove_file(&go).expect("it is there");
     std::fs::write(&file, batch("left", &until, "")).expect("a file can be written");
     let run = Background::start(&agent, &["run", &path]);
@@ -812,7 +812,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     }
     fails(&agent.cli(&["status", "ffffffff-0000"]), 66, &["no alloc"]);
     let no_task = agent.cli(&["logs", prefix, "none"]);
-    assert!(!no_task.stderr.contains("lists the allocs"), "that helps nobody: {}", no_task.stderr);
+    assert!(!no_task.stderr.contains("lists the allocs"), "that does not help: {}", no_task.stderr);
     fails(&no_task, 66, &["no task \"none\"", "it has t"]);
     for args in [
         &["status", "--json"][..],
@@ -844,21 +844,21 @@ fn the_catalogue_of_a_profile_lists_what_its_bodies_have_and_no_more() {
         let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
         run(&agent, &batch("measured", "true", "")).ok();
         let body = agent.get("/metrics");
-        let told =
+        let exposed =
             body.text().lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).map(str::to_owned);
-        let told: BTreeSet<String> = told.collect();
-        let unlisted: Vec<_> = told.iter().filter(|name| !listed.contains(*name)).collect();
-        assert!(told.len() > 40 && unlisted.is_empty(), "{profile}: {unlisted:?}");
+        let exposed: BTreeSet<String> = exposed.collect();
+        let unlisted: Vec<_> = exposed.iter().filter(|name| !listed.contains(*name)).collect();
+        assert!(exposed.len() > 40 && unlisted.is_empty(), "{profile}: {unlisted:?}");
         agent.stop();
     }
     let output = Command::new(allostat()).args(["catalogue", "--profile", "fat"]).output().expect("it must start");
     assert!(String::from_utf8_lossy(&output.stderr).contains("lean, standard, full"), "{output:?}");
 }
 
-/// The last lines of a log all come, however much they are and over however many files; what a job keeps nothing of is told,
-/// not empty.
+/// The last lines of a log all come, however much they are and over however many files; for a job that keeps no logs
+/// that is reported, not an empty log.
 #[test]
-fn the_last_lines_of_a_log_all_come_however_much_they_are_and_what_is_not_kept_is_told() {
+fn last_lines_of_a_log_all_come_and_a_job_without_logs_is_reported() {
     let agent = Agent::start();
     // Each 20 bytes: the last 150 000 are almost three answers, over several files.
     run(&agent, &batch("long", "seq -f %019.0f 1 200000", "logs {\n max_files = 8\n max_file_size = 1\n }")).ok();
@@ -882,7 +882,7 @@ fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
     let mut agent = Agent::start();
     let go = agent.scratch().join("go");
     let script = format!("echo begin; while [ ! -e {} ]; do sleep 0.05; done; echo end; exit 3", go.display());
-    let id = agent.run(&batch("told", &script, "")).trim().to_owned();
+    let id = agent.run(&batch("followed", &script, "")).trim().to_owned();
     let follow = Background::start(&agent, &["logs", "-f", &id]);
     follow.wait_for("begin\n");
     agent.cli(&["restart", &id]).ok();
@@ -918,7 +918,7 @@ fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
 }
 
 #[test]
-fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
+fn unknown_source_is_refused_with_the_known_ones() {
     let agent = Agent::start();
     fails(&agent.cli(&["status", "--source", "bogus"]), 2, &["'bogus'", "managed, systemd, docker", "cgroup"]);
     let none = agent.cli(&["status", "--source", "slurm"]);
@@ -935,16 +935,19 @@ fn files_that_are_for_prometheus_and_nomad_are_called_so() {
     let dir = test_dir();
     let shipped = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name).display().to_string();
     let checked = |file: &str| {
-        let told = alone(dir.path(), &["check", file]);
-        assert_eq!(told.code, Some(65), "{}", told.stderr);
-        told.stderr
+        let checked = alone(dir.path(), &["check", file]);
+        assert_eq!(checked.code, Some(65), "{}", checked.stderr);
+        checked.stderr
     };
     let web = dir.path().join("web.yml");
     std::fs::write(&web, "tls_server_config:\n  cert_fil: a\n").expect("a file");
     let whose = ["was read as a web configuration", "Prometheus's own", "promtool"];
     for (file, is_other) in [(shipped("prometheus.yml"), true), (web.display().to_string(), false)] {
-        let told = checked(&file);
-        assert!(told.contains("no field") && whose.iter().all(|words| told.contains(words) == is_other), "{told}");
+        let errors = checked(&file);
+        assert!(
+            errors.contains("no field") && whose.iter().all(|words| errors.contains(words) == is_other),
+            "{errors}"
+        );
     }
     // A job file for Nomad is a job file here too.
     let nomads = alone(dir.path(), &["check", &shipped("allostat.nomad.hcl")]);
@@ -1037,7 +1040,7 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
 }
 
 #[test]
-fn all_that_run_of_a_job_are_stopped_restarted_and_told_by_its_name() {
+fn all_allocs_of_a_job_are_stopped_restarted_and_listed_by_its_name() {
     let agent = Agent::start();
     run(&agent, &batch("over", "true", "")).ok();
     let many = batch("many", "exec sleep 600", "").replacen("group \"g\" {", "group \"g\" {\n count = 3", 1);
@@ -1052,10 +1055,10 @@ fn all_that_run_of_a_job_are_stopped_restarted_and_told_by_its_name() {
     let ids = running("many");
     let lines = |said: &str, did: &str| {
         let mut expected: Vec<String> = ids.iter().map(|id| format!("{}: {did} t", &id[..8])).collect();
-        let mut told: Vec<String> = said.lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
         expected.sort();
-        told.sort();
-        assert_eq!(told, expected);
+        lines.sort();
+        assert_eq!(lines, expected);
     };
     lines(&agent.cli(&["signal", "--signal", "SIGCONT", "--job", "many"]).ok(), "sent SIGCONT to");
     lines(&agent.cli(&["restart", "--detach", "--job", "many"]).ok(), "restarting");
@@ -1237,7 +1240,7 @@ fn a_service_is_run_signalled_and_stopped() {
 }
 
 #[test]
-fn damage_to_the_state_neither_loses_a_task_nor_stops_the_start_and_is_told() {
+fn damaged_state_loses_no_task_stops_no_start_and_is_reported() {
     let mut agent = Agent::start();
     run(&agent, &batch("svc", "sleep 3600", "").replace("batch", "service")).ok();
     let before = agent.json("/v1/allocs");
@@ -1275,7 +1278,7 @@ fn acting_over_tcp_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn environment_arguments_and_meta_are_not_told_over_tcp() {
+fn environment_arguments_and_meta_are_not_exposed_over_tcp() {
     let agent = Agent::start();
     let job = batch("x", "echo SECRET-ARG", "env {\n A = \"SECRET-ENV\"\n }\n meta {\n b = \"SECRET-META\"\n }");
     run(&agent, &job).ok();
@@ -1327,7 +1330,7 @@ fn one_pass_reads_the_cgroups_of_allocs_and_invents_no_lifecycle() {
     let mut command = Command::new(allostat());
     command.arg("metrics").env_remove("ALLOSTAT_ADDR").env("ALLOSTAT_CGROUP_PARENT", &agent.cgroups.parent);
     let pass: Cli = command.stdin(Stdio::null()).output().expect("the binary under test must start").into();
-    // Where somebody else's agent answers on the usual port, that one is asked instead.
+    // Where another agent answers on the usual port, that one is asked instead.
     if pass.stderr.contains("one pass of our own") {
         let text = pass.ok();
         let mine = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
@@ -1453,7 +1456,7 @@ fn processes(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_ordinary_user_is_told_what_cannot_be_measured_and_goes_on() {
+fn ordinary_user_learns_what_cannot_be_measured_and_goes_on() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -1485,7 +1488,7 @@ fn a_short_job_does_not_wait_for_a_tick() {
 
 /// In words where people look, and as a series that an alert can use; until a later alloc has its place.
 #[test]
-fn restarts_that_are_used_up_and_a_failure_for_good_are_told_and_go_with_a_new_submission() {
+fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
     let mut agent = Agent::start();
     let service = |script: &str| {
         let job = batch("tries", script, "").replace("type = \"batch\"", "type = \"service\"");

@@ -50,10 +50,10 @@ impl Host {
     /// How often NVIDIA's plugin ended for this reason.
     fn faults(&self, reason: &str) -> u64 {
         let metrics = self.agent.metrics();
-        let told = metrics.one("allostat_device_plugin_faults_total", &[("plugin", "nvidia"), ("reason", reason)]);
-        told.map_or(0, |sample| sample.u64())
+        let faults = metrics.one("allostat_device_plugin_faults_total", &[("plugin", "nvidia"), ("reason", reason)]);
+        faults.map_or(0, |sample| sample.u64())
     }
-    /// One number of a device; `None`: it is not told.
+    /// One number of a device; `None`: it is absent.
     fn of(&self, name: &str, device: &str, more: &[(&str, &str)]) -> Option<f64> {
         let labels: Vec<_> = [("device_uuid", device)].into_iter().chain(more.iter().copied()).collect();
         self.agent.metrics().one(&format!("allostat_device_{name}"), &labels).map(|sample| sample.f64())
@@ -115,7 +115,7 @@ fn process_of(alloc: &str) -> Option<u32> {
 
 /// Which series a GPU of each make has, and which it has not.
 #[test]
-fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
+fn each_make_of_gpu_reports_what_it_can_and_nothing_else() {
     for profile in fake_nvml::profiles() {
         let host = Host::with(&Scenario::new().with(Device::of(profile)));
         let read_at = || host.of("read_timestamp_seconds", GPU_0, &[]);
@@ -151,9 +151,9 @@ fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
     }
 }
 
-/// Two tasks on one GPU, one of them on another as well; what is nobody's; peaks stay when they end.
+/// Two tasks on one GPU, one of them on another as well; memory of no task; peaks stay when they end.
 #[test]
-fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
+fn memory_and_time_of_a_gpu_are_reported_for_the_task_whose_processes_use_it() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -174,12 +174,12 @@ fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
         let labels = [("task", task), ("device_uuid", device)];
         host.agent.metrics().one(&format!("allostat_task_device_{name}"), &labels).map(|sample| sample.u64())
     };
-    host.wait("both to be told", || of("memory_used_bytes", "one", GPU_1) == Some(3 * GIB));
+    host.wait("both to be exposed", || of("memory_used_bytes", "one", GPU_1) == Some(3 * GIB));
     assert_eq!(of("memory_used_bytes", "one", GPU_0), Some(8 * GIB));
     assert_eq!(of("memory_used_bytes", "other", GPU_0), Some(2 * GIB));
     assert_eq!((of("memory_used_bytes", "other", GPU_1), of("processes", "other", GPU_1)), (None, Some(1)));
     assert_eq!(host.of("unowned_memory_bytes", GPU_0, &[]), Some((2 * GIB) as f64), "ours, and the driver's");
-    assert_eq!(host.of("unowned_memory_bytes", GPU_1, &[]), None, "of one nobody knows how much it is");
+    assert_eq!(host.of("unowned_memory_bytes", GPU_1, &[]), None, "the memory of one process is not known");
     host.edit(|scenario| {
         for process in &mut scenario.devices[0].compute {
             process.sample.iter_mut().for_each(|sample| sample.timestamp_us += 500_000);
@@ -283,9 +283,9 @@ fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
     assert_eq!(gpu["serial"], "SECRET-SERIAL");
     let nomad = format!("/v1/client/allocation/{alloc}/stats");
     for path in ["/v1/devices", &format!("/v1/allocs/{alloc}/stats"), &nomad, "/v1/client/stats"] {
-        let told = crate::common::tcp(host.agent.address, "GET", path, &[], b"").expect("an answer");
-        assert!(told.status == 200 && !told.text().contains("SECRET"), "{path}: {}", told.text());
-        assert!(told.text().contains(GPU_0), "{path}: {}", told.text());
+        let answer = crate::common::tcp(host.agent.address, "GET", path, &[], b"").expect("an answer");
+        assert!(answer.status == 200 && !answer.text().contains("SECRET"), "{path}: {}", answer.text());
+        assert!(answer.text().contains(GPU_0), "{path}: {}", answer.text());
     }
     let stats = host.agent.json(&format!("/v1/allocs/{alloc}/stats"));
     assert_eq!(stats["devices"].as_object().map(|all| all.keys().cloned().collect()), Some(vec![GPU_0.to_owned()]));
@@ -343,7 +343,7 @@ fn a_gpu_that_falls_off_its_bus_is_down_alone_and_comes_back_and_no_counter_fall
     assert!(
         host.of("temperature_celsius", GPU_1, &[("sensor", "gpu")]).is_some() && host.of("up", GPU_1, &[]) == Some(1.0)
     );
-    // Its driver was loaded anew meanwhile, and counts from 0.
+    // Its driver was loaded again meanwhile, and counts from 0.
     host.edit(|scenario| {
         scenario.devices[0].lost = false;
         scenario.devices[0].energy_mj = Some(1_000);
@@ -364,9 +364,9 @@ fn a_gpu_that_comes_back_under_another_name_takes_the_place_of_the_one_before() 
     host.up(GPU_0, false);
     host.edit(|scenario| {
         scenario.devices[0].lost = false;
-        scenario.devices[0].uuid = "GPU-anew".to_owned();
+        scenario.devices[0].uuid = "GPU-again".to_owned();
     });
-    host.up("GPU-anew", true);
+    host.up("GPU-again", true);
     host.wait("the old one to go", || host.of("up", GPU_0, &[]).is_none());
     host.up(GPU_1, true);
     host.agent.stop();
@@ -374,7 +374,7 @@ fn a_gpu_that_comes_back_under_another_name_takes_the_place_of_the_one_before() 
 
 /// Scrapes go on as before, and the agent ends in time.
 #[test]
-fn a_call_that_never_comes_back_costs_one_gpu_and_nobody_else() {
+fn call_that_never_returns_costs_one_gpu_and_no_other() {
     let mut host = Host::with(&two());
     host.up(GPU_0, true);
     let usual_scrape = host.scrape_time();
@@ -402,7 +402,8 @@ fn a_call_that_never_comes_back_costs_one_gpu_and_nobody_else() {
     ends_in_time(&mut host.agent, usual_end);
 }
 
-/// SIGTERM with a driver that hangs may take a few seconds more than without one, of which the agent's own deadlines are 5.
+/// SIGTERM with a driver that hangs may take a few seconds more than without one; the agent's own deadlines are 5 of
+/// them.
 fn ends_in_time(agent: &mut Agent, usual: Duration) {
     let took = time(|| agent.terminate());
     assert!(took < usual * 4 + Duration::from_secs(8), "the agent's end took {took:?}, without the fault {usual:?}");
@@ -483,7 +484,8 @@ fn without_gpus(directory: &Path) -> AgentOptions {
     AgentOptions { binary: with_bus(directory, &[]), ..options(&directory.join(fake_nvml::NAME)) }
 }
 
-/// As where the package was removed, or an upgrade failed half way: nothing else would tell that the GPUs are not measured.
+/// As where the package was removed, or an upgrade failed half way: nothing else would show that the GPUs are not
+/// measured.
 #[test]
 fn gpus_on_the_bus_without_their_drivers_library_are_a_plugin_that_is_down_until_it_is_installed() {
     if !crate::common::is_root() {
@@ -541,7 +543,7 @@ fn a_driver_that_is_not_loaded_is_no_fault_and_is_waited_for() {
 
 /// Another plugin goes on, scrapes too, and what was counted counts on when the devices are back.
 #[test]
-fn a_library_that_breaks_ends_its_helper_and_nobody_else() {
+fn library_crash_ends_its_helper_and_no_other_process() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -577,7 +579,7 @@ fn a_library_that_breaks_ends_its_helper_and_nobody_else() {
         metrics.one("allostat_task_device_xid_errors_total", &[("task", "trainer")]).map(|sample| sample.u64())
     };
     host.wait("its errors", || of_task() == Some(3));
-    // Its driver is loaded anew, so that more than the driver knows has been counted.
+    // Its driver is loaded again, so that more than the driver knows has been counted.
     host.edit(|scenario| scenario.devices[0].energy_mj = Some(1_000));
     let joules = || host.of("energy_joules_total", GPU_0, &[]);
     let reached = joules().expect("it counts");
@@ -667,9 +669,10 @@ const SINCE_R510: [&str; 4] = [
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 ];
 
-/// Memory and who uses a GPU are told by an older library too, and where the newer call answers 999, as under WSL.
+/// Memory and processes of a GPU are reported by an older library too, and where the newer call answers 999, as under
+/// WSL.
 #[test]
-fn an_old_library_tells_memory_and_processes_in_its_own_words() {
+fn old_library_reports_memory_and_processes_by_its_older_calls() {
     let unknown = |scenario: Scenario| {
         SINCE_R510.iter().fold(scenario, |all, function| all.fault(Fault::answers(function, codes::UNKNOWN)))
     };
@@ -680,11 +683,11 @@ fn an_old_library_tells_memory_and_processes_in_its_own_words() {
         let host = Host { agent, gpus, _directory: directory };
         host.edit(|scenario| scenario.devices[1].compute = vec![Process::new(1, 3 << 30)]);
         host.wait_for("processes", GPU_1, &[], Some(1.0));
-        for told in ["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"] {
-            assert!(host.of(told, GPU_1, &[]).is_some_and(|bytes| bytes > 0.0), "{told}");
+        for name in ["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"] {
+            assert!(host.of(name, GPU_1, &[]).is_some_and(|bytes| bytes > 0.0), "{name}");
         }
         assert_eq!(host.of("memory_reserved_bytes", GPU_1, &[]), None, "it is counted as used there");
-        host.wait("its memory to be told apart", || host.of("unowned_memory_bytes", GPU_1, &[]).is_some());
+        host.wait("its memory to be divided", || host.of("unowned_memory_bytes", GPU_1, &[]).is_some());
         let attributes = host.agent.cli(&["devices", "--json"]).ok();
         assert!(attributes.contains("\"memory\""), "{attributes}");
         assert!(host.agent.metrics().all("allostat_device_plugin_faults_total", &[]).is_empty());
@@ -711,7 +714,7 @@ fn a_count_of_a_library_that_cannot_be_costs_its_value_and_no_memory() {
             scenario.faults.push(if function.ends_with("Count_v2") { fault } else { fault.on(0) });
         }
     });
-    host.wait("the fault to be told", || host.faults("failed") > 0);
+    host.wait("the fault to be counted", || host.faults("failed") > 0);
     host.wait_for("processes", GPU_0, &[], None);
     host.wait_for("processes", GPU_1, &[], Some(1.0));
     assert!(host.of("memory_used_bytes", GPU_0, &[]).is_some());
@@ -725,7 +728,7 @@ fn a_count_of_a_library_that_cannot_be_costs_its_value_and_no_memory() {
 }
 
 #[test]
-fn an_old_library_without_some_functions_tells_the_rest() {
+fn old_library_without_some_functions_reports_the_rest() {
     let directory = crate::common::test_dir();
     let both = SINCE_R510.iter().flat_map(|newer| match newer.rsplit_once("_v") {
         Some((name, "2")) => [(*newer).to_owned(), name.to_owned()],
@@ -775,7 +778,7 @@ fn numbers_that_say_that_there_is_none_are_absent_and_counters_go_on_whatever_a_
 }
 
 #[test]
-fn errors_that_a_driver_tells_of_are_counted_each_and_are_the_tasks_that_used_the_gpu() {
+fn driver_errors_are_counted_each_for_the_tasks_that_used_the_gpu() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -808,12 +811,12 @@ fn lists_that_grow_while_they_are_read_and_errors_of_one_call_cost_that_value_al
         .fault(Fault::answers("nvmlDeviceGetPowerUsage", codes::NO_PERMISSION).on(1));
     let host = Host::with(&scenario);
     host.wait("a reading", || host.of("temperature_celsius", GPU_0, &[("sensor", "gpu")]).is_some());
-    host.wait("the faults to be told", || {
+    host.wait("the faults to be counted", || {
         !host.agent.metrics().all("allostat_device_plugin_faults_total", &[("reason", "no_permission")]).is_empty()
     });
     assert_eq!(host.of("utilization_ratio", GPU_0, &[("engine", "general")]), None);
     assert!(host.of("utilization_ratio", GPU_1, &[("engine", "general")]).is_some());
-    assert_eq!(host.of("processes", GPU_0, &[]), None, "whoever is on it is not known");
+    assert_eq!(host.of("processes", GPU_0, &[]), None, "its processes are not known");
     assert_eq!(host.of("up", GPU_0, &[]), Some(1.0));
     host.agent.stop();
 }
@@ -832,7 +835,7 @@ fn hold_a_gpu(agent: &Agent, name: &str, gpu: &str) -> (String, u32) {
     (id, pid)
 }
 
-/// What the agent is killed for: what it had told of tasks that run, and of those that had ended.
+/// What the agent is killed for: what it had exposed of tasks that run, and of those that had ended.
 #[test]
 fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_end() {
     if !crate::common::is_root() {
@@ -866,11 +869,11 @@ fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_
     host.agent.cli(&["stop", &ended]).ok();
     host.edit(|scenario| scenario.devices[0].compute.clear());
     host.wait("its end", || of(&host, "memory_used_bytes", "ended").is_none());
-    let told = |host: &Host| {
+    let finals = |host: &Host| {
         let names = ["memory_peak_bytes", "energy_joules_total", "xid_errors_total"];
         names.map(|name| of(host, name, "ended").unwrap_or_else(|| panic!("{name} of a task that has ended")))
     };
-    let (last, before) = (told(&host), counters(&host.agent.metrics()));
+    let (last, before) = (finals(&host), counters(&host.agent.metrics()));
     let final_json = |host: &Host| {
         let stats = host.agent.json(&format!("/v1/allocs/{ended}/stats"));
         stats["tasks"]["ended"]["devices"][GPU_0].clone()
@@ -887,13 +890,13 @@ fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_
     });
     let running =
         before.iter().filter(|(series, _)| series.contains("task_device_energy") && series.contains("running"));
-    let running = running.map(|(_, value)| *value).next().expect("it is told");
+    let running = running.map(|(_, value)| *value).next().expect("it is exposed");
     host.agent.start_again();
-    assert_eq!((told(&host), final_json(&host)), (last, shown), "as soon as anything is told");
+    assert_eq!((finals(&host), final_json(&host)), (last, shown), "as soon as anything is exposed");
     host.wait("what was drawn meanwhile", || joules(&host, "running") >= Some(running + 7.0));
     assert_eq!(of(&host, "xid_errors_total", "running"), Some(1.0));
     assert_eq!(of(&host, "memory_peak_bytes", "running"), Some((2 * GIB) as f64));
-    assert_eq!(told(&host), last);
+    assert_eq!(finals(&host), last);
     let of_tasks = |all: std::collections::BTreeMap<String, f64>| -> std::collections::BTreeMap<String, f64> {
         all.into_iter()
             .filter(|(series, _)| series.contains("task_device_") || series.contains("alloc_device_"))
@@ -905,46 +908,46 @@ fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_
     host.agent.kill();
     std::fs::remove_file(host.agent.data_dir().join("device-uses")).expect("it was kept");
     host.agent.start_again();
-    assert_eq!(told(&host), last, "of its record");
+    assert_eq!(finals(&host), last, "of its record");
     host.agent.stop();
 }
 
 /// Of all links together; a GPU without any has no series.
 #[test]
-fn what_goes_over_nvlink_and_what_goes_wrong_on_it_is_told_of_gpus_that_have_it() {
+fn nvlink_traffic_and_errors_are_reported_for_gpus_that_have_it() {
     let host = Host::with(&two());
-    let told = |name: &str, more: &[(&str, &str)]| host.of(&format!("nvlink_{name}"), GPU_0, more);
-    host.wait("a reading", || told("transmit_bytes_total", &[]).is_some());
-    assert_eq!(told("transmit_bytes_total", &[]), Some(5120.0 * 1024.0));
-    assert_eq!(told("receive_bytes_total", &[]), Some(10240.0 * 1024.0));
+    let nvlink = |name: &str, more: &[(&str, &str)]| host.of(&format!("nvlink_{name}"), GPU_0, more);
+    host.wait("a reading", || nvlink("transmit_bytes_total", &[]).is_some());
+    assert_eq!(nvlink("transmit_bytes_total", &[]), Some(5120.0 * 1024.0));
+    assert_eq!(nvlink("receive_bytes_total", &[]), Some(10240.0 * 1024.0));
     assert_eq!(
-        (told("links", &[("state", "active")]), told("links", &[("state", "inactive")])),
+        (nvlink("links", &[("state", "active")]), nvlink("links", &[("state", "inactive")])),
         (Some(18.0), Some(0.0))
     );
-    assert_eq!(told("errors_total", &[("kind", "crc_data")]), Some(0.0));
+    assert_eq!(nvlink("errors_total", &[("kind", "crc_data")]), Some(0.0));
     host.edit(|scenario| {
         let links = scenario.devices[0].nvlink.as_mut().expect("it has some");
         links.errors.extend([(3, [7, 2, 0, 1, 0]), (4, [1, 0, 0, 0, 0]), (5, [99, 0, 0, 0, 0])]);
         links.data_kib.insert(3, [1, 0]);
     });
-    host.wait("more bytes", || told("transmit_bytes_total", &[]) == Some(5121.0 * 1024.0));
+    host.wait("more bytes", || nvlink("transmit_bytes_total", &[]) == Some(5121.0 * 1024.0));
     // Links are looked at seldom.
-    host.wait("errors", || told("errors_total", &[("kind", "replay")]) == Some(107.0));
+    host.wait("errors", || nvlink("errors_total", &[("kind", "replay")]) == Some(107.0));
     host.edit(|scenario| {
         let links = scenario.devices[0].nvlink.as_mut().expect("it has some");
         links.active[5] = false;
         links.errors.remove(&5);
     });
-    host.wait("a link that is down", || told("links", &[("state", "inactive")]) == Some(1.0));
-    let errors = ["replay", "recovery", "crc_flit", "crc_data"].map(|kind| told("errors_total", &[("kind", kind)]));
-    // Nobody asks one that is down: what it had counted stays, once.
+    host.wait("a link that is down", || nvlink("links", &[("state", "inactive")]) == Some(1.0));
+    let errors = ["replay", "recovery", "crc_flit", "crc_data"].map(|kind| nvlink("errors_total", &[("kind", kind)]));
+    // One that is down is not read: what it had counted stays, once.
     assert_eq!(errors, [Some(107.0), Some(2.0), Some(0.0), Some(1.0)]);
-    // Its driver is loaded anew.
+    // Its driver is loaded again.
     host.edit(|scenario| {
         let links = scenario.devices[0].nvlink.as_mut().expect("it has some");
         links.data_kib = [(0, [2, 2])].into();
     });
-    host.wait("it to go on", || told("transmit_bytes_total", &[]) == Some(5123.0 * 1024.0));
+    host.wait("it to go on", || nvlink("transmit_bytes_total", &[]) == Some(5123.0 * 1024.0));
     let of_t4 = host.agent.metrics();
     let of_t4 = of_t4.samples.iter().filter(|s| s.name.contains("nvlink") && s.has(&[("device_uuid", GPU_1)]));
     assert_eq!(of_t4.count(), 0);
@@ -953,7 +956,7 @@ fn what_goes_over_nvlink_and_what_goes_wrong_on_it_is_told_of_gpus_that_have_it(
 
 /// What a GPU measures itself since Hopper: of itself and of each instance.
 #[test]
-fn how_busy_parts_of_a_gpu_are_is_told_where_it_measures_that_itself() {
+fn utilization_of_gpu_parts_is_reported_where_the_gpu_measures_it() {
     let mut divided = Device::of("a100-mig");
     // As a later make of it would.
     divided.refuses.retain(|call| !call.contains("Gpm"));
@@ -974,21 +977,21 @@ fn how_busy_parts_of_a_gpu_are_is_told_where_it_measures_that_itself() {
     host.agent.stop();
 }
 
-/// Of a divided GPU: what is used is told of the instance, and once.
+/// Of a divided GPU: what is used is exposed for the instance, and once.
 #[test]
-fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {
+fn task_on_a_mig_instance_is_reported_for_it_and_not_twice() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let host = Host::with(&Scenario::new().with(Device::of("a100-mig")));
     let (alloc, pid) = hold(&host.agent, "inference");
-    let mut told = (String::new(), 0);
+    let mut divided = (String::new(), 0);
     host.edit(|scenario| {
         let gpu = &mut scenario.devices[0];
         gpu.compute = vec![Process::new(pid, 3 << 30)];
         let instance = &mut gpu.mig.as_mut().expect("it is divided").instances[0];
         instance.compute = vec![Process::new(pid, 3 << 30)];
-        told = (instance.uuid.clone(), instance.gpu_instance);
+        divided = (instance.uuid.clone(), instance.gpu_instance);
     });
     let labels = [("task", "inference"), ("device_uuid", GPU_0)];
     let used = || host.agent.metrics().all("allostat_task_device_memory_used_bytes", &labels).len();
@@ -996,11 +999,11 @@ fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {
     assert_eq!(used(), 1, "by its instance alone");
     let metrics = host.agent.metrics();
     assert_eq!(metrics.all("allostat_task_device_memory_peak_bytes", &labels).len(), 1, "its peak too");
-    let one = metrics.one("allostat_task_device_memory_used_bytes", &labels).expect("it is told");
-    assert_eq!((one.u64(), one.labels["gpu_instance_id"].clone()), (3 << 30, told.1.to_string()));
-    let info = metrics.one("allostat_alloc_device_info", &[("alloc_id", &alloc)]).expect("it is told");
+    let one = metrics.one("allostat_task_device_memory_used_bytes", &labels).expect("it is exposed");
+    assert_eq!((one.u64(), one.labels["gpu_instance_id"].clone()), (3 << 30, divided.1.to_string()));
+    let info = metrics.one("allostat_alloc_device_info", &[("alloc_id", &alloc)]).expect("it is exposed");
     assert!(info.has(&[("device_uuid", GPU_0), ("reserved", "false")]), "{info:?}");
-    assert!(told.0.is_empty() || info.labels["mig_uuid"] == told.0, "{info:?}");
+    assert!(divided.0.is_empty() || info.labels["mig_uuid"] == divided.0, "{info:?}");
     assert_eq!(metrics.all("allostat_mig_memory_used_bytes", &[("device_uuid", GPU_0)]).len(), 3);
     host.agent.stop();
 }
@@ -1027,7 +1030,7 @@ fn what_the_driver_keeps_of_a_process_is_its_tasks_peak_also_when_it_has_just_en
         let metrics = host.agent.metrics();
         metrics.one(&format!("allostat_task_device_{name}"), &[("task", "spiky")]).map(|sample| sample.u64())
     };
-    host.wait("the peak that nobody saw", || of("memory_peak_bytes") == Some(20 * GIB));
+    host.wait("the peak that no tick saw", || of("memory_peak_bytes") == Some(20 * GIB));
     assert_eq!(of("memory_used_bytes"), Some(GIB));
     end(pid);
     host.edit(|scenario| {

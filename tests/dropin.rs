@@ -1,5 +1,5 @@
 //! Pages under the names of cAdvisor and of Nomad: whole bodies of recorded machines and of made-up allocs of every source, and the
-//! tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables anew.
+//! tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables again.
 
 use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,10 +58,10 @@ fn compare_page(name: &str, page: impl Fn(Format) -> Vec<u8>) {
     openmetrics::check(&om).unwrap_or_else(|why| panic!("{name}: {why}"));
     crate::common::golden(format!("tests/golden/dropin/{name}.prom"), &prom);
     crate::common::golden(format!("tests/golden/dropin/{name}.om"), &om);
-    let told = protobuf::series(&protobuf::decode(&page(Format::Protobuf)));
+    let encoded = protobuf::series(&protobuf::decode(&page(Format::Protobuf)));
     let written: BTreeMap<_, _> =
         Exposition::parse(&prom).samples.into_iter().map(|s| ((s.name.clone(), s.labels.clone()), s.f64())).collect();
-    assert_eq!(told, written, "{name}");
+    assert_eq!(encoded, written, "{name}");
 }
 
 struct Stopped;
@@ -108,7 +108,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
     })
 }
 
-/// What somebody else runs: its tasks with their cgroups.
+/// An observed alloc: its tasks with their cgroups.
 fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Published {
     let names: Vec<&str> = tasks.iter().map(|(name, _)| *name).collect();
     let id = AllocId::from(format!("{}:{native}", source.as_str()).as_str());
@@ -170,7 +170,7 @@ fn all_kinds(mode: &str) -> Arc<Snapshot> {
         said.alloc(alloc.identity.id.as_str(), synthetic::usage(first + 1_000_000));
         first += 10_000_000;
     }
-    // Nothing but what a host without most controllers tells.
+    // Nothing but what a host without most controllers reports.
     said.task(ALLOC, 0, Usage::from([(Field::cpu_usage_ns, 5), (Field::memory_usage_bytes, 7)]));
     said.task(ALLOC, 3, Usage::from([(Field::cpu_usage_ns, 6)]));
     let allocs = [docker, pod, unnamed, unit, of_nomad, managed].map(Arc::new).to_vec();
@@ -206,7 +206,7 @@ fn after(snapshot: &Snapshot, past: Nanos) -> Snapshot {
 }
 
 #[test]
-fn recorded_machines_are_told_under_cadvisors_names_as_they_were() {
+fn recorded_machines_have_the_golden_page_under_cadvisors_names() {
     for name in ["v1", "hybrid", "v2-old", "v2-new", "no-psi", "garbage"] {
         let snapshot = machine(name);
         compare_page(&format!("cadvisor-{name}"), |format| of_cadvisor(&snapshot, format));
@@ -214,7 +214,7 @@ fn recorded_machines_are_told_under_cadvisors_names_as_they_were() {
 }
 
 #[test]
-fn allocs_of_every_source_are_told_under_cadvisors_names_as_they_were() {
+fn allocs_of_every_source_have_the_golden_page_under_cadvisors_names() {
     for mode in ["v1", "v2"] {
         let snapshot = all_kinds(mode);
         compare_page(&format!("cadvisor-kinds-{mode}"), |format| of_cadvisor(&snapshot, format));
@@ -334,19 +334,23 @@ fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
 fn what_is_not_measured_is_absent_under_other_names_too() {
     let page = Exposition::parse(&text(of_cadvisor(&all_kinds("v2"), Format::Text)));
     let of_ours = |name: &str| page.all(name, &[("id", "/allostat/a/step")]).len();
-    let told: BTreeSet<&str> = page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_ours(name) > 0).collect();
+    let exposed: BTreeSet<&str> =
+        page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_ours(name) > 0).collect();
     let known = [
         "container_last_seen",
         "container_start_time_seconds",
         "container_cpu_usage_seconds_total",
         "container_memory_usage_bytes",
     ];
-    assert_eq!(told, known.into());
+    assert_eq!(exposed, known.into());
     let nomad = Exposition::parse(&text(of_nomad(&all_kinds("v2"), &CpuWindow::default(), Format::Text)));
-    let told: BTreeSet<&str> =
+    let exposed: BTreeSet<&str> =
         nomad.samples.iter().filter(|s| s.has(&[("task", "step")])).map(|s| s.name.as_str()).collect();
     let expected = ["memory_usage", "memory_allocated", "running", "restart", "oom_killed", "complete", "failed"];
-    assert_eq!(told, expected.map(|name| format!("nomad_client_allocs_{name}")).iter().map(String::as_str).collect());
+    assert_eq!(
+        exposed,
+        expected.map(|name| format!("nomad_client_allocs_{name}")).iter().map(String::as_str).collect()
+    );
 }
 
 /// One above its workload's churn limit runs, and is in one row of `/metrics` with all others of its kind.
@@ -367,7 +371,7 @@ fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
         let all = page.all(name, &[("id", "/")]);
         all.into_iter().find(|s| !s.labels.contains_key("interface")).map(crate::common::Sample::f64)
     };
-    let told: BTreeSet<&str> =
+    let exposed: BTreeSet<&str> =
         page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_root(name).is_some()).collect();
     let docs = std::fs::read_to_string(root().join("docs/dropin.md")).expect("the page must be there");
     let (_, rest) = docs.split_once("<!-- root:begin -->").expect("it begins");
@@ -375,7 +379,7 @@ fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `container_")?.split('`').next());
     let documented: BTreeSet<String> =
         rows.filter(|name| *name != "network_*").map(|name| format!("container_{name}")).collect();
-    assert_eq!(told, documented.iter().map(String::as_str).collect());
+    assert_eq!(exposed, documented.iter().map(String::as_str).collect());
 
     let ours = machine("v2-new");
     let host = |name: &str, labels: &[&str]| {
@@ -402,7 +406,7 @@ fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
         Some("total")
     );
 
-    // A sum of which something is missing would be too small, and none is 0.
+    // A sum with a missing part would be too small, and none is 0.
     let without = |name: &str, labels: &[&str]| {
         let is_kept = |s: &&Sample| s.desc.name != name || !s.labels.iter().eq(labels);
         let host = Arc::new(Samples(ours.host.0.iter().filter(is_kept).cloned().collect()));
@@ -438,7 +442,7 @@ fn shares_and_reservations_are_what_cadvisor_makes_of_each_version() {
 }
 
 #[test]
-fn allocs_are_told_under_nomads_names_as_they_were() {
+fn allocs_have_the_golden_page_under_nomads_names() {
     let (first, window) = (all_kinds("v2"), CpuWindow::default());
     let second = later(&first, 15);
     for format in [Format::Text, Format::OpenMetrics] {
@@ -461,7 +465,7 @@ fn a_share_of_cpus_is_that_of_the_time_between_two_scrapes_and_of_none_where_the
     assert_eq!(ask(&first), [None; 4]);
     let half = [Some(50.0), Some(25.0), Some(0.0), Some(1_500.0)];
     assert_eq!(ask(&later(&first, 15)), half);
-    assert_eq!(ask(&later(&first, 15)), half, "whoever asks twice within a tick is told the same");
+    assert_eq!(ask(&later(&first, 15)), half, "two requests within a tick get the same");
     assert_eq!(ask(&later(&first, 45)), half);
     assert_eq!(ask(&later(&first, 345)), half, "five minutes");
     assert_eq!(ask(&later(&first, 646)), [None; 4], "that long ago says nothing of now");
@@ -470,7 +474,7 @@ fn a_share_of_cpus_is_that_of_the_time_between_two_scrapes_and_of_none_where_the
     assert!(page.contains(&format!("alloc_id=\"{OF_NOMAD}\"")) && !page.contains("nginx"), "{page}");
 }
 
-/// Answers each request with the page of that moment, until nobody listens any more.
+/// Answers each request with the page of that moment, until the listener is gone.
 fn served(page: impl Fn() -> String + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port must be free");
     let address = listener.local_addr().expect("it is bound");
@@ -480,7 +484,7 @@ fn served(page: impl Fn() -> String + Send + 'static) -> SocketAddr {
             while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
             let page = page();
             let head = format!("Content-Type: text/plain; version=0.0.4\r\nContent-Length: {}", page.len());
-            // Whoever went away needs no answer.
+            // A client that went away needs no answer.
             let _ = write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\nConnection: close\r\n\r\n{page}");
         }
     });
@@ -524,8 +528,8 @@ fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
         format!("{by} ({})", mixin_io(["reads_bytes", "writes_bytes"], of_app)),
         format!("max by (namespace, pod, container) (container_oom_events_total{{{of_app}}})"),
     ] {
-        let told = prometheus.query(&query);
-        assert_eq!(told.iter().map(|(labels, _)| labels).collect::<Vec<_>>(), [&whose], "{query}");
+        let answer = prometheus.query(&query);
+        assert_eq!(answer.iter().map(|(labels, _)| labels).collect::<Vec<_>>(), [&whose], "{query}");
     }
     // The pod itself is its own row, and sums over containers do not have it.
     let pods = prometheus.query("sum by (pod) (container_memory_working_set_bytes{container=\"\",pod!=\"\"})");

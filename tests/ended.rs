@@ -60,7 +60,7 @@ fn last_output_of_a_failed_task_outlives_its_collection_and_stays_off_plain_tcp(
 
 /// Each attempt has its own, and one that wrote nothing none of the attempt before.
 #[test]
-fn last_output_is_of_the_last_attempt_alone_and_status_tells_a_crash_loop() {
+fn last_output_is_of_the_last_attempt_and_status_shows_a_crash_loop() {
     let agent = Agent::start();
     let marker = agent.scratch().join("ran");
     let script = format!("if [ -e {0} ]; then exit 4; fi; echo FIRST-ATTEMPT >&2; touch {0}; exit 3", marker.display());

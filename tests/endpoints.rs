@@ -1,5 +1,6 @@
-//! What plain TCP tells everybody: what `telemetry.public` lets through, and nothing that names a user, a process, a place on this
-//! host or a secret. docs/endpoints.md holds it as a table; `tests/texts.rs` compares that with the routes.
+//! What plain TCP exposes to everybody: what `telemetry.public` lets through, and nothing that names a user, a process,
+//! a place on this host or a secret. docs/endpoints.md holds it as a table; `tests/texts.rs` compares that with the
+//! routes.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ fn ask(agent: &Agent, method: Method, path: &str) -> Response {
 }
 
 #[test]
-fn nothing_that_tcp_tells_names_a_secret_a_user_a_process_or_a_place() {
+fn nothing_exposed_over_tcp_names_a_secret_a_user_a_process_or_a_place() {
     let (agent, [id, failed]) = agent("");
     let directory = agent.scratch().to_str().expect("UTF-8").to_owned();
     let pid = agent.json(&format!("/v1/allocs/{id}"))["tasks"]["runs"]["main"]["pid"].to_string();
@@ -59,7 +60,7 @@ fn nothing_that_tcp_tells_names_a_secret_a_user_a_process_or_a_place() {
         assert!(!metrics.contains(&directory), "{metrics}");
         metrics.contains("allostat_host_filesystem_size_bytes{directory=\"data\"}").then_some(())
     });
-    // Its owner is told all of it.
+    // Its owner sees all of it.
     let whole = agent.request("GET", &format!("/v1/allocs/{id}"), "").text().to_owned();
     for word in ["SECRET-META", "SECRET-ENV", "SECRET-ARG", "\"definition\"", &pid] {
         assert!(whole.contains(word), "{word}: {whole}");
@@ -90,7 +91,7 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
             // The directory itself cannot be read as a file.
             let file = if route.path.ends_with("/fs/cat") { "?path=alloc/logs/runs.stdout.0" } else { "" };
             let path = route.path.replace("{id}", id).replace("{task}", "runs") + file;
-            let told = match setting {
+            let is_open = match setting {
                 _ if route.method == Method::Post
                     || ["/logs/", "/fs/", "/migration"].iter().any(|part| route.path.contains(part)) =>
                 {
@@ -101,8 +102,8 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
                 _ => true,
             };
             let answer = ask(&agent, route.method, &path);
-            assert_eq!(answer.status, if told { 200 } else { 403 }, "{setting}: {path}: {}", answer.text());
-            if !told {
+            assert_eq!(answer.status, if is_open { 200 } else { 403 }, "{setting}: {path}: {}", answer.text());
+            if !is_open {
                 assert_eq!(answer.json()["code"], "socket_only", "{path}");
                 assert!(!answer.text().contains(id) && !answer.text().contains("quiet"), "{path}: {}", answer.text());
             }
@@ -117,7 +118,7 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
 }
 
 #[test]
-fn where_nothing_is_told_health_names_no_task_either() {
+fn health_names_no_task_where_nothing_is_public() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\ntelemetry {\n  public = \"none\"\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     agent.run(
@@ -184,7 +185,7 @@ fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).expect("it runs");
     let peak =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    let peak = peak.expect("the kernel tells it") / 1024;
+    let peak = peak.expect("the kernel reports it") / 1024;
     assert!(peak < 200, "100 answers of 16 MiB that are not read took {peak} MiB");
     drop(unread);
     wait_for("readers to be answered again", Duration::from_secs(60) * patience(), || {

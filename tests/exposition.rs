@@ -1,5 +1,5 @@
 //! The exposition, byte for byte: of fixture machines, read as an agent reads its host, and of made-up tasks in every
-//! state. `ALLOSTAT_BLESS=1` writes the golden files anew; the difference is read in review.
+//! state. `ALLOSTAT_BLESS=1` writes the golden files again; the difference is read in review.
 
 use crate::{by_python, openmetrics, otlp_points as otlp, protobuf, synthetic};
 use std::collections::BTreeMap;
@@ -244,7 +244,7 @@ fn protocol_buffers_say_series_by_series_what_the_text_says() {
     for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         let filter = Filter::default().without_process();
         let walk = Walk::new(&snapshot, &metrics, &filter);
-        let told = protobuf::series(&protobuf::decode(&prometheus::encode(&walk, Format::Protobuf)));
+        let encoded = protobuf::series(&protobuf::decode(&prometheus::encode(&walk, Format::Protobuf)));
         let written = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text))).samples;
         let written: BTreeMap<_, _> = written
             .into_iter()
@@ -255,9 +255,9 @@ fn protocol_buffers_say_series_by_series_what_the_text_says() {
             .collect();
         assert!(written.len() > 300, "{}", written.len());
         for (series, value) in &written {
-            assert_eq!(told.get(series), Some(value), "{series:?}");
+            assert_eq!(encoded.get(series), Some(value), "{series:?}");
         }
-        assert_eq!(told.len(), written.len());
+        assert_eq!(encoded.len(), written.len());
     }
 }
 
@@ -307,8 +307,8 @@ fn histograms_have_a_native_one_of_the_same_observations_beside_their_buckets() 
 fn series_of(snapshot: &Snapshot, selection: Selection) -> BTreeMap<(String, BTreeMap<String, String>), String> {
     let (metrics, filter) = (Metrics::new(), selecting(selection));
     let body = text(prometheus::encode(&Walk::new(snapshot, &metrics, &filter), Format::Text));
-    let told = parsed::Exposition::parse(&body).samples.into_iter();
-    let of_families = told.filter(|s| !["allostat_series", "allostat_exposition_info"].contains(&s.name.as_str()));
+    let samples = parsed::Exposition::parse(&body).samples.into_iter();
+    let of_families = samples.filter(|s| !["allostat_series", "allostat_exposition_info"].contains(&s.name.as_str()));
     of_families.map(|s| ((s.name, s.labels), s.value)).collect()
 }
 
@@ -338,7 +338,7 @@ fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
     busy.time_in_state[TaskState::Dead.index()] = Nanos::ZERO;
     let busy = synthetic::alloc(ALLOC, &job, vec![busy]);
     let mut said = Said::default();
-    // All that a kernel can tell at once: it keeps a peak, or else one is sampled.
+    // All that a kernel can report at once: it keeps a peak, or else one is sampled.
     let everything = || {
         let mut usage = synthetic::usage(40_000_000);
         usage.set(Field::memory_sampled_peak_bytes, None);
@@ -427,7 +427,8 @@ fn a_gpu_that_a_task_has_adds_no_more_series_than_its_profile_promises() {
     }
 }
 
-/// What stays of one that has ended is what its profile has of what stays, and nothing that was not told while it ran.
+/// What stays of one that has ended is what its profile has of what stays, and nothing that was not exposed while it
+/// ran.
 #[test]
 fn of_what_has_ended_a_profile_keeps_its_final_series_and_no_more() {
     let whole = series_of(&full(), Selection::of(Profile::Full));
@@ -571,7 +572,7 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
 
 /// What fails before the first scrape is first seen at 1: only this says that it was 0 before.
 #[test]
-fn lifecycle_counters_of_a_workload_tell_in_openmetrics_since_when_they_count() {
+fn lifecycle_counters_of_a_workload_have_created_samples_in_openmetrics() {
     let text = encode(&full(), Format::OpenMetrics);
     let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
     let mut seen = std::collections::BTreeSet::new();
@@ -582,18 +583,18 @@ fn lifecycle_counters_of_a_workload_tell_in_openmetrics_since_when_they_count() 
         assert_eq!(total, series.replace("_created", "_total"), "beside its total");
         seen.insert(series.split('{').next().unwrap().to_owned());
     }
-    let told: std::collections::BTreeSet<String> =
+    let declared: std::collections::BTreeSet<String> =
         catalogue::CATALOGUE.iter().filter_map(|d| d.created_name()).collect();
-    assert_eq!(seen, told, "each family that is declared to tell it, and no other");
+    assert_eq!(seen, declared, "each family that is declared to have it, and no other");
     assert!(!encode(&full(), Format::Text).contains("_created"), "text 0.0.4 cannot");
-    for name in told {
+    for name in declared {
         assert!(catalogue::family(&name).is_some_and(|d| d.created), "it is asked for by {name} too");
     }
 }
 
 /// A record of an agent that did not note it: whatever the allocs since then say, those counters are older.
 #[test]
-fn since_when_a_counter_counts_is_absent_where_nobody_knows() {
+fn created_sample_is_absent_where_the_time_is_not_known() {
     let job = synthetic::job("shop", &["web"]);
     let task = TaskName::from("web");
     let mut totals = Totals::default();
@@ -702,7 +703,7 @@ fn the_number_of_series_of_each_family_is_what_stands_there() {
     }
 }
 
-/// Who it is and what it uses is told of an alloc that somebody else runs; of what it goes through nothing, which is not 0.
+/// The identity and use of an observed alloc are exposed; of its lifecycle nothing, which is not 0.
 #[test]
 fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_others() {
     let (shop, mut said) = (synthetic::job("shop", &["web"]), Said::default());
@@ -721,12 +722,12 @@ fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_ot
     for format in [Format::Text, Format::OpenMetrics] {
         let both = body(vec![Arc::clone(&observed), Arc::clone(&managed)], format);
         let of_observed = |line: &&str| line.contains("alloc_id=\"nginx.service\"");
-        let told: Vec<&str> = both.lines().filter(of_observed).collect();
-        assert!(told.iter().all(|line| !line.contains("workload=")), "nobody said whose it is");
-        let names: std::collections::BTreeSet<&str> = told.iter().filter_map(|l| Some(l.split_once('{')?.0)).collect();
+        let lines: Vec<&str> = both.lines().filter(of_observed).collect();
+        assert!(lines.iter().all(|line| !line.contains("workload=")), "its workload is not known");
+        let names: std::collections::BTreeSet<&str> = lines.iter().filter_map(|l| Some(l.split_once('{')?.0)).collect();
         let measures = OF_TASKS.families.iter().chain(&*OF_ALLOCS.families).map(|f| f.desc.name);
         assert_eq!(names, measures.chain(["allostat_alloc_info", "allostat_task_info"]).collect());
-        assert!(told.iter().any(|line| line.contains("source=\"cgroup\"")));
+        assert!(lines.iter().any(|line| line.contains("source=\"cgroup\"")));
 
         let alone = body(vec![Arc::clone(&managed)], format);
         let others = |body: &str| -> Vec<String> {
@@ -924,7 +925,8 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
     assert_eq!(heard.times[workload], (None, Some(Timestamp(NOW.0 - 100 * SECOND - 7))), "since it was submitted");
 }
 
-/// Whose a series is, what it is called there, and how points tell them apart: by the documents, and written down once more.
+/// Whose a series is, what it is called there, and how points are distinguished: by the documents, and written down
+/// once more.
 fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) {
     let label = |name: &str| sample.labels.get(name).cloned();
     let (instance, whose): (String, &[&str]) = match (label("alloc_id"), label("task")) {
@@ -1081,22 +1083,22 @@ fn attributes_with_a_list_of_values_say_what_stands_in_it() {
         otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)))
     };
     let points = [points_of(&full()), points_of(&machine("v1")), points_of(&machine("v2-new"))].concat();
-    let mut told = std::collections::BTreeSet::new();
+    let mut closed = std::collections::BTreeSet::new();
     for (key, value) in points.iter().flat_map(|point| point.attributes.iter().chain(&point.resource)) {
         if let Some((_, list)) = CLOSED.iter().find(|(closed, _)| closed == key) {
             let ours = OURS.contains(&(key.as_str(), value.as_str()));
             assert!(ours || list.contains(&value.as_str()), "{key}={value}");
-            told.insert(key.clone());
+            closed.insert(key.clone());
         }
     }
     // No disk was recorded; what is said of one is one word, which stands beside its name.
     let expected = CLOSED.iter().map(|(key, _)| *key).filter(|key| *key != "system.filesystem.state");
-    assert_eq!(told, expected.map(str::to_owned).collect(), "each is told");
+    assert_eq!(closed, expected.map(str::to_owned).collect(), "each is exposed");
 }
 
 /// Where a store keeps nothing but the resource, it says what the device is; who has it is a point of the alloc's.
 #[test]
-fn a_device_is_a_resource_that_says_what_it_is_and_an_alloc_tells_which_it_has() {
+fn device_is_a_resource_and_its_alloc_names_it() {
     let (snapshot, metrics, filter) = (full(), Metrics::new(), Filter::default());
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
@@ -1144,7 +1146,7 @@ fn otlp_says_point_by_point_what_the_exposition_says() {
 
 /// The same bytes, read by the protocol library of another language.
 #[test]
-fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
+fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
     let (_, metrics) = exemplary(ALLOC);
     for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         let filter = Filter::default();
@@ -1154,11 +1156,11 @@ fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
             let bytes = pushed(&walk, aggregation);
             let Some(theirs) = by_python::read_by_python(&bytes) else { skip_test!("no-python") };
             let mut ours = otlp::points(&otlp::decode(&bytes));
-            for told in &mut ours {
-                told.exemplars.iter_mut().for_each(String::clear);
+            for point in &mut ours {
+                point.exemplars.iter_mut().for_each(String::clear);
             }
             assert_eq!(theirs, ours);
-            let is_exponential = |told: &&otlp::Told| matches!(told.value, otlp::Value::Exponential { .. });
+            let is_exponential = |point: &&otlp::Told| matches!(point.value, otlp::Value::Exponential { .. });
             assert_eq!(theirs.iter().any(|t| is_exponential(&t)), aggregation == HistogramAggregation::Exponential);
             says_the_same(&snapshot, &body, theirs);
         }
@@ -1196,45 +1198,45 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
             continue;
         }
         let (instance, attributes) = in_otlp(sample, metric);
-        let found = points.iter().position(|told| {
-            let same = told.metric == metric && told.attributes == attributes && told.unit == twin.unit;
-            same && told.resource["service.instance.id"] == instance
+        let found = points.iter().position(|point| {
+            let same = point.metric == metric && point.attributes == attributes && point.unit == twin.unit;
+            same && point.resource["service.instance.id"] == instance
         });
         let said = format!("{} of {instance} as {} {attributes:?}", sample.name, metric);
         let Some(found) = found else {
-            // Told by mode instead; only while it runs.
+            // By mode instead; only while it runs.
             let by_mode = metric.ends_with("cpu.time") && !sample.labels.contains_key("mode");
             let of_running = ["container.uptime", "allostat.task.uptime"].contains(&metric);
             assert!(by_mode || of_running, "no point: {said}");
             continue;
         };
-        let told = points.remove(found);
+        let point = points.remove(found);
         compared += 1;
         let expected = sample.f64();
-        match told.value {
+        match point.value {
             #[allow(clippy::cast_precision_loss)]
             otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{said}"),
             otlp::Value::Float(n) if metric.ends_with(".uptime") => {
                 #[allow(clippy::cast_precision_loss)]
-                let at = told.at as f64 / 1e9;
+                let at = point.at as f64 / 1e9;
                 assert!((at - n - expected).abs() < 1e-3, "{said}: {n} s before {at} is not {expected}");
             }
             otlp::Value::Float(n) => {
                 assert!((n - expected).abs() <= expected.abs() * 1e-15, "{said}: {n}, {expected}")
             }
             otlp::Value::Histogram { ref counts, sum, .. } | otlp::Value::Exponential { ref counts, sum, .. } => {
-                let zeros = if let otlp::Value::Exponential { zeros, .. } = told.value { zeros } else { 0 };
+                let zeros = if let otlp::Value::Exponential { zeros, .. } = point.value { zeros } else { 0 };
                 #[allow(clippy::cast_precision_loss)]
                 let count = (zeros + counts.iter().sum::<u64>()) as f64;
                 assert_eq!(count, expected, "{said}");
                 let name = format!("{}_sum", desc.name);
                 let of = |s: &&parsed::Sample| s.name == name && s.labels == sample.labels;
                 assert_eq!(sum, body.samples.iter().find(of).expect("a sum").f64(), "{said}");
-                buckets_are_the_same(body, &format!("{}_bucket", desc.name), sample, &told.value);
+                buckets_are_the_same(body, &format!("{}_bucket", desc.name), sample, &point.value);
             }
             otlp::Value::Ended => panic!("{said} has ended"),
         }
-        assert!(told.at <= snapshot.taken_at.0 && told.start <= told.at, "{told:?}");
+        assert!(point.at <= snapshot.taken_at.0 && point.start <= point.at, "{point:?}");
     }
     assert!(compared > 100, "{compared}");
     assert_eq!(points, [], "what the exposition does not say");
@@ -1242,7 +1244,7 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
 
 /// Explicit ones have the classic bounds and counts. Of exponential ones, those whole below a classic bound count no more than it does, and
 /// with the one that it cuts no less.
-fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::Sample, told: &otlp::Value) {
+fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::Sample, sent: &otlp::Value) {
     let of = |s: &&parsed::Sample| {
         let mut labels = s.labels.clone();
         labels.remove("le");
@@ -1251,14 +1253,14 @@ fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::S
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let classic: Vec<(f64, u64)> =
         body.samples.iter().filter(of).map(|s| (s.labels["le"].parse().expect("a number"), s.f64() as u64)).collect();
-    match told {
+    match sent {
         otlp::Value::Histogram { bounds, counts, .. } => {
             let below = counts.iter().scan(0, |all, n| {
                 *all += n;
                 Some(*all)
             });
-            let told: Vec<(f64, u64)> = bounds.iter().copied().chain([f64::INFINITY]).zip(below).collect();
-            assert_eq!(told, classic, "{name} {:?}", count.labels);
+            let buckets: Vec<(f64, u64)> = bounds.iter().copied().chain([f64::INFINITY]).zip(below).collect();
+            assert_eq!(buckets, classic, "{name} {:?}", count.labels);
         }
         otlp::Value::Exponential { scale, zeros, offset, counts, .. } => {
             let upper = |index: i32| 2_f64.powf(f64::from(index + 1) * 2_f64.powi(-scale));
@@ -1275,26 +1277,26 @@ fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::S
     }
 }
 
-/// Receivers go on with the last value until they are told that there is none.
+/// Receivers go on with the last value until they get the end of a series.
 #[test]
-fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
+fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
     let running = full();
     let (metrics, filter) = (Metrics::new(), Filter::new([], ["managed"]).unwrap());
     let mut endings = exporters::otlp::Endings::default();
-    let mut told = |snapshot: &Snapshot| {
+    let mut send = |snapshot: &Snapshot| {
         let walk = Walk::new(snapshot, &metrics, &filter);
         let identity = exporters::otlp::HostIdentity::default();
         otlp::points(&exporters::otlp::collect(&walk, &identity, HistogramAggregation::Explicit, &mut endings))
     };
-    let series = |told: &otlp::Told| {
-        (told.resource["service.instance.id"].clone(), told.metric.clone(), told.attributes.clone())
+    let series = |point: &otlp::Told| {
+        (point.resource["service.instance.id"].clone(), point.metric.clone(), point.attributes.clone())
     };
     let ended = |all: &[otlp::Told]| -> std::collections::BTreeSet<_> {
-        all.iter().filter(|told| told.value == otlp::Value::Ended).map(series).collect()
+        all.iter().filter(|point| point.value == otlp::Value::Ended).map(series).collect()
     };
-    let before = told(&running);
-    assert_eq!(ended(&before), std::collections::BTreeSet::new(), "nobody was told anything before");
-    assert_eq!(ended(&told(&running)), std::collections::BTreeSet::new(), "it goes on");
+    let before = send(&running);
+    assert_eq!(ended(&before), std::collections::BTreeSet::new(), "nothing was sent before");
+    assert_eq!(ended(&send(&running)), std::collections::BTreeSet::new(), "it goes on");
 
     // One whose task has ended: what is used now goes, what stays stays.
     let mut later = (*running).clone();
@@ -1306,14 +1308,14 @@ fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
     let id = alloc.identity.id.clone();
     later.allocs[0] = Arc::new(alloc);
     later.taken_at = Timestamp(running.taken_at.0 + 10 * SECOND);
-    let after = told(&later);
+    let after = send(&later);
     let gone = ended(&after);
     let has = |metric: &str| gone.contains(&(format!("{id}/{name}"), metric.to_owned(), otlp::Attributes::new()));
     assert!(has("allostat.task.memory.usage") && has("allostat.task.memory.working_set"), "{gone:?}");
     assert!(!has("allostat.task.memory.peak"), "a peak stays");
-    let points = after.iter().filter(|told| told.value == otlp::Value::Ended);
-    assert!(points.clone().count() == gone.len() && points.clone().all(|told| told.at == later.taken_at.0));
-    assert_eq!(ended(&told(&later)), std::collections::BTreeSet::new(), "once");
+    let points = after.iter().filter(|point| point.value == otlp::Value::Ended);
+    assert!(points.clone().count() == gone.len() && points.clone().all(|point| point.at == later.taken_at.0));
+    assert_eq!(ended(&send(&later)), std::collections::BTreeSet::new(), "once");
 
     // And one that is shown no more ends whole.
     later.allocs.remove(0);
@@ -1322,6 +1324,6 @@ fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
     let still: std::collections::BTreeSet<_> =
         before.iter().map(series).filter(|s| of_alloc(&s) && !gone.contains(s)).collect();
     assert!(still.len() > 50, "{}", still.len());
-    assert_eq!(ended(&told(&later)), still);
-    assert_eq!(ended(&told(&later)), std::collections::BTreeSet::new(), "once");
+    assert_eq!(ended(&send(&later)), still);
+    assert_eq!(ended(&send(&later)), std::collections::BTreeSet::new(), "once");
 }

@@ -31,7 +31,7 @@ impl Disk {
         mount.args(["-t", "ext4", "-o", "loop,errors=remount-ro"]).arg(self.image()).arg(self.path());
         mount.status().is_ok_and(|status| status.success())
     }
-    /// As after a repair: nobody has a file of it open any more.
+    /// As after a repair: no process has a file of it open any more.
     fn mount_again(&self) {
         wait_for("the disk to be free", Duration::from_secs(20) * patience(), || {
             Command::new("umount").arg(self.path()).status().is_ok_and(|status| status.success()).then_some(())
@@ -87,7 +87,7 @@ fn queued(agent: &Agent) -> (u64, u64) {
 
 fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     let Some(disk) = Disk::make() else { return Err("no-loop-device") };
-    // Nobody is there to take what it pushes: it waits on this disk.
+    // No receiver is there to take what it pushes: it waits on this disk.
     let away = format!("http://{}", crate::common::free_address());
     let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", away.as_str()), ("OTEL_METRIC_EXPORT_INTERVAL", "300")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -104,14 +104,14 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
         shown.one("allostat_workload_cpu_usage_seconds_total", &[("workload", "busy")]).map_or(0.0, |s| s.f64())
     };
     until("readings", &|| cpu(&agent) > 0.0);
-    // In the middle of a start nobody could tell what came of it: that one is given up.
+    // In the middle of a start it would not be clear what came of it: that one is abandoned.
     until("a backoff", &|| {
         agent.metrics().u64("allostat_task_state", &[("task", "looping"), ("state", "backoff")]) == 1
     });
     until("points that wait", &|| queued(&agent).0 > 500 && queued(&agent).1 == 0);
     let (known, shown) = (agent.alloc_ids(), counters(&agent.metrics()));
     let (durable, _) = queued(&agent);
-    // Nobody has taken anything: the first batch of all is in the queue.
+    // No receiver has taken anything: the first batch of all is in the queue.
     let oldest = |agent: &Agent| {
         agent
             .metrics()
@@ -134,14 +134,14 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     let stopped = agent.cli(&["stop", held]);
     assert!(stopped.code == Some(0) && stopped.stderr.contains("not on record"), "{}", stopped.stderr);
     until("its end", &|| of(&agent, "allostat_workload_exits_total", "held", &[("outcome", "killed")]) > 0.5);
-    // What cannot be started for it is not given up: it is tried again once its end is on record.
+    // What cannot be started for it is not abandoned: it is tried again once its end is on record.
     until("a start that fails", &|| agent.log().contains("Setup Failure"));
     assert_eq!(agent.metrics().u64("allostat_task_state", &[("task", "looping"), ("state", "dead")]), 0);
     none_fell(&shown, &counters(&agent.metrics()), "under a disk that fails");
     until("points that wait in memory", &|| queued(&agent).1 > 0);
     assert!(agent.log().contains("state database"), "it is said:\n{}", agent.log());
 
-    // Somebody repairs the disk, for which nothing may use it.
+    // The disk is repaired, for which nothing may use it.
     agent.kill();
     agent.kill_processes();
     disk.mount_again();

@@ -102,7 +102,7 @@ fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is
 }
 
 #[test]
-fn output_for_which_the_disk_has_no_room_is_told_with_the_end_of_its_task_and_counted() {
+fn output_lost_to_a_full_disk_is_reported_with_the_end_of_its_task_and_counted() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -158,7 +158,7 @@ impl Drop for Unmounted {
     }
 }
 
-/// The kernel sends SIGXFSZ with it, which ends whoever has not said otherwise.
+/// The kernel sends SIGXFSZ with it, which ends a process that has not said otherwise.
 #[test]
 fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};

@@ -56,9 +56,9 @@ fn work(agent: &Agent, name: &str, words: &[&str], reserves: bool) -> String {
     agent.alloc_ids().into_iter().find(|id| !before.contains(id)).expect("it was accepted")
 }
 
-/// What a GPU is, what it can and what it has is told to the last digit, and what it has not is not told.
+/// What a GPU is, what it can and what it has is reported to the last digit, and what it has not is absent.
 #[test]
-fn each_gpu_is_told_as_nvidia_smi_tells_it() {
+fn each_gpu_is_reported_as_nvidia_smi_shows_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
     let agent = agent();
     for gpu in &gpus {
@@ -113,16 +113,16 @@ fn each_gpu_is_told_as_nvidia_smi_tells_it() {
     for (gpu, line) in gpus.iter().zip(&lines) {
         for ((word, name, more, unit), said) in asked.iter().zip(line) {
             let labels: Vec<_> = [("device_uuid", gpu.as_str())].into_iter().chain(more.iter().copied()).collect();
-            let told = metrics.one(&format!("allostat_device_{name}"), &labels).map(|sample| sample.f64());
+            let ours = metrics.one(&format!("allostat_device_{name}"), &labels).map(|sample| sample.f64());
             let said = said.parse::<f64>().ok().map(|number| number * unit);
             // It prints whole units, and a temperature moves.
             let slack = if name.starts_with("temperature") { 3.0 } else { *unit };
-            let same = match (told, said) {
-                (Some(told), Some(said)) => (told - said).abs() <= slack,
-                (told, said) => told.is_none() == said.is_none(),
+            let same = match (ours, said) {
+                (Some(ours), Some(said)) => (ours - said).abs() <= slack,
+                (ours, said) => ours.is_none() == said.is_none(),
             };
             if !same {
-                wrong.push(format!("{gpu} {word}: nvidia-smi {said:?}, told {told:?}"));
+                wrong.push(format!("{gpu} {word}: nvidia-smi {said:?}, ours {ours:?}"));
             }
         }
     }
@@ -148,20 +148,21 @@ fn each_gpu_is_told_as_nvidia_smi_tells_it() {
     agent.stop();
 }
 
-/// Memory of each process is the driver's own figure, on the task whose process it is; what is nobody's is told as that.
+/// Memory of each process is the driver's own figure, on the task whose process it is; memory of no task is reported as
+/// that.
 #[test]
-fn memory_and_work_of_a_gpu_are_told_of_the_task_that_has_it() {
+fn memory_and_work_of_a_gpu_are_reported_for_the_task_that_uses_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let agent = agent();
-    // Whoever is no task: its memory is the GPU's and nobody's here.
+    // A process of no task: its memory is the GPU's and no task's here.
     let mut stranger = Command::new(workload()).args(["gpu", "300", "60000", "0"]).spawn().expect("it starts");
     let _one = work(&agent, "worker", &["gpu", "2000", "60000"], true);
     let two = work(&agent, "holder", &["gpu", "1000", "60000", "0"], false);
     let memory = |task: &str| of_task(&agent, "memory_used_bytes", task);
-    wait("both to be told", || memory("worker").zip(memory("holder")).is_some());
+    wait("both to be reported", || memory("worker").zip(memory("holder")).is_some());
     let unowned = |gpu: &str| of(&agent, "unowned_memory_bytes", gpu, &[]);
     let apps = || smi("compute-apps", "pid,used_memory").expect("it has answered before");
     wait("all three to be listed", || apps().len() >= 3);
@@ -178,15 +179,15 @@ fn memory_and_work_of_a_gpu_are_told_of_the_task_that_has_it() {
         found.next().and_then(|pid| said.get(pid)).copied()
     };
     for (task, least) in [("worker", 2000), ("holder", 1000)] {
-        let told = memory(task).expect("it was told before");
-        assert_eq!(own(task).map(|bytes| bytes as f64), Some(told), "{task}: {said:?}");
-        assert!(told >= (least * MIB) as f64, "{task}: {told}");
+        let ours = memory(task).expect("it was reported before");
+        assert_eq!(own(task).map(|bytes| bytes as f64), Some(ours), "{task}: {said:?}");
+        assert!(ours >= (least * MIB) as f64, "{task}: {ours}");
     }
     let strangers = said.get(&stranger.id()).copied().expect("it is listed too") as f64;
     let free = gpus.iter().filter_map(|gpu| unowned(gpu)).sum::<f64>();
     assert!(
         free >= strangers && free < strangers + (1500 * MIB) as f64,
-        "{free} of nobody, {strangers} of a stranger: {said:?}"
+        "{free} of no task, {strangers} of a stranger: {said:?}"
     );
     // Only one of them works.
     let share = |task: &str| of_task(&agent, "sm_utilization_ratio", task);
@@ -207,7 +208,7 @@ fn memory_and_work_of_a_gpu_are_told_of_the_task_that_has_it() {
     agent.stop();
 }
 
-/// Energy is what the GPU drew: between the least and the most power that was told meanwhile.
+/// Energy is what the GPU drew: between the least and the most power that was reported meanwhile.
 #[test]
 fn the_energy_of_a_gpu_is_its_power_over_time_and_a_task_that_holds_it_alone_has_all_of_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
@@ -229,7 +230,7 @@ fn the_energy_of_a_gpu_is_its_power_over_time_and_a_task_that_holds_it_alone_has
     let (drawn, seconds) = (energy().expect("it was there") - before, from.elapsed().as_secs_f64());
     let (least, most) = (powers.iter().copied().fold(f64::MAX, f64::min), powers.iter().copied().fold(0.0, f64::max));
     let mean = drawn / seconds;
-    assert!(least * 0.85 <= mean && mean <= most * 1.15, "{mean} W by energy, {least} to {most} W told");
+    assert!(least * 0.85 <= mean && mean <= most * 1.15, "{mean} W by energy, {least} to {most} W reported");
     let own = of_task(&agent, "energy_joules_total", "alone").expect("it was there") - task;
     if gpus.len() == 1 {
         assert!((own - drawn).abs() <= drawn * 0.2, "{own} J of the task that holds it, {drawn} J of the GPU");

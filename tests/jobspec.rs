@@ -1,7 +1,7 @@
 //! Job files as people meet them: the examples that we hand out, and what is said about bad ones.
 //!
 //! `tests/golden/jobspec/<name>` stands beside `<name>.txt`: the whole report, errors or warnings.
-//! `ALLOSTAT_BLESS=1` writes the reports anew; read the difference in review.
+//! `ALLOSTAT_BLESS=1` writes the reports again; read the difference in review.
 
 use std::path::{Path, PathBuf};
 

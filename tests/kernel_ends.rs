@@ -1,4 +1,5 @@
-//! What the kernel's trace points tell of cgroups that are gone, beside what its files say of those above them and `wait` of their processes.
+//! What the kernel's trace points report of cgroups that are gone, beside what its files say of those above them and
+//! `wait` of their processes.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -65,24 +66,24 @@ impl Scene {
         self.removed(name)
     }
 
-    /// Removes it. Gives what was told of it by each hierarchy.
+    /// Removes it. Returns what each hierarchy reported of it.
     fn removed(&mut self, name: &str) -> Vec<EndedCgroup> {
         self.others.remove(name);
         let path = format!("{}/{name}", self.others.parent);
-        let mut told = Vec::new();
+        let mut ended_here = Vec::new();
         wait_for("the kernel's word", long(), || {
-            told.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
-            // The unified tree is removed last, where there is one; it is told of at once.
-            (!told.is_empty()).then_some(())
+            ended_here.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
+            // The unified tree is removed last, where there is one; it is reported at once.
+            (!ended_here.is_empty()).then_some(())
         });
-        told.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
-        told
+        ended_here.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
+        ended_here
     }
 
-    fn usage(&self, told: &[EndedCgroup]) -> Usage {
+    fn usage(&self, ended: &[EndedCgroup]) -> Usage {
         let reader = TaskReader::reported(&self.sampling);
-        told.iter().for_each(|ended| reader.end(ended, Timestamp(1)));
-        Usage::clone(&reader.latest().expect("something was told").usage)
+        ended.iter().for_each(|one| reader.end(one, Timestamp(1)));
+        Usage::clone(&reader.latest().expect("something was reported").usage)
     }
 
     /// What the one above all has used, by the kernel's file.
@@ -102,16 +103,16 @@ fn start(script: &str) -> Child {
 }
 
 /// That of the hierarchy which has seen most of it, and of the one that counts whom the OOM killer chose.
-fn notes(told: &[EndedCgroup]) -> EndNotes {
-    let all = || told.iter().map(|ended| ended.notes);
+fn notes(ended: &[EndedCgroup]) -> EndNotes {
+    let all = || ended.iter().map(|ended| ended.notes);
     let is_victim = |notes: &EndNotes| notes.last.is_some_and(|end| end.oom_victim);
-    all().max_by_key(|notes| (is_victim(notes), notes.count)).expect("something was told")
+    all().max_by_key(|notes| (is_victim(notes), notes.count)).expect("something was reported")
 }
 
 const SPIN: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
 #[test]
-fn the_cpu_time_that_is_told_of_what_is_gone_is_what_the_one_above_it_has_used_and_its_peak_is_its_own() {
+fn cpu_time_of_an_ended_cgroup_is_its_parents_growth_and_its_peak_is_its_own() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -119,10 +120,10 @@ fn the_cpu_time_that_is_told_of_what_is_gone_is_what_the_one_above_it_has_used_a
     let mut all = 0;
     for (n, mib) in [20, 40, 3].into_iter().enumerate() {
         let name = format!("short-{n}");
-        // Nobody reads a file of it: what its processors have counted is summed up by nobody else.
-        let told = scene.live(&name, &format!("{SPIN}; {} touch {mib} 1 >/dev/null", workload().display()));
-        let usage = scene.usage(&told);
-        all += usage.cpu_usage_ns().expect("CPU time is told");
+        // No file of it is read: so no reader sums up what its processors have counted.
+        let ended = scene.live(&name, &format!("{SPIN}; {} touch {mib} 1 >/dev/null", workload().display()));
+        let usage = scene.usage(&ended);
+        all += usage.cpu_usage_ns().expect("CPU time is reported");
         assert!(usage.memory_peak_bytes() >= Some(mib * MIB), "{usage:?}");
         assert!(usage.memory_peak_bytes() < Some((mib + 16) * MIB), "{usage:?}");
         let above = scene.used_above();
@@ -132,7 +133,7 @@ fn the_cpu_time_that_is_told_of_what_is_gone_is_what_the_one_above_it_has_used_a
 }
 
 #[test]
-fn how_a_process_ended_is_told_as_wait_tells_it_and_its_threads_are_one() {
+fn process_end_is_reported_as_wait_returns_it_and_threads_are_one() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -159,7 +160,7 @@ fn how_a_process_ended_is_told_as_wait_tells_it_and_its_threads_are_one() {
 }
 
 #[test]
-fn a_victim_of_the_oom_killer_is_told_apart_from_one_that_was_killed() {
+fn oom_victim_is_distinguished_from_a_killed_process() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -169,15 +170,15 @@ fn a_victim_of_the_oom_killer_is_told_apart_from_one_that_was_killed() {
     let file = if home.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
     let directory = home.mount.join(scene.others.parent.trim_start_matches('/')).join("oom");
     fs::write(directory.join(file), (16 * MIB).to_string()).expect("root may set a limit");
-    let told = scene.live("oom", &format!("exec {} touch 64 1", workload().display()));
-    assert_eq!(notes(&told).last, Some(ProcessEnd { status: 9, oom_victim: true }));
-    let usage = scene.usage(&told);
+    let ended = scene.live("oom", &format!("exec {} touch 64 1", workload().display()));
+    assert_eq!(notes(&ended).last, Some(ProcessEnd { status: 9, oom_victim: true }));
+    let usage = scene.usage(&ended);
     assert_eq!(usage.oom_kills(), Some(1));
     assert!(usage.memory_peak_bytes() <= Some(16 * MIB), "{usage:?}");
 }
 
 #[test]
-fn a_path_that_is_too_long_is_none_and_everything_else_is_told() {
+fn path_that_is_too_long_is_absent_and_all_else_is_reported() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -189,16 +190,16 @@ fn a_path_that_is_too_long_is_none_and_everything_else_is_told() {
     drop(child.stdin.take());
     child.wait().expect("it can be waited for");
     scene.others.remove(&path);
-    let told = wait_for("the kernel's word", long(), || {
+    let ended = wait_for("the kernel's word", long(), || {
         let found = scene.ends.take().into_iter().find(|ended| ended.path.is_empty());
         found.filter(|ended| ended.inode > 1)
     });
-    assert_eq!(told.notes.count, 1);
-    // One that is left again is told of under its name.
+    assert_eq!(ended.notes.count, 1);
+    // One that is left again is reported under its name.
     assert!(!scene.live("short", "exit 0").is_empty());
 }
 
-/// Nobody takes records meanwhile, as where whoever takes them is busy.
+/// No record is taken meanwhile, as where the taking thread is busy.
 #[test]
 fn cgroups_in_which_nothing_ran_take_no_room_from_those_in_which_something_did() {
     if !is_root() {
@@ -215,7 +216,8 @@ fn cgroups_in_which_nothing_ran_take_no_room_from_those_in_which_something_did()
     assert!(!scene.live("task", "exit 3").is_empty());
 }
 
-/// Lives of a user's, more than there is room for. What other tests end meanwhile may be lost too: only what is told counts.
+/// Lives of a user's, more than there is room for. What other tests end meanwhile may be lost too: only what is
+/// reported counts.
 #[test]
 fn ends_in_a_users_cgroups_leave_room_for_those_of_root() {
     const USER: u32 = 12_345;
@@ -241,7 +243,7 @@ fn ends_in_a_users_cgroups_leave_room_for_those_of_root() {
     assert!(!scene.live("task", "exit 3").is_empty());
 }
 
-/// Somebody works somewhere, so that there is CPU time which no processor has handed on.
+/// A process works somewhere, so that there is CPU time which no processor has handed on.
 struct Busy {
     _cgroups: Cgroups,
     child: Child,
@@ -264,7 +266,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
+fn moved_exit_status_field_disables_reports_of_ends() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -289,7 +291,8 @@ fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
     let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
     for (of, one, other) in moved {
         for (how, wrong) in [("exchanged", kernel.exchanged(of, one, other)), ("moved", kernel.moved(of, one, other))] {
-            // Where the other one is 0 of all that can be tried nobody is the wiser: whom the OOM killer chose is told as the counter says.
+            // Where the other one is 0 of all that can be tried the mistake cannot show: the victim of the OOM killer
+            // is reported as the counter says.
             if how == "moved" && other == "tty" {
                 continue;
             }
@@ -298,7 +301,7 @@ fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
                 continue;
             }
             match Scene::described(&wrong) {
-                Ok(_) => panic!("{one} {how}, {other} in struct {of}: nobody noticed"),
+                Ok(_) => panic!("{one} {how}, {other} in struct {of}: not noticed"),
                 Err(
                     why @ (KernelPassError::SelfTestFailed { .. }
                     | KernelPassError::Btf(_)
@@ -317,7 +320,7 @@ fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
 }
 
 #[test]
-fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_told() {
+fn moved_per_cpu_field_causes_no_wrong_cpu_time() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -340,7 +343,7 @@ fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_to
 
 /// Both programs read them in the same way, and the pass is compared with files.
 #[test]
-fn where_user_and_system_time_are_exchanged_neither_is_told_of_what_is_gone() {
+fn exchanged_user_and_system_time_are_both_absent_for_ended_cgroups() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -354,21 +357,21 @@ fn where_user_and_system_time_are_exchanged_neither_is_told_of_what_is_gone() {
         let is_modes = |file: &String| file.contains("cpu");
         let is_distrusted =
             scene.sampling.kernel_pass().is_some_and(|pass| pass.distrusted_files().iter().any(is_modes));
-        let told = scene.live("short", SPIN);
-        let usage = scene.usage(&told);
+        let ended = scene.live("short", SPIN);
+        let usage = scene.usage(&ended);
         is_distrusted.then(|| assert_eq!((usage.cpu_user_ns(), usage.cpu_system_ns()), (None, None)))
     });
 }
 
 /// The mark stands where it cannot be tried: of a process that has waited for others another number stands there.
 #[test]
-fn nobody_is_a_victim_of_the_oom_killer_whom_no_counter_counts() {
+fn no_process_is_an_oom_victim_without_a_counter_of_it() {
     if !is_root() {
         skip_test!("not-root");
     }
     let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
     let wrong = Description::of(&bytes).moved("signal_struct", "oom_mm", "cmin_flt");
     let mut scene = Scene::described(&wrong).unwrap_or_else(|why| panic!("{}", why.reason()));
-    let told = scene.live("killed", "sh -c 'exit 1'; kill -9 $$");
-    assert_eq!(notes(&told).last, Some(ProcessEnd { status: 9, oom_victim: false }));
+    let ended = scene.live("killed", "sh -c 'exit 1'; kill -9 $$");
+    assert_eq!(notes(&ended).last, Some(ProcessEnd { status: 9, oom_victim: false }));
 }

@@ -1,5 +1,5 @@
-//! Somebody else listens where an agent is looked for, and lies. As it was done: in a network and below a `/var/lib` of the test's
-//! own, on the default addresses, by another user, against root and an ordinary user.
+//! Another process listens where a command searches for an agent, and lies. As it was done: in a network and below a
+//! `/var/lib` of the test's own, on the default addresses, by another user, against root and an ordinary user.
 
 use std::fs::{File, Permissions};
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ const LIES_AT: &str = "ALLOSTAT_TEST_LIES_AT";
 const HEARD: &str = "ALLOSTAT_TEST_HEARD";
 const NAME: &str = "liars::who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed";
 const TCP: &str = "127.0.0.1:9740";
-const NOBODY: u32 = 65534;
+const NOBODY_UID: u32 = 65534;
 const USER: u32 = 12_345;
 const SECRET: &str = "hunter2-of-the-job";
 
@@ -45,14 +45,14 @@ fn who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed() {
     assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// What a program says to whoever connects: whatever they want to hear. Everything that it hears is kept.
+/// What a program says to each client: whatever it expects. Everything that it hears is kept.
 fn lie() {
     let at = std::env::var(LIES_AT).expect("where");
     let heard = std::env::var(HEARD).expect("what it hears");
     let heard = || File::options().append(true).create(true).open(&heard).expect("its own file");
     match at.strip_prefix("unix:") {
         None if at.starts_with("deaf:") => {
-            // Whoever connects waits to be accepted; the kernel says meanwhile that the connection is root's.
+            // A client waits to be accepted; the kernel says meanwhile that the connection is root's.
             let _listener = TcpListener::bind(&at[5..]).expect("the port is free");
             heard();
             std::thread::sleep(Duration::from_secs(600));
@@ -93,7 +93,7 @@ fn answer(mut stream: impl Read + Write, mut heard: File) {
 struct Caller {
     uid: u32,
     home: PathBuf,
-    /// Where his agent is looked for.
+    /// Where a command searches for his agent.
     data: PathBuf,
     binary: PathBuf,
 }
@@ -114,7 +114,7 @@ struct World {
 }
 
 impl World {
-    /// By nobody; ends with the value. The file holds what it hears.
+    /// Without an owner; ends with the value. The file holds what it hears.
     fn liar(&mut self, at: &str, uid: u32) -> (Liar, PathBuf) {
         self.liars += 1;
         let heard = self.dir.path().join(format!("open/heard-{}", self.liars));
@@ -177,7 +177,7 @@ fn attacked() {
         let data = if uid == 0 { "/var/lib/allostat".into() } else { home.join("allostat") };
         Caller { uid, home, data, binary: dir.path().join("allostat") }
     };
-    let (root, user, nobody) = (caller(0, "root"), caller(USER, "user"), caller(NOBODY, "nobody"));
+    let (root, user, unprivileged) = (caller(0, "root"), caller(USER, "user"), caller(NOBODY_UID, "nobody"));
     let mut world = World { dir, liars: 0 };
     let acts: [&[&str]; 8] = [
         &["run", &job],
@@ -205,7 +205,7 @@ fn attacked() {
 
     // A port is anybody's: of one whose connections are accepted, and of one where they wait for it.
     for at in [TCP.to_owned(), format!("deaf:{TCP}")] {
-        let (_liar, heard) = world.liar(&at, NOBODY);
+        let (_liar, heard) = world.liar(&at, NOBODY_UID);
         let deaf = at != TCP;
         for caller in [&root, &user] {
             for args in acts {
@@ -225,7 +225,7 @@ fn attacked() {
                 metrics.stderr
             );
         }
-        // A token is for root's processes and the caller's own alone, also where somebody named the address.
+        // A token is for root's processes and the caller's own alone, also where the user named the address.
         let token = world.dir.path().join("token");
         crate::common::write_secret(&token, "0123456789abcdef0123456789abcdef\n");
         for name in ["127.0.0.1", "localhost"] {
@@ -240,18 +240,18 @@ fn attacked() {
         hears_nothing(&heard, &at);
         if !deaf {
             // His own commands believe him, and so does who names him.
-            assert!(nobody.runs(&["metrics"]).ok().contains("lies_total"));
+            assert!(unprivileged.runs(&["metrics"]).ok().contains("lies_total"));
             assert!(root.runs(&["metrics", "--address", "http://127.0.0.1:9740"]).ok().contains("lies_total"));
         }
     }
 
     // A socket is whose directory it is.
     for caller in [&root, &user] {
-        make(&caller.data, NOBODY, 0o777);
+        make(&caller.data, NOBODY_UID, 0o777);
         let socket = caller.data.join("allostat.sock");
         let at = format!("unix:{}", socket.display());
         {
-            let (_liar, heard) = world.liar(&at, NOBODY);
+            let (_liar, heard) = world.liar(&at, NOBODY_UID);
             for args in acts.iter().chain(&reads) {
                 is_refused(&caller.runs(args), args, &STRANGER);
             }
@@ -271,7 +271,7 @@ fn attacked() {
         rustix::fs::chownat(
             rustix::fs::CWD,
             &socket,
-            Some(rustix::fs::Uid::from_raw(NOBODY)),
+            Some(rustix::fs::Uid::from_raw(NOBODY_UID)),
             None,
             rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
         )

@@ -1,4 +1,4 @@
-//! Whatever a cgroup, a task or a job may be called: every format says it, and who reads it strictly gets it back.
+//! Whatever a cgroup, a task or a job may be called: every format says it, and a strict reader gets it back.
 //!
 //! `ALLOSTAT_FUZZ_CASES` is how many names; each body has a hundred of them. Python's `prometheus_client` reads some of the bodies.
 
@@ -77,7 +77,7 @@ fn any_name_comes_back_out_of_every_format_and_no_line_is_malformed() {
         let mut said = Said::default();
         let (mut allocs, mut expected) = (Vec::new(), Pairs::new());
         for n in 0..NAMES / 2 {
-            // Ids are told apart by whoever gives them: by a number and what is no digit.
+            // IDs differ as they were given: by a number and what is no digit.
             let (id, task) = (format!("{n} {}", name(fuzz)), name(fuzz));
             said.task(&id, 0, synthetic::usage(1_000));
             allocs.push(Arc::new(synthetic::observed(&id, &[&task])));

@@ -308,7 +308,7 @@ fn real_plugins_connect_a_bridge_its_ports_lead_inside_and_nothing_is_left() {
 
 /// With plugins of a test: what they are asked, in which order.
 #[test]
-fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agent() {
+fn bridge_is_connected_once_and_disconnected_at_the_end_over_agent_kills() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }

@@ -1,4 +1,4 @@
-//! What somebody new stumbles over: said clearly, with the place, and with the right exit code.
+//! What a new user stumbles over: said clearly, with the place, and with the right exit code.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -45,22 +45,22 @@ const LIMITED: &str = r#"job "limited" {
 "#;
 
 #[test]
-fn who_has_no_cgroups_is_told_which_limits_are_not_enforced_and_why() {
+fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
     if !is_root() {
         skip_test!("not-root");
     }
     let agent = Agent::with(AgentOptions { as_nobody: true, ..AgentOptions::default() });
     for command in [&["plan"][..], &["run"]] {
-        let told = with_job(&agent, command, LIMITED);
-        assert_eq!(told.code, Some(0), "{}", told.stderr);
+        let checked = with_job(&agent, command, LIMITED);
+        assert_eq!(checked.code, Some(0), "{}", checked.stderr);
         for (place, field) in
             [("8:26", "cpu_hard_limit"), ("9:26", "pids_limit"), ("12:18", "cpu"), ("13:18", "memory")]
         {
             let line = format!("job.hcl:{place}: warning: `{field}` will not be enforced: this agent has no cgroups: ");
-            says(&told.stderr, &[&line]);
+            says(&checked.stderr, &[&line]);
         }
-        says(&told.stderr, &["memory = 64", "denied"]);
-        assert!(!told.stderr.contains("`command`"), "it limits nothing: {}", told.stderr);
+        says(&checked.stderr, &["memory = 64", "denied"]);
+        assert!(!checked.stderr.contains("`command`"), "it limits nothing: {}", checked.stderr);
     }
     let plan = agent.request("POST", "/v1/jobs?plan=1&file=x.hcl", LIMITED).json();
     let fields: Vec<&str> =
@@ -92,10 +92,10 @@ fn an_ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel_for_wha
     let node = agent.json("/v1/node");
     let of_root = Agent::start();
     let looked = of_root.json("/v1/node");
-    let told = looked["capabilities"].as_array().expect("a list");
+    let of_root_seen = looked["capabilities"].as_array().expect("a list");
     for capability in node["capabilities"].as_array().into_iter().flatten() {
         let reason = capability["reason"].as_str().unwrap_or_default();
-        let is_so = !reason.contains("a newer kernel") || told.contains(capability);
+        let is_so = !reason.contains("a newer kernel") || of_root_seen.contains(capability);
         assert!(is_so, "who may look says otherwise: {capability}");
     }
     of_root.stop();
@@ -158,7 +158,7 @@ fn task_without_cgroup_has_process_peak_and_io_while_it_runs_and_node_agrees_wit
 }
 
 #[test]
-fn where_limits_are_enforced_nobody_is_warned() {
+fn enforced_limits_cause_no_warning() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -170,7 +170,7 @@ fn where_limits_are_enforced_nobody_is_warned() {
 }
 
 #[test]
-fn why_a_start_failed_is_told_in_full_on_the_socket_and_not_over_tcp() {
+fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
     let agent = Agent::start();
     // A group each: a task that fails ends the ones beside it.
     let group = |task: &str, body: &str| {
@@ -221,8 +221,8 @@ fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
     let file = dir.path().join("x.hcl");
     std::fs::write(&file, b"job \"x\" {\n  # caf\xe9\n}\n").expect("a file can be written");
     for args in [&["check"][..], &["plan"], &["run"], &["agent", "--config"]] {
-        let told = alone(dir.path(), &[args, &[path(&file)]].concat());
-        refused(&told, 65, &["x.hcl:2:8: error: the file is not UTF-8: byte 17 is 0xe9", "# caf"]);
+        let said = alone(dir.path(), &[args, &[path(&file)]].concat());
+        refused(&said, 65, &["x.hcl:2:8: error: the file is not UTF-8: byte 17 is 0xe9", "# caf"]);
     }
     let agent = Agent::start();
     let answer = unix(&agent.socket(), "POST", "/v1/jobs?file=x.hcl", &[], b"\n\xff").expect("an answer");
@@ -250,8 +250,8 @@ fn check_knows_which_drivers_there_are() {
     let file = dir.path().join("job.hcl");
     std::fs::write(&file, LIMITED.replace("raw_exec", "raw_exce")).expect("a file can be written");
     for command in ["check", "plan", "run"] {
-        let told = alone(dir.path(), &[command, path(&file)]);
-        refused(&told, 65, &["job.hcl:5:16: error: there is no driver \"raw_exce\"", "did you mean `raw_exec`?"]);
+        let said = alone(dir.path(), &[command, path(&file)]);
+        refused(&said, 65, &["job.hcl:5:16: error: there is no driver \"raw_exce\"", "did you mean `raw_exec`?"]);
     }
 }
 
@@ -260,9 +260,9 @@ fn of_a_list_the_element_that_is_wrong_is_underlined() {
     let dir = test_dir();
     let file = dir.path().join("agent.hcl");
     std::fs::write(&file, "drivers {\n  enabled = [\"raw_exec\", \"dokcer\"]\n}\n").expect("a file can be written");
-    let told = alone(dir.path(), &["check", path(&file)]);
-    refused(&told, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
-    assert!(!told.stderr.contains("^^^^^^^^^"), "only the one: {}", told.stderr);
+    let said = alone(dir.path(), &["check", path(&file)]);
+    refused(&said, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
+    assert!(!said.stderr.contains("^^^^^^^^^"), "only the one: {}", said.stderr);
     let agent = Agent::start();
     let job = LIMITED.replace("pids_limit     = 10", "args = [\"a\", [5]]");
     refused(&with_job(&agent, &["plan"], &job), 65, &["job.hcl:9:22: error: args[1]: must be a string, not [5]"]);
@@ -274,8 +274,8 @@ fn a_data_directory_that_is_a_file_is_called_one() {
     let dir = test_dir();
     let file = dir.path().join("data");
     std::fs::write(&file, "").expect("a file can be written");
-    let told = alone(dir.path(), &["agent", "--listen", "none", "--data-dir", path(&file)]);
-    refused(&told, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
+    let said = alone(dir.path(), &["agent", "--listen", "none", "--data-dir", path(&file)]);
+    refused(&said, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
 }
 
 /// Stopping what has ended says so; a data directory that is a file is called one; a command waits for a restoring agent.
@@ -297,11 +297,11 @@ fn stopping_what_has_ended_says_so_and_an_empty_id_is_none() {
 fn an_unknown_metric_is_refused_with_the_nearest_and_a_known_one_may_be_absent() {
     let agent = Agent::start();
     let asked = |name: &str| agent.get(&format!("/metrics?name[]={name}"));
-    let told = asked("allostat_task_memory_usage_byte");
-    assert_eq!(told.status, 400, "{}", told.text());
-    let error = told.json();
+    let answer = asked("allostat_task_memory_usage_byte");
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    let error = answer.json();
     assert_eq!((&error["code"], &error["field"]), (&"bad_request".into(), &"name[]".into()), "{error}");
-    says(told.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
+    says(answer.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
     assert_eq!(asked("nosuch").status, 400);
     let none = asked("allostat_task_memory_usage_bytes");
     assert_eq!(none.status, 200, "nothing runs, so it has no samples: {}", none.text());
@@ -392,8 +392,8 @@ fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     let entry = passwd.lines().find(|l| l.starts_with("nobody:")).expect("nobody is a user");
     let fields: Vec<&str> = entry.split(':').collect();
     let expected = [
-        "USER=nobody".to_owned(),
-        "LOGNAME=nobody".to_owned(),
+        format!("USER={}", fields[0]),
+        format!("LOGNAME={}", fields[0]),
         format!("HOME={}", fields[5]),
         format!("SHELL={}", fields[6]),
         "PATH=/usr/local/bin:/usr/bin:/bin".to_owned(),
@@ -443,7 +443,7 @@ fn an_agent_takes_its_empty_cgroup_with_it_and_leaves_one_with_tasks_and_one_of_
     std::fs::create_dir(root.join(agent.cgroups.parent.trim_start_matches('/'))).expect("root can make cgroups");
     agent.start_again();
     agent.terminate();
-    assert!(agent.cgroups.exists(), "somebody else made it, for reasons of his own");
+    assert!(agent.cgroups.exists(), "another process made it, for reasons of its own");
 }
 
 /// The lines of the README's shell blocks.
@@ -534,15 +534,15 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
             continue;
         }
         let socket = format!("unix:{}/allostat.sock", data.display());
-        let told: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
-        assert_eq!(told.code, Some(0), "{line}\nstdout: {}\nstderr: {}", told.stdout, told.stderr);
+        let said: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
+        assert_eq!(said.code, Some(0), "{line}\nstdout: {}\nstderr: {}", said.stdout, said.stderr);
         let expected = match line.split_whitespace().nth(1) {
             Some("run") => "complete",
             Some("status") => "1 complete",
             _ => "allostat_task_memory_peak_bytes{",
         };
         if is_root() || !line.starts_with("curl") {
-            says(&told.stdout, &[expected]);
+            says(&said.stdout, &[expected]);
         }
     }
     assert_eq!(ran, 4, "the README shows four commands");

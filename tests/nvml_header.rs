@@ -32,7 +32,7 @@ fn compile(include: &std::path::Path, text: &str) -> std::process::Output {
     std::fs::write(&file, text).expect("a file in a directory of our own");
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-Wall", "-Werror", "-c", "-o", "/dev/null"]).arg("-I").arg(include).arg(file);
-    cc.output().expect("whoever builds Rust has a C compiler, which links it")
+    cc.output().expect("a host that builds Rust has a C compiler, which links it")
 }
 
 #[test]

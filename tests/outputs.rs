@@ -1,4 +1,5 @@
-//! Output that nobody takes: a reader that goes away, a full disk, a closed descriptor. It changes no outcome, and nothing panics.
+//! Output without a reader: one that goes away, a full disk, a closed descriptor. It changes no outcome, and nothing
+//! panics.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,7 +14,7 @@ enum Sink {
     Taken,
     /// `/dev/full`: each write fails.
     Full,
-    /// A pipe that nobody reads.
+    /// A pipe without a reader.
     Unread,
 }
 

@@ -193,7 +193,7 @@ impl World {
         self.write_task(task);
         self.write_alloc(0);
     }
-    /// Its processes are gone. Nobody knows yet.
+    /// Its processes are gone, and the agent does not know it yet.
     fn die(&mut self, task: usize) {
         if !std::mem::take(&mut self.tasks[task].there) {
             return;
@@ -205,7 +205,7 @@ impl World {
         self.write_alloc(0);
     }
     /// Its end is shown: one step for reader, base and state.
-    fn tell(&mut self, task: usize) {
+    fn show_end(&mut self, task: usize) {
         if self.tasks[task].there {
             return;
         }
@@ -277,7 +277,7 @@ enum Step {
     Begin(usize),
     Work(usize, u64, u64),
     Die(usize),
-    Tell(usize),
+    ShowEnd(usize),
     /// The alloc alone says so much less by the time it is read.
     Less(u64),
     Tick,
@@ -289,7 +289,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..2_usize).prop_map(Step::Begin),
         4 => (0..2_usize, 0..90_000_000_u64, 0..9_000_u64).prop_map(|(task, memory, cpu)| Step::Work(task, memory, cpu)),
         2 => (0..2_usize).prop_map(Step::Die),
-        3 => (0..2_usize).prop_map(Step::Tell),
+        3 => (0..2_usize).prop_map(Step::ShowEnd),
         2 => (0..90_000_000_u64).prop_map(Step::Less),
         4 => Just(Step::Tick),
         3 => Just(Step::Change),
@@ -309,11 +309,11 @@ proptest! {
                 Step::Begin(task) if task < tasks => { world.begin(task); continue }
                 Step::Work(task, memory, cpu) if task < tasks => { world.work(task, memory, cpu); continue }
                 Step::Die(task) if task < tasks => { world.die(task); continue }
-                Step::Tell(task) if task < tasks => { world.tell(task); continue }
+                Step::ShowEnd(task) if task < tasks => { world.show_end(task); continue }
                 Step::Less(less) => { world.write_alloc(less); continue }
                 Step::Tick => world.snapshot_of_tick(),
                 Step::Change => world.snapshot_of_change(),
-                Step::Begin(_) | Step::Work(..) | Step::Die(_) | Step::Tell(_) => continue,
+                Step::Begin(_) | Step::Work(..) | Step::Die(_) | Step::ShowEnd(_) => continue,
             };
             let found = contradictions(&snapshot.allocs[0]);
             prop_assert!(found.is_empty(), "{}", found.join("\n"));
@@ -344,7 +344,7 @@ fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_use
         // Its end is being recorded, and the alloc is read: its last reading holds for both.
         world.work(0, 0, 0);
         assert!(contradictions(&world.snapshot_of_tick().allocs[0]).is_empty());
-        world.tell(0);
+        world.show_end(0);
         let ended = usage(&world.snapshot_of_change());
         assert_eq!((ended.memory_usage_bytes(), ended.pids_current()), (None, None));
         assert_eq!(ended.cpu_usage_ns(), Some(attempt * 5_000_000));
@@ -363,14 +363,14 @@ fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it
     world.write_alloc(9_000);
     let usage = world.snapshot_of_tick().allocs[0].usage.clone();
     assert_eq!(usage.memory_usage_bytes(), Some(17_000));
-    // What nobody's task has: page cache of an attempt that has ended.
+    // What no task has: page cache of an attempt that has ended.
     world.left.memory = 5_000;
     world.work(0, 10_000, 100);
     assert_eq!(world.snapshot_of_tick().allocs[0].usage.memory_usage_bytes(), Some(22_000));
 }
 
 #[test]
-fn the_age_of_the_oldest_value_that_is_shown_is_told_and_the_last_sample_is_not_it() {
+fn age_of_the_oldest_shown_value_is_exposed_and_is_not_the_last_sample() {
     let mut world = World::of(2);
     let oldest = |snapshot: &Snapshot| {
         let is_it =
@@ -389,19 +389,19 @@ fn the_age_of_the_oldest_value_that_is_shown_is_told_and_the_last_sample_is_not_
         let first = read.min().expect("two tasks");
         assert_eq!(oldest(&snapshot), Some(Value::Nanos(first.0)), "after {second} s");
         highest = highest.max(world.at().since(first).0 / 1_000_000_000);
-        assert_eq!(snapshot.allocs[0].sampled_at, Some(world.at()), "what the API tells of the alloc is its newest");
+        assert_eq!(snapshot.allocs[0].sampled_at, Some(world.at()), "what the API shows of the alloc is its newest");
     }
     assert!((4..10).contains(&highest), "the oldest was {highest} s old");
     for task in 0..2 {
         world.die(task);
-        world.tell(task);
+        world.show_end(task);
     }
     world.snapshot_of_change();
     assert_eq!(oldest(&world.snapshot_of_tick()), None, "what has ended grows no older");
 }
 
 #[test]
-fn what_others_run_stands_where_it_is_spared_and_is_read_for_who_looks() {
+fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
     for (source, waits) in [(AllocSource::Docker, true), (AllocSource::Managed, false), (AllocSource::Process, false)] {
         let mut world = World::of(1);
         world.begin(0);

@@ -191,10 +191,10 @@ fn reserved_cores_are_disjoint_also_after_a_restart_of_the_agent() {
     let pid = processes.lines().next().unwrap_or_else(|| panic!("nothing is in its cpuset: {alloc}"));
     let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("its environment");
     let own = rest.iter().map(u32::to_string).collect::<Vec<_>>();
-    let told = String::from_utf8_lossy(&environment)
+    let granted = String::from_utf8_lossy(&environment)
         .split('\0')
         .find_map(|v| v.strip_prefix("NOMAD_CPU_CORES=").map(str::to_owned));
-    assert!(told.is_some_and(|told| told.starts_with(&own[0])), "{own:?}");
+    assert!(granted.is_some_and(|granted| granted.starts_with(&own[0])), "{own:?}");
 
     let third = ask(&agent, &["run", "--detach"], &job("third", 1));
     assert_eq!(third.code, Some(1), "{}", third.stderr);

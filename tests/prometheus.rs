@@ -78,7 +78,8 @@ fn both_formats_carry_the_same_samples() {
     let agent = Agent::start();
     let _allocs = some_life(&agent);
     // A body of one format between two of the other: tried until no tick lies between them. The agent's own counters of
-    // scrapes differ of course, a histogram's `le` is a float in OpenMetrics, and only that tells since when a counter counts.
+    // scrapes differ of course, a histogram's `le` is a float in OpenMetrics, and only that says since when a counter
+    // counts.
     let samples = |accept: &str| -> BTreeSet<String> {
         let exposition = Exposition::parse(scrape(&agent, accept).text());
         let tasks = |s: &&crate::common::Sample| {
@@ -181,8 +182,8 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
     Between { address, kinds }
 }
 
-/// What a server stored of all that has ended, of which nothing moves any more; of a histogram there is one series in the one, and many
-/// in the other.
+/// What a server stored of all that has ended, where nothing moves any more; of a histogram there is one series in the
+/// one, and many in the other.
 fn stored_of_what_has_ended(server: &Prometheus) -> BTreeMap<String, String> {
     let ended = "{__name__=~\"allostat_(task|workload)_.*\",\
                  __name__!~\".*(_bucket|_sum|_count|_created|duration_seconds|time_in_state.*)\",task!~\"holds.*\"}";
@@ -269,7 +270,7 @@ fn its_quantiles_lie_in_the_buckets(family: &str, least: u64, native: &Prometheu
         .collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     for quantile in [0.1, 0.5, 0.9, 0.99_f64] {
-        let told = native.value(&format!("histogram_quantile({quantile}, sum({family}))")).expect("it has some");
+        let answer = native.value(&format!("histogram_quantile({quantile}, sum({family}))")).expect("it has some");
         let bounds = |share: f64| {
             let at = buckets.iter().position(|(_, n)| *n >= total * share).expect("the last holds all");
             (at.checked_sub(1).map_or(0.0, |before| buckets[before].0), buckets[at].0)
@@ -279,8 +280,8 @@ fn its_quantiles_lie_in_the_buckets(family: &str, least: u64, native: &Prometheu
         let (factor, off) = (2_f64.powf(0.125), if is_of_scrapes { 0.25 } else { 1e-6 });
         let (lower, upper) = (bounds((quantile - off).max(0.0)).0, bounds((quantile + off).min(1.0)).1);
         assert!(
-            told >= lower / factor && told <= upper * factor,
-            "{family}: {quantile} is {told}, not in ({lower}, {upper}]"
+            answer >= lower / factor && answer <= upper * factor,
+            "{family}: {quantile} is {answer}, not in ({lower}, {upper}]"
         );
     }
 }
@@ -293,7 +294,7 @@ fn servers_that_come_at_different_paces_all_get_what_is_final_and_then_see_it_go
     }
     let config = "telemetry {\n retention = \"1s\"\n retention_max = \"90s\"\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
-    // From one address they are told apart by what they call themselves and ask for.
+    // From one address they are distinguished by what they call themselves and ask for.
     let Some(often) = Prometheus::start_next(&[], agent.address, "") else { skip_test!("no-prometheus") };
     let Some(seldom) = Prometheus::start_each(15, &[agent.address], &[]) else { skip_test!("no-prometheus") };
     for server in [&often, &seldom] {
@@ -433,7 +434,7 @@ fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_not
     let created = |prometheus: &Prometheus| {
         prometheus.value("max(allostat_workload_exits_created{workload=\"old\",outcome=\"error\"})")
     };
-    let before = created(&each_5).expect("it is told");
+    let before = created(&each_5).expect("it is exposed");
     let began = each_5.value("process_start_time_seconds").expect("of the first agent");
     let mut agent = agent;
     agent.terminate();
@@ -444,7 +445,7 @@ fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_not
     agent.stop();
 }
 
-/// From a number about many allocs to one of them, and to the event that tells of it.
+/// From a number about many allocs to one of them, and to the event about it.
 #[test]
 fn a_real_prometheus_stores_the_exemplars() {
     let agent = Agent::start();

@@ -79,7 +79,7 @@ impl Site {
     fn can_reset(&self) -> Result<(), String> {
         let parent = CgroupPath::from(self._parent.parent.as_str());
         let all = capability::probe(&self.sampling.roots, &self.sampling.layout, &parent, true);
-        let found = all.into_iter().find(|c| c.feature == capability::WINDOW_PEAK).expect("it is always told");
+        let found = all.into_iter().find(|c| c.feature == capability::WINDOW_PEAK).expect("it is always listed");
         if found.available { Ok(()) } else { Err(found.reason) }
     }
 
@@ -170,10 +170,10 @@ fn io_is_there_where_the_kernel_counts_it_on_some_disk_and_else_absent_with_a_re
             let expected = crate::common::counts_io();
             let read = usage(&site.reader());
             let all = capability::probe(&site.sampling.roots, &site.sampling.layout, &parent, true);
-            let told = all.into_iter().find(|c| c.feature == "io").expect("it is always told");
+            let listed = all.into_iter().find(|c| c.feature == "io").expect("it is always listed");
             let shown = [read.io_read_bytes(), read.io_written_bytes(), read.io_reads(), read.io_writes()];
-            let is_so = shown.iter().all(|value| value.is_some() == expected) && told.available == expected;
-            (is_so && told.reason.is_empty() == expected).then_some(())
+            let is_so = shown.iter().all(|value| value.is_some() == expected) && listed.available == expected;
+            (is_so && listed.reason.is_empty() == expected).then_some(())
         },
     );
 }

@@ -222,7 +222,7 @@ fn expected(machine: &str) -> [(&'static str, Vec<(&'static str, u64)>); 2] {
 }
 
 #[test]
-fn each_machine_gives_exactly_what_its_kernel_tells_and_no_zero_for_the_rest() {
+fn each_machine_gives_exactly_its_kernels_values_and_no_zero_for_the_rest() {
     for machine in ["v1", "hybrid", "v2-old", "v2-new", "no-psi"] {
         let sampling = sampling(&fixture(machine));
         for (name, expected) in expected(machine) {
@@ -276,7 +276,7 @@ fn broken_files_cost_their_own_fields_and_are_counted() {
     for (name, value) in &web {
         // The broken io.stat lists fewer numbers.
         if !matches!(*name, "io_discarded_bytes" | "io_reads") {
-            assert_eq!(whole.get(name), Some(value), "{name} has a value that nobody wrote");
+            assert_eq!(whole.get(name), Some(value), "{name} has a value that was never written");
         }
     }
     assert!(!web.contains_key("memory_sampled_peak_bytes"), "the kernel has a peak, even if it cannot be read now");
@@ -288,7 +288,7 @@ fn broken_files_cost_their_own_fields_and_are_counted() {
     assert_eq!(sidecar, whole.into_iter().collect::<Fields>(), "a broken neighbour costs nothing");
 }
 
-/// The fields that a file tells, alone or together with others.
+/// The fields that a file has, alone or together with others.
 fn own_fields(file: &str) -> BTreeSet<&'static str> {
     let processes = [Field::processes, Field::open_fds].into_iter().filter(|_| file == "cgroup.procs");
     fields_of(file).chain(processes).map(Field::name).collect()
@@ -336,7 +336,7 @@ fn with_each_file_changed(change: impl Fn(&Path), check: impl Fn(&str, &str, &Fi
     }
 }
 
-/// Only the file's own fields may differ: gone, or told by another file instead.
+/// Only the file's own fields may differ: gone, or from another file instead.
 fn only_own_fields_differ(machine: &str, file: &str, whole: &Fields, changed: &Fields) {
     let own = own_fields(file);
     let names: BTreeSet<_> = whole.keys().chain(changed.keys()).collect();
@@ -374,7 +374,7 @@ fn a_file_of_binary_costs_only_its_own_fields_and_is_one_error() {
             for field in own_fields(file) {
                 assert!(
                     changed.get(field).is_none_or(|v| whole.get(field) == Some(v) || field.starts_with("cpu_")),
-                    "{field} of a broken {file} on {machine} has a value that nobody wrote"
+                    "{field} of a broken {file} on {machine} has a value that was never written"
                 );
             }
         },
@@ -417,7 +417,7 @@ fn the_alloc_is_read_from_its_own_cgroup() {
 }
 
 #[test]
-fn modes_are_told_apart() {
+fn modes_are_distinguished() {
     let modes = MACHINES.map(|m| sampling(&fixture(m)).layout.mode());
     assert_eq!(modes, [Mode::V1, Mode::Hybrid, Mode::V2, Mode::V2, Mode::V2, Mode::V2]);
     assert_eq!(sampling(&fixture("garbage")).layout.problems().len(), 1, "the broken line of mountinfo is named");
@@ -500,7 +500,7 @@ fn counters_never_fall_within_an_attempt() {
     let after = reader.read(Instant::now(), Timestamp(2), true).unwrap().usage;
     assert_eq!((after.cpu_usage_ns(), after.oom_kills()), (before.cpu_usage_ns(), before.oom_kills()));
     assert_eq!(after.memory_usage_bytes(), Some(7), "a gauge may fall");
-    assert_eq!(after.memory_high_events(), None, "and what is no longer told is absent");
+    assert_eq!(after.memory_high_events(), None, "and what is no longer reported is absent");
 }
 
 #[test]
@@ -513,7 +513,7 @@ fn where_nothing_moves_only_the_probes_are_read_until_nine_seconds_have_gone_by(
     let start = Instant::now();
     let at = |seconds| reader.read(start + Duration::from_secs(seconds), Timestamp(seconds), false).unwrap();
     let (first, second) = (at(0), at(0));
-    assert!(Arc::ptr_eq(&first.usage, &second.usage), "nothing changed: nothing is made anew");
+    assert!(Arc::ptr_eq(&first.usage, &second.usage), "nothing changed: nothing is made again");
     // It settles, then looks once within the first nine seconds, at a time of its own.
     (1..=10).for_each(|s| drop(at(s)));
     assert!(!reader.is_due(start + Duration::from_secs(10)));

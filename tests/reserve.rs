@@ -78,10 +78,10 @@ impl Host {
 const LARGE: &str = "device \"nvidia/gpu\" {\n constraint {\n attribute = \"${device.attr.memory}\"\n operator = \">=\"\n \
                      value = \"20 GiB\"\n }\n }";
 
-/// Who it is stands in its environment, in the API, in `status` and in the metrics; who comes later is told who has it, over a
-/// death of the agent too, and gets it at last.
+/// Its device stands in its environment, in the API, in `status` and in the metrics; a later alloc gets the name of the
+/// holder, over a death of the agent too, and gets it at last.
 #[test]
-fn a_gpu_is_one_tasks_from_its_start_to_its_end_whoever_dies() {
+fn gpu_belongs_to_one_task_from_start_to_end_over_a_kill_of_the_agent() {
     let mut host = Host::new();
     let first = host.hold("first", LARGE);
     assert_eq!(host.variable(&first, "CUDA_VISIBLE_DEVICES").as_deref(), Some(H100));
@@ -118,9 +118,9 @@ fn a_gpu_is_one_tasks_from_its_start_to_its_end_whoever_dies() {
     host.agent.stop();
 }
 
-/// One that is lost is given to nobody, and what cannot be is told with what there is.
+/// One that is lost is given to no alloc, and what cannot be is reported with what there is.
 #[test]
-fn a_gpu_that_is_not_well_is_given_to_nobody_until_it_is_back() {
+fn unhealthy_gpu_is_given_to_no_task_until_it_is_back() {
     let host = Host::new();
     let until_up = |what, wanted| {
         host.wait(what, || {

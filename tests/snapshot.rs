@@ -167,15 +167,15 @@ fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_nev
     stage.allocs.pop();
     assert_eq!(row(&stage.tick()), Some(9_500));
     stage.allocs.truncate(2);
-    assert_eq!(row(&stage.tick()), Some(9_500), "when nobody is left");
+    assert_eq!(row(&stage.tick()), Some(9_500), "when none is left");
     stage.pass(SECOND * 3600);
     stage.allocs.push(Arc::new(one_running("later", &job)));
     assert_eq!(own(&stage.tick()), 3, "its share of the hour has come");
 }
 
-/// While a task is looked for, what it, its alloc and the node use is absent, not smaller; its siblings are measured.
+/// While a task is in recovery, what it, its alloc and the node use is absent, not smaller; its siblings are measured.
 #[test]
-fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_not_smaller() {
+fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     let (shop, bank) = (synthetic::job("shop", &["web"]), synthetic::job("bank", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &shop), one_running("c", &bank)]);
     // An earlier attempt of `a` used 40.
@@ -201,8 +201,8 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
         assert_eq!(usage_of(&snapshot, "bank").cpu_usage_ns(), Some(7));
         assert_eq!((snapshot.node.cpu_usage_ns, snapshot.node.oom_kills), (None, None));
         assert_eq!(snapshot.node.exits, [0, 1, 0, 0, 0, 0], "of what needs no reading all is known");
-        let told = shown(json::node::node(&snapshot));
-        assert_eq!((told["totals"].get("cpu_usage_ns"), &told["totals"]["allocs"]), (None, &serde_json::json!(0)));
+        let answer = shown(json::node::node(&snapshot));
+        assert_eq!((answer["totals"].get("cpu_usage_ns"), &answer["totals"]["allocs"]), (None, &serde_json::json!(0)));
     }
     // Found: with the very record that it had, and what it used meanwhile.
     stage.said.task("a", 0, used(60, 10, 7));
@@ -215,7 +215,7 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
 }
 
 #[test]
-fn the_siblings_of_what_is_looked_for_are_measured() {
+fn siblings_of_a_task_in_recovery_are_measured() {
     let job = synthetic::job("shop", &["web", "db"]);
     let tasks = ["web", "db"].map(|name| synthetic::task(name, TaskState::Running, NOW)).to_vec();
     let mut stage = Stage::with(vec![synthetic::alloc("a", &job, tasks)]);
@@ -245,7 +245,7 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
     stage.said.task("nginx", 0, used(100, 50, 40));
     stage.said.alloc("nginx", used(110, 55, 45));
     stage.tick();
-    // Its cgroup is read no more, and then somebody has another task in it.
+    // Its cgroup is read no more, and then another task is in it.
     stage.said.0.clear();
     let quiet = stage.tick();
     assert_eq!(quiet.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100), "no counter falls");
@@ -256,7 +256,7 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
     stage.said.task("nginx", 0, used(7, 3, 2));
     let snapshot = stage.tick();
     let nginx = &snapshot.allocs[0];
-    assert_eq!(nginx.tasks[0].usage.cpu_usage_ns(), Some(7), "another task begins anew");
+    assert_eq!(nginx.tasks[0].usage.cpu_usage_ns(), Some(7), "another task begins at 0");
     assert!(nginx.tasks[0].managed.is_none() && !nginx.ended);
     assert_eq!(snapshot.workloads.iter().map(|w| w.workload.as_str()).collect::<Vec<_>>(), ["shop"]);
     assert_eq!((snapshot.counts.allocs, snapshot.counts.tasks), ([0, 1, 0, 0], [0, 0, 1, 0, 0, 0]), "the other one");
@@ -266,12 +266,12 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
         shown(json::allocs::alloc(nginx, Detail::Full)),
         shown(json::stats::stats(&snapshot, nginx, Detail::Full, NOW)),
     );
-    for (told, unknown) in [
+    for (answer, unknown) in [
         (&all, &["status", "desired", "description", "job", "group", "index", "created_at", "definition"][..]),
         (&all["tasks"]["other"], &["state", "failed", "restarts", "driver", "exits"]),
         (&stats["tasks"]["other"], &["state", "attempt", "time_in_state_ns"]),
     ] {
-        assert_eq!(unknown.iter().find(|field| told.get(field).is_some()), None, "{told}");
+        assert_eq!(unknown.iter().find(|field| answer.get(field).is_some()), None, "{answer}");
     }
     assert_eq!((&all["id"], &all["source"]), (&"nginx".into(), &"cgroup".into()));
     assert_eq!(stats["tasks"]["other"]["usage"]["cpu_usage_ns"], 7);
@@ -332,7 +332,7 @@ fn a_task_that_was_looked_at_again_is_not_shown_as_older_than_that() {
     assert!(Arc::ptr_eq(&first.workloads[0], &second.workloads[0]), "nothing is added up again");
 }
 
-/// Somebody has set the clock back: what is read by it is not shown as read in the future.
+/// The clock was set back: what is read by it is not shown as read in the future.
 #[test]
 fn an_alloc_was_read_when_it_was_read_also_after_the_clock_went_back() {
     let job = synthetic::job("shop", &["web"]);
@@ -604,7 +604,7 @@ fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
 }
 
 #[test]
-fn oom_kills_of_a_workload_are_born_with_its_first_reading_and_are_nobody_elses() {
+fn oom_kills_of_a_workload_begin_with_its_first_reading_and_are_its_own() {
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &batch)]);
     stage.said.task("a", 0, used(1, 1, 1));
@@ -612,7 +612,7 @@ fn oom_kills_of_a_workload_are_born_with_its_first_reading_and_are_nobody_elses(
     assert_eq!(kills(&stage.tick()), [None, None]);
     stage.said.task("a", 0, used(2, 1, 1).with(Field::oom_kills, 3));
     let snapshot = stage.tick();
-    assert_eq!(kills(&snapshot), [Some(3), None], "of a task that nobody has read nothing is known");
+    assert_eq!(kills(&snapshot), [Some(3), None], "of a task that was never read nothing is known");
     assert_eq!(snapshot.workloads[1].usage.cpu_usage_ns(), None, "nothing else is made up");
     assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns(), Some(2));
     stage.said.task("b", 0, used(1, 1, 1).with(Field::oom_kills, 0));
@@ -658,7 +658,7 @@ fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     for workload in &snapshot.workloads {
         note("workload", &workload.usage);
     }
-    now.push(("node".into(), snapshot.node.cpu_usage_ns.expect("nothing is looked for")));
+    now.push(("node".into(), snapshot.node.cpu_usage_ns.expect("nothing is in recovery")));
     now
 }
 
@@ -733,7 +733,7 @@ proptest! {
                             all_used(*so_far)
                         }
                         None => {
-                            // Nobody read it: from here on the sum is only bounded.
+                            // It was not read: from here on the sum is only bounded.
                             complete = false;
                             Usage::default()
                         }
@@ -878,7 +878,7 @@ impl Collector for Witness {
 }
 
 #[test]
-fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
+fn unread_ticks_are_sampled_and_assembled_on_demand() {
     let board = Arc::new(Board::default());
     let mut parts = parts(&board, Duration::from_millis(10));
     let (snapshots, published) = (Arc::<OnceLock<Snapshots>>::default(), Arc::<Mutex<Vec<u64>>>::default());
@@ -899,7 +899,7 @@ fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
     wait_tick(ticks() + 2);
     let seen = sampler.snapshots.borrow().epoch;
     let newest = sampler.snapshots.newest();
-    assert_eq!(read(&newest), Some(Value::Int(newest.epoch - 1)), "each tick reads, whoever looks");
+    assert_eq!(read(&newest), Some(Value::Int(newest.epoch - 1)), "each tick reads, with any client");
     assert!(newest.epoch > unasked.epoch && newest.epoch >= seen, "{} after {seen}", newest.epoch);
     assert!(newest.version > unasked.version && newest.steady_at >= unasked.steady_at);
     // The tick after a look is put together at once: who looked may look again.
@@ -918,7 +918,7 @@ fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
 }
 
 #[test]
-fn what_changed_at_a_tick_that_nobody_looked_at_is_told_by_the_next_snapshot() {
+fn change_at_an_unread_tick_is_in_the_next_snapshot() {
     let board = Arc::new(Board::default());
     let parts = parts(&board, Duration::from_millis(10));
     let reader = Arc::new(TaskReader::reported(&parts.sampling));
@@ -971,7 +971,7 @@ async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
     let bodies = Arc::new(Bodies::new(Arc::new(Metrics::new()), Arc::default()));
     let get = |snapshot: &Snapshot, encoding| bodies.get(snapshot, Format::Text, encoding);
     let ready = |snapshot: &Snapshot, encoding| bodies.ready(snapshot, Format::Text, encoding);
-    let told = async |snapshot: &Arc<Snapshot>| {
+    let streamed = async |snapshot: &Arc<Snapshot>| {
         let mut stream = bodies.tell(snapshot, Format::Text, Duration::ZERO)?;
         let (mut all, mut pieces) = (Vec::new(), 0);
         while let Some(piece) = stream.next().await.unwrap() {
@@ -981,9 +981,9 @@ async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
         assert!(pieces > 1, "{pieces} pieces of {} bytes", all.len());
         Some(all)
     };
-    let alone = told(&first).await.expect("the first");
+    let alone = streamed(&first).await.expect("the first");
     assert!(ready(&first, Encoding::Identity).is_none(), "nothing is kept for one");
-    assert!(told(&first).await.is_none(), "the second has it kept");
+    assert!(streamed(&first).await.is_none(), "the second has it kept");
     let body = get(&first, Encoding::Identity);
     // But for what counts scrapes: the first was one.
     let lines = |body: &[u8]| -> Vec<String> {
@@ -1007,6 +1007,6 @@ async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
         assert!(unpacked.ends_with(b"\n") && lines(&unpacked).len() == lines(&alone).len());
     }
     assert!(ready(&second, Encoding::Identity).is_none(), "compressing keeps nothing else");
-    assert!(told(&second).await.is_none(), "one is kept already: who asks now is not alone");
-    assert!(get(&first, Encoding::Zstd) == get(&second, Encoding::Zstd), "who comes late gets the newer one");
+    assert!(streamed(&second).await.is_none(), "one is kept already: a request now is not alone");
+    assert!(get(&first, Encoding::Zstd) == get(&second, Encoding::Zstd), "a late request gets the newer one");
 }

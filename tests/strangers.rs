@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
 
 const DAEMON: u32 = 1;
-const NOBODY: u32 = 65534;
+const NOBODY_UID: u32 = 65534;
 /// Neither has a task in what is attacked: one with an account, one without.
 const STRANGERS: [u32; 2] = [2, 424_242];
 
@@ -206,7 +206,7 @@ fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_ca
         assert!(!lock.expect("flock is there").status.success(), "a lock that others can take keeps agents away");
     }
     // Who shares an alloc shares its directory, and nothing of the other tasks'.
-    for (user, uid) in [("nobody", NOBODY), ("daemon", DAEMON)] {
+    for (user, uid) in [("nobody", NOBODY_UID), ("daemon", DAEMON)] {
         let others: Vec<&str> = ALL.into_iter().filter(|other| *other != user).collect();
         assert_closed(&agent, uid, &own_directories(&alloc, &others));
         assert_closed(&agent, uid, &bait([alloc.join("alloc/logs")]));
@@ -225,7 +225,7 @@ fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_ca
     come_round(&alloc, &ALL);
     // Two allocs of one user each: neither is the other's.
     let (first, second) = (run(&agent, "first", &["nobody"]), run(&agent, "second", &["daemon"]));
-    for (uid, theirs, user) in [(DAEMON, &first, "nobody"), (NOBODY, &second, "daemon")] {
+    for (uid, theirs, user) in [(DAEMON, &first, "nobody"), (NOBODY_UID, &second, "daemon")] {
         assert_closed(&agent, uid, &own_directories(theirs, &[user]));
         assert_closed(&agent, uid, &shared_directories(theirs));
     }
@@ -242,7 +242,7 @@ fn what_tasks_of_an_ordinary_users_agent_have_is_closed_to_every_other_user() {
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("our own directory");
     let home = dir.path().join("home");
     fs::create_dir(&home).expect("our own directory");
-    chown(&home, Some(NOBODY), Some(NOBODY)).expect("root may");
+    chown(&home, Some(NOBODY_UID), Some(NOBODY_UID)).expect("root may");
     let data_dir = Some(home.join("data"));
     let agent = Agent::with(AgentOptions { as_nobody: true, data_dir, ..AgentOptions::default() });
     let alloc = run(&agent, "own", &["agent"]);
@@ -378,17 +378,18 @@ fn modes_are_the_same_whatever_the_umask_and_tasks_of_another_user_run_under_eac
             assert_eq!(mode(&data.join(name)), expected, "umask {umask}: {name}");
         }
         assert_eq!(mode(data.parent().expect("it has one")), 0o711, "umask {umask}");
-        assert_eq!(mode(&alloc.join("alloc/logs/nobody.stdout.0")), 0o640, "umask {umask}");
+        let log = format!("alloc/logs/{}.stdout.0", ALL[1]);
+        assert_eq!(mode(&alloc.join(log)), 0o640, "umask {umask}");
         assert_eq!(writable_by_others(&data), Vec::<String>::new(), "umask {umask}");
         assert_closed(&agent, STRANGERS[0], &own_directories(&alloc, &ALL));
         agent.stop();
     }
 }
 
-/// A way that is closed to a task's user is told with file, line and the closed directory by `plan` and `run`, and before
-/// anything runs.
+/// A way that is closed to a task's user is reported with file, line and the closed directory by `plan` and `run`, and
+/// before anything runs.
 #[test]
-fn a_way_that_is_closed_to_a_tasks_user_is_told_with_its_place_before_anything_runs() {
+fn directory_closed_to_a_tasks_user_is_reported_before_anything_runs() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -406,8 +407,8 @@ fn a_way_that_is_closed_to_a_tasks_user_is_told_with_its_place_before_anything_r
     for command in [&["plan", file][..], &["run", "--detach", file]] {
         let said: Cli = agent.cli(command);
         assert_eq!(said.code, Some(0), "{}", said.stderr);
-        let told = format!("user nobody cannot reach the data directory: {place} is closed to it (mode 0700)");
-        assert!(said.stderr.contains(&told) && said.stderr.contains("user = \"nobody\""), "{}", said.stderr);
+        let warning = format!("user nobody cannot reach the data directory: {place} is closed to it (mode 0700)");
+        assert!(said.stderr.contains(&warning) && said.stderr.contains("user = \"nobody\""), "{}", said.stderr);
         assert!(!said.stderr.contains("user root"), "{}", said.stderr);
     }
     let why = wait_for("it to fail", Duration::from_secs(10) * patience(), || {
@@ -420,7 +421,7 @@ fn a_way_that_is_closed_to_a_tasks_user_is_told_with_its_place_before_anything_r
 }
 
 #[test]
-fn without_acls_what_an_alloc_shares_is_closed_rather_than_open_and_that_is_told() {
+fn without_acls_shared_directories_are_closed_and_that_is_reported() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -453,15 +454,15 @@ fn without_acls_what_an_alloc_shares_is_closed_rather_than_open_and_that_is_told
     for place in ["agent/local/rounds", "nobody/local/rounds", "alloc/data/of-agent"] {
         wait_for(place, Duration::from_secs(20) * patience(), || alloc.join(place).exists().then_some(()));
     }
-    assert!(!alloc.join("alloc/data/of-nobody").exists());
+    assert!(!alloc.join(format!("alloc/data/of-{}", ALL[1])).exists());
     assert!(agent.log().contains("file system without ACLs"), "{}", agent.log());
     let own = own_directories(&alloc, &["agent", "nobody"]);
     for uid in [STRANGERS[0], DAEMON] {
         assert_closed(&agent, uid, &own);
         assert_closed(&agent, uid, &shared_directories(&alloc));
     }
-    assert_closed(&agent, NOBODY, &own_directories(&alloc, &["agent"]));
-    assert_closed(&agent, NOBODY, &shared_directories(&alloc));
+    assert_closed(&agent, NOBODY_UID, &own_directories(&alloc, &["agent"]));
+    assert_closed(&agent, NOBODY_UID, &shared_directories(&alloc));
     agent.stop();
 }
 
@@ -475,9 +476,10 @@ impl Drop for Holder {
     }
 }
 
-/// The lock is for its owner alone; who holds it is told by its own pid, program and user, never by what is written in it.
+/// The lock is for its owner alone; its holder is reported by its own pid, program and user, never by what is written
+/// in it.
 #[test]
-fn a_lock_that_another_user_holds_since_an_agent_before_is_told_with_who_it_is() {
+fn lock_held_by_another_user_is_reported_with_its_holder() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -504,7 +506,8 @@ fn a_lock_that_another_user_holds_since_an_agent_before_is_told_with_who_it_is()
     agent.stop();
 }
 
-/// Whoever owns the directory, or one above it, could have put there what an agent of root then runs: as it was done, jobs of his own.
+/// A user that owns the directory, or one above it, could have put there what an agent of root then runs: as it was
+/// done, jobs of his own.
 #[test]
 fn an_agent_of_root_begins_in_no_directory_that_another_user_has_power_over() {
     if !is_root() {
@@ -557,11 +560,11 @@ fn paths_in_another_users_hands_are_refused_and_what_they_lead_to_stays_as_it_is
     let link = |name: &str, to: &Path| {
         let link = dir.path().join(name);
         std::os::unix::fs::symlink(to, &link).expect("our own directory");
-        std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).expect("root may");
+        std::os::unix::fs::lchown(&link, Some(NOBODY_UID), Some(NOBODY_UID)).expect("root may");
         link
     };
     let (to_directory, to_file) = (link("link", &target), link("token", &target.join("file")));
-    chown(&his, Some(NOBODY), Some(NOBODY)).expect("root may");
+    chown(&his, Some(NOBODY_UID), Some(NOBODY_UID)).expect("root may");
     let ours = dir.path().join("data");
     let config = dir.path().join("agent.hcl");
     let set = |key: &str, path: &Path| format!("agent {{\n  {key} = \"{}\"\n}}\n", path.display());

@@ -1,4 +1,4 @@
-//! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
+//! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them again; the
 //! difference is read in review.
 
 #[path = "texts/api_document.rs"]
@@ -116,24 +116,24 @@ fn the_catalogue_says_of_a_name_what_the_page_says_and_of_none_the_nearest() {
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
     // A series of a histogram is asked for by its own name.
-    let (code, told, _) = say(&["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds_bucket"]);
+    let (code, output, _) = say(&["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds_bucket"]);
     assert_eq!(code, Some(0));
     for name in ["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds"] {
         let desc = CATALOGUE.iter().find(|desc| desc.name == name).expect("it is one of ours");
-        assert!(told.contains(&format!("{name}\n{}\n", desc.help)), "{told}");
+        assert!(output.contains(&format!("{name}\n{}\n", desc.help)), "{output}");
         for (what, text) in facts(desc) {
             let line = |line: &str| line.strip_prefix(what).is_some_and(|rest| rest.trim() == text);
-            assert!(told.lines().any(line), "{name}: no line {what:?} {text:?} in:\n{told}");
+            assert!(output.lines().any(line), "{name}: no line {what:?} {text:?} in:\n{output}");
         }
     }
-    assert_eq!(told.matches("\nabsent").count(), 2, "these and no others: {told}");
-    let (code, told, why) = say(&["allostat_task_memory_peek_bytes"]);
-    assert_eq!((code, told.as_str()), (Some(66), ""));
+    assert_eq!(output.matches("\nabsent").count(), 2, "these and no others: {output}");
+    let (code, output, why) = say(&["allostat_task_memory_peek_bytes"]);
+    assert_eq!((code, output.as_str()), (Some(66), ""));
     assert!(why.contains("did you mean allostat_task_memory_peak_bytes?"), "{why}");
     // A part of names is a list.
-    let (code, told, _) = say(&["oom_kills"]);
+    let (code, output, _) = say(&["oom_kills"]);
     assert_eq!(code, Some(0));
-    assert!(told.starts_with("METRIC") && told.contains("allostat_node_task_oom_kills_total"), "{told}");
+    assert!(output.starts_with("METRIC") && output.contains("allostat_node_task_oom_kills_total"), "{output}");
 }
 
 #[test]

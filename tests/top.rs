@@ -144,7 +144,7 @@ fn whatever_signal_ends_or_stops_it_the_terminal_is_given_back() {
 }
 
 #[test]
-fn an_agent_that_goes_away_is_told_of_and_looked_for_until_it_is_back() {
+fn agent_that_goes_away_is_reported_and_retried_until_it_is_back() {
     let (mut agent, _) = agent();
     let mut top = OnTerminal::of(&agent);
     top.shows("shop/steady");
@@ -170,7 +170,7 @@ fn without_agent(args: &[&str], others: &Cgroups, home: &Path) -> Command {
 }
 
 #[test]
-fn without_an_agent_it_looks_itself_and_shows_what_others_run() {
+fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -234,10 +234,10 @@ fn once_and_as_json_it_says_what_the_api_says() {
     // A column is as wide as what it has at that moment.
     let columns = |text: &str| text.lines().next().unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(columns(&stats), columns(&once));
-    let nobody = agent.cli(&["top", "--once", "--filter", "nobody"]);
-    assert_eq!((nobody.code, nobody.stdout.as_str()), (Some(0), ""));
-    assert!(nobody.stderr.contains("nothing matches"), "{}", nobody.stderr);
-    // Over TCP as well, as far as that tells.
+    let none = agent.cli(&["top", "--once", "--filter", "nobody"]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+    assert!(none.stderr.contains("nothing matches"), "{}", none.stderr);
+    // Over TCP as well, as far as that allows.
     let tcp = format!("http://{}", agent.address);
     let over = agent.cli(&["--address", &tcp, "top", "--once"]).ok();
     assert!(over.contains(&id[..8]), "{over}");
@@ -283,9 +283,10 @@ fn the_short_rows_say_what_the_long_answers_say() {
     agent.stop();
 }
 
-/// Of a task that only runs on there are numbers, whoever asks in between; an answer that nobody here has told is gone on from by none.
+/// Of a task that only runs on there are numbers, with other clients in between; an unknown answer is gone on from by
+/// none.
 #[test]
-fn who_comes_back_with_the_answer_before_is_told_what_changed() {
+fn client_with_the_answer_before_gets_what_changed() {
     let (agent, _) = agent();
     let first = agent.json("/v1/tasks?since=0");
     assert!(first["since"] == 0 && first["tasks"][0].is_object(), "{first}");

@@ -80,8 +80,8 @@ pub fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(nanos.filter(|_| known).unwrap_or(0))
 }
 
-/// What systemd gives every unit that asks for nothing else: a shell's hard limit on descriptors may be far lower, and with too
-/// few of them the agent opens the rarest files anew.
+/// What systemd gives every unit that asks for nothing else: a shell's hard limit on descriptors may be far lower, and
+/// with too few of them the agent opens the rarest files again and again.
 pub fn as_a_unit() {
     const HARD: u64 = 524_288;
     let now = getrlimit(Resource::Nofile);
@@ -126,7 +126,7 @@ pub fn rss_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmRSS:")
 }
 
-/// What nobody can take away from it: pages of files come and go as the host likes.
+/// What no other process can take away from it: pages of files come and go as the host likes.
 pub fn anonymous_bytes(pid: u32) -> u64 {
     status_bytes(pid, "RssAnon:")
 }

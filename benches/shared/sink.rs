@@ -1,4 +1,4 @@
-//! The least that takes OTLP over HTTP: it reads each request whole, does what it is told with the body, and answers 200.
+//! The least that takes OTLP over HTTP: it reads each request whole, hands the body to a closure, and answers 200.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 use super::report;
 
 /// The mean of one value a minute, and how it changes in an hour.
-pub fn tell([name, slope_name, error_name]: [&str; 3], unit: &str, points: &[f64]) {
+pub fn report_trend([name, slope_name, error_name]: [&str; 3], unit: &str, points: &[f64]) {
     #[allow(clippy::cast_precision_loss)] // Some tens.
     let mean = points.iter().sum::<f64>() / points.len() as f64;
     report(name, mean, unit, None);

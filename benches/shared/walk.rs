@@ -1,4 +1,4 @@
-//! What the kernel takes to tell: the floor of whoever measures cgroups.
+//! The time that the kernel takes to report it: the floor for measuring cgroups.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What goes wrong: in which calls, of which device, and how.
+//! What goes wrong: in which calls, on which device, and how.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Where the library is, and how a test puts it where somebody looks for it.
+//! Where the library is, and how a test puts it where a program searches for it.
 //!
 //! Each place has a copy of its own, with its scenario beside it: what is loaded from two places are two libraries, so that tests
 //! of one process do not see each other's devices, and no environment is needed.
@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use crate::scenario::Scenario;
 
-/// By this name it is looked for.
+/// Programs search for it by this name.
 pub const NAME: &str = "libnvidia-ml.so.1";
 
 /// The built library. `FAKE_NVML_LIBRARY` names it where there is no build directory; else it lies where cargo puts it,
@@ -49,7 +49,7 @@ pub fn install_without(directory: &Path, scenario: &Scenario, functions: &[&str]
     }
     let installed = Installed { library: directory.join(NAME) };
     scenario.write(&installed.scenario())?;
-    // A file of its own each time: a library that is loaded must not change below whoever runs it.
+    // A file of its own each time: a library that is loaded must not change below the process that runs it.
     let next = directory.join("next.so");
     fs::write(&next, image)?;
     fs::rename(&next, &installed.library)?;
@@ -100,7 +100,7 @@ impl Installed {
     }
 }
 
-/// The calls noted in a file; none where nobody called.
+/// The calls noted in a file; none where there was no call.
 pub fn calls(path: &Path) -> io::Result<Vec<(String, Option<usize>)>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),

@@ -15,11 +15,11 @@
 //! let gpus = fake_nvml::install(directory, &scenario)?;      // directory/libnvidia-ml.so.1, directory/fake-nvml.json
 //! let nvml = Nvml::builder().lib_path(gpus.library().as_os_str()).init()?;
 //!
-//! // While somebody reads it: what changes is seen at the next call.
+//! // While a client reads it: what changes is seen at the next call.
 //! gpus.edit(|scenario| {
 //!     scenario.devices[0].lost = true;                       // every call about it: GPU is lost
 //!     scenario.devices[1].temperature_celsius = Some(91);
-//!     scenario.xid(1, 79);                                   // an event for whoever waits
+//!     scenario.xid(1, 79);                                   // an event for clients that wait
 //!     scenario.faults.clear();                               // what hung comes back
 //! })?;
 //! ```
@@ -37,7 +37,7 @@
 //! - An old driver: [`install_without`] leaves functions out of the library.
 //! - Which calls were made: `record_calls`, then [`Installed::calls`]; or in the file that `FAKE_NVML_CALLS` names.
 //! - Where there is no build directory, `FAKE_NVML_LIBRARY` names the built library.
-//! - Whoever reads a broken scenario is told so on standard error, and every call answers "unknown error".
+//! - A client with a broken scenario gets the reason on standard error, and every call answers "unknown error".
 
 // The C functions cannot be had without; each place says why it holds.
 #![allow(unsafe_code)]

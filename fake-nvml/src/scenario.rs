@@ -22,7 +22,7 @@ pub struct Scenario {
     pub system: System,
     pub devices: Vec<Device>,
     pub faults: Vec<Fault>,
-    /// Delivered once each to whoever had registered before they stood here.
+    /// Delivered once each to clients that had registered before they stood here.
     pub events: Vec<Event>,
     /// Every call is noted in the file beside this one: see [`crate::calls`].
     pub record_calls: bool,
@@ -419,7 +419,7 @@ impl Scenario {
         self.devices.push(device);
         self.devices.last_mut().expect("it was just added")
     }
-    /// Tells of a critical XID.
+    /// Adds an event of a critical XID.
     pub fn xid(&mut self, device: usize, xid: u64) {
         let id = self.events.last().map_or(1, |event| event.id + 1);
         let (gpu_instance, compute_instance) = (None, None);
@@ -440,7 +440,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A fault of a call that nobody can make would never show.
+    /// A fault of a call that does not exist would never show.
     fn check(&self) -> Result<(), String> {
         let refused = self.devices.iter().flat_map(|device| &device.refuses);
         let refused = refused.filter(|name| !name.starts_with("field:"));
@@ -451,7 +451,7 @@ impl Scenario {
         }
     }
 
-    /// In one step: whoever reads has the old one or the new one.
+    /// In one step: a reader has the old one or the new one.
     ///
     /// Errors: a function that there is not; the file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! What the library knows between calls: the scenario as it was last read, who was given which handle, how often what was called.
 //!
 //! ```text
-//! a call: arrive (read the scenario anew if it changed, note the call, which faults are due)
+//! a call: arrive (read the scenario again if it changed, note the call, which faults are due)
 //!         -> suffer them (sleep, hang, abort, answer a code; without the lock, so that other threads go on)
 //!         -> look up the device, in what is then the scenario -> answer
 //! ```
@@ -21,7 +21,7 @@ use crate::fault::{Effect, Fault};
 use crate::install;
 use crate::scenario::{Device, Instance, Scenario};
 
-/// How often whoever hangs or waits looks whether the scenario has changed.
+/// How often a call that hangs or waits checks whether the scenario has changed.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct State {
@@ -106,7 +106,7 @@ fn arrive_and_suffer(function: &str, target: Target) -> Result<Found, Code> {
     state().find(function, target, (grown, claimed))
 }
 
-/// Until somebody takes the fault out of the scenario, or the process ends.
+/// Until the fault is taken out of the scenario, or the process ends.
 fn hang(fault: &Fault) {
     while state().scenario.faults.contains(fault) {
         std::thread::sleep(LOOK_AGAIN);
@@ -190,7 +190,7 @@ impl State {
         Ok(due)
     }
 
-    /// Whoever reads the calls misses one rather than that the device fails.
+    /// A reader of the calls misses one rather than that the device fails.
     fn record(&mut self, function: &str, device: Option<usize>) {
         if let Some(calls) = self.calls.as_mut().filter(|_| self.scenario.record_calls) {
             let device = device.map_or_else(|| "-".to_owned(), |device| device.to_string());
@@ -312,7 +312,8 @@ fn own_path() -> Option<&'static CStr> {
     }
 }
 
-/// Whoever closes the library and loads it again finds the same handles and counts: a first `nvmlInit` that fails is remembered.
+/// A client that closes the library and loads it again finds the same handles and counts: a first `nvmlInit` that fails
+/// is remembered.
 fn stay_loaded(own: Option<&CStr>) {
     let Some(own) = own else { return };
     // SAFETY: the name ends in a zero; RTLD_NOLOAD runs no code of another library.

@@ -167,7 +167,7 @@ fn a_slow_call_takes_its_time_and_answers() {
 }
 
 #[test]
-fn a_call_hangs_until_its_fault_is_gone_and_holds_up_nobody() {
+fn call_hangs_until_its_fault_is_gone_and_delays_no_other() {
     let (_directory, gpus, nvml) = play(&pair().fault(Fault::hangs("nvmlDeviceGetTemperature").on(0)));
     let nvml = std::sync::Arc::new(nvml);
     let hangs = answered({
@@ -256,7 +256,7 @@ fn a_list_that_grows_between_the_two_calls_does_not_fit_until_it_stops() {
     assert!(matches!(device.running_compute_processes(), Err(NvmlError::InsufficientSize(_))));
     assert!(matches!(device.running_compute_processes(), Err(NvmlError::InsufficientSize(_))));
     assert_eq!(device.running_compute_processes().unwrap().len(), 1);
-    // Another process has the pid, then nobody.
+    // Another process has the pid, then none.
     gpus.edit(|scenario| scenario.devices[0].compute[0].memory_bytes = 5).unwrap();
     assert_eq!(device.running_compute_processes().unwrap()[0].used_gpu_memory, UsedGpuMemory::Used(5));
     gpus.edit(|scenario| scenario.devices[0].compute.clear()).unwrap();
@@ -264,7 +264,7 @@ fn a_list_that_grows_between_the_two_calls_does_not_fit_until_it_stops() {
 }
 
 #[test]
-fn a_sample_of_a_process_is_told_to_whoever_has_not_seen_it() {
+fn process_sample_is_returned_to_each_client_that_has_not_seen_it() {
     let mut scenario = Scenario::new();
     scenario.add(Device::of("t4").runs(Process::new(41, 1 << 30).uses(1000, 37)).runs(Process::new(42, 1 << 20)));
     let (_directory, gpus, nvml) = play(&scenario);
@@ -293,7 +293,7 @@ fn accounting_keeps_what_ended_processes_used() {
 }
 
 #[test]
-fn a_burst_of_a_thousand_xids_is_told_one_by_one_and_what_came_before_is_not() {
+fn burst_of_a_thousand_xids_comes_one_by_one_and_earlier_ones_do_not() {
     let mut scenario = pair();
     scenario.xid(0, 13);
     let (_directory, gpus, nvml) = play(&scenario);
@@ -307,16 +307,16 @@ fn a_burst_of_a_thousand_xids_is_told_one_by_one_and_what_came_before_is_not() {
         scenario.xid(0, 79);
     })
     .unwrap();
-    let mut told = std::collections::BTreeMap::new();
+    let mut counts = std::collections::BTreeMap::new();
     while let Ok(event) = set.wait(100) {
         assert_eq!(event.device.index().unwrap(), 0);
-        *told.entry(format!("{:?}", event.event_data.unwrap())).or_insert(0) += 1;
+        *counts.entry(format!("{:?}", event.event_data.unwrap())).or_insert(0) += 1;
     }
-    assert_eq!(told.into_iter().collect::<Vec<_>>(), [("Value(31)".to_owned(), 1000), ("Value(79)".to_owned(), 1)]);
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [("Value(31)".to_owned(), 1000), ("Value(79)".to_owned(), 1)]);
 }
 
 #[test]
-fn whoever_waits_is_woken_by_an_event_and_now_and_then_by_nothing() {
+fn waiting_client_is_woken_by_an_event_and_sometimes_by_nothing() {
     let (_directory, gpus, nvml) = play(&pair().fault(Fault::answers("nvmlEventSetWait_v2", codes::TIMEOUT).times(3)));
     let (ready, is_ready) = channel();
     let woken = answered(move || {
@@ -334,7 +334,7 @@ fn whoever_waits_is_woken_by_an_event_and_now_and_then_by_nothing() {
 }
 
 #[test]
-fn a_device_that_is_lost_tells_its_last_xid_and_ends_the_waiting() {
+fn lost_device_reports_its_last_xid_and_ends_the_wait() {
     let (_directory, gpus, nvml) = play(&pair());
     let set = listens(&nvml);
     gpus.edit(|scenario| {
@@ -429,7 +429,7 @@ fn errors_of_the_memory_are_counted() {
     assert_eq!(field(&nvml, 30).unwrap(), SampleValue::U32(2));
     gpus.edit(|scenario| scenario.devices[0].ecc.as_mut().unwrap().enabled = false).unwrap();
     let errors = gpu.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
-    assert!(matches!(errors, Err(NvmlError::NotSupported)), "with ECC off nobody counts");
+    assert!(matches!(errors, Err(NvmlError::NotSupported)), "with ECC off there is no count");
 }
 
 #[test]
@@ -471,7 +471,7 @@ fn a_scenario_that_cannot_be_read_fails_every_call_until_it_can() {
     assert_eq!(nvml.device_count().unwrap(), 2);
 }
 
-/// [`a_process_of_its_own`], in one that is told by variables what to play.
+/// [`a_process_of_its_own`], in one whose variables say what to play.
 fn by_a_child(what: &str, directory: &Path) -> std::process::Output {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "a_process_of_its_own", "--nocapture"]).env("FAKE_NVML_CHILD", what);
@@ -494,7 +494,7 @@ fn a_process_of_its_own() {
 }
 
 #[test]
-fn the_library_aborts_whoever_calls_it() {
+fn library_aborts_the_calling_process() {
     let directory = tempfile::tempdir().unwrap();
     let gpus = install(directory.path(), &Scenario::new()).unwrap();
     let scenario = pair().fault(Fault::aborts("nvmlDeviceGetName"));

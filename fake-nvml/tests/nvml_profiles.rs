@@ -19,7 +19,7 @@ use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device as Gpu, Nvml};
 
-/// The fields that somebody who watches GPUs asks for, by their numbers in NVML 12.
+/// The fields that a GPU monitor asks for, by their numbers in NVML 12.
 const FIELDS: &[u32] = &[
     1, 2, 3, 4, 5, 6, 29, 30, 31, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 90, 91, 94, 142, 143, 144, 145, 185, 186,
     187, 188, 189, 190, 191, 192, 197, 198, 230, 251, 252, 253,

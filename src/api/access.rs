@@ -1,5 +1,5 @@
-//! Who may use an endpoint. docs/endpoints.md says what each tells over TCP and why that is safe; who asks there, [`Gate`](super::Gate)
-//! finds out.
+//! Who may use an endpoint. docs/endpoints.md says what each exposes over TCP and why that is safe;
+//! [`Gate`](super::Gate) identifies the caller there.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -57,7 +57,7 @@ impl Access {
         }
         Some(match self {
             Access::SocketOnly(what) => format!("{what} {WHERE} (agent.token_file, agent.acting_certificates)"),
-            _ => format!("this is told {WHERE}: telemetry.public is {:?}", public.as_str()),
+            _ => format!("this is served {WHERE}: telemetry.public is {:?}", public.as_str()),
         })
     }
 }

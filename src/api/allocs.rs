@@ -229,11 +229,11 @@ fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> boo
 /// [`find`], to act on it: of a managed and an observed alloc with one name, the managed one.
 ///
 /// Errors: another runtime runs it; then with the command that does it there.
-pub(super) fn ours(snapshot: &Snapshot, id: &str, wish: Elsewhere) -> Result<Arc<AllocView>, ApiError> {
+pub(super) fn ours(snapshot: &Snapshot, id: &str, action: Elsewhere) -> Result<Arc<AllocView>, ApiError> {
     let alloc = find_among(snapshot, id, |alloc| alloc.observed.is_none())?;
     let Some(observed) = &alloc.observed else { return Ok(alloc) };
     let source = alloc.identity.source;
-    let message = match command_elsewhere(source, &observed.native, wish) {
+    let message = match command_elsewhere(source, &observed.native, action) {
         Some(command) => {
             format!("{} is run by {}, and only observed here: {command}", alloc.identity.id, source.as_str())
         }

@@ -1,4 +1,4 @@
-//! `/v1/client`: what Nomad's clients tell of what is used, in its shape.
+//! `/v1/client`: what Nomad's clients report of the use of resources, in its shape.
 
 use super::access::Access;
 use super::allocs::find;

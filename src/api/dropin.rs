@@ -65,7 +65,7 @@ async fn page(
     Ok(if encoding == Encoding::Identity { reply } else { reply.header("content-encoding", encoding.as_str()) })
 }
 
-/// Of all CPUs together. `None`: the host does not tell it.
+/// Of all CPUs together. `None`: the host does not report it.
 fn total_mhz(context: &Context) -> Option<f64> {
     match context.runner.facts().now().get(HostAttribute::CpuTotalCompute.as_str())? {
         Attribute::Number { value, .. } => Some(value.as_f64()),

@@ -1,4 +1,4 @@
-//! What goes wrong for who asks: the one place that knows status codes.
+//! What goes wrong for a caller: the one place that knows status codes.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -146,7 +146,7 @@ pub(super) struct ErrorBody<'a> {
     problems: &'a [serde_json::Value],
 }
 
-/// A wish that the runner refused.
+/// A request that the runner refused.
 impl From<RunnerError> for ApiError {
     fn from(refusal: RunnerError) -> ApiError {
         let (code, field) = match &refusal {

@@ -132,7 +132,7 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
             detail,
             filter,
             metrics: Arc::clone(&context.metrics),
-            told: since,
+            sent_id: since,
             has_read: since > 0,
             next_sign: None,
         };
@@ -176,7 +176,7 @@ struct Feed {
     filter: Filter,
     metrics: Arc<Metrics>,
     /// The last id that was sent.
-    told: u64,
+    sent_id: u64,
     /// What is missing now was missed; before that it was only too old.
     has_read: bool,
     /// `None`: nothing was sent yet.
@@ -228,7 +228,7 @@ impl Feed {
                     (*upto, "missed", json!({ "missed": count }).to_string())
                 }
             };
-            self.told = id;
+            self.sent_id = id;
             // JSON has no line breaks of its own, so it is one line.
             let _ = write!(text, "id: {id}\nevent: {kind}\ndata: {data}\n\n");
         }
@@ -236,14 +236,14 @@ impl Feed {
         text
     }
 
-    /// Nothing happened. Where events went by that it does not want, it is told their number all the same: it need not read them
-    /// again, nor be told that it missed them.
+    /// Nothing happened. The number of events that it filters out is sent all the same: it need not read them again,
+    /// nor does it count them as missed.
     fn sign_of_life(&mut self) -> Bytes {
         let place = self.reader.place();
-        if place == self.told {
+        if place == self.sent_id {
             return self.sent(":\n\n".to_owned());
         }
-        self.told = place;
+        self.sent_id = place;
         self.sent(format!(":\nid: {place}\n\n"))
     }
 
@@ -267,7 +267,7 @@ mod tests {
             detail: Detail::Full,
             filter,
             metrics: Arc::default(),
-            told: since,
+            sent_id: since,
             has_read: since > 0,
             next_sign: None,
         }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_wants_few_events_is_told_how_far_it_has_read_and_is_kept_alive_in_a_flood_of_others() {
+    async fn filtered_reader_gets_its_place_and_keep_alives_in_a_flood_of_other_events() {
         let log = Arc::new(Log::default());
         let wanted = Filter { task: Some("rare".to_owned()), ..Filter::default() };
         let mut feed = feed(&log, 0, wanted);

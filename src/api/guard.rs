@@ -49,7 +49,7 @@ enum Phase {
 
 type OnWritten = Box<dyn FnOnce() + Send>;
 
-/// What the service tells its connection.
+/// What the service reports to its connection.
 pub(super) struct Progress(Mutex<State>);
 
 struct State {
@@ -164,7 +164,7 @@ impl<I: Write + Unpin> Write for Guarded<I> {
         let result = Pin::new(&mut self.io).poll_flush(cx);
         if matches!(result, Poll::Ready(Ok(()))) {
             self.progress.flushed();
-            // Idle from now on, not from when somebody reads again; asked for, so that its end wakes the reader.
+            // Idle from now on, not from the next read; polled, so that its end wakes the reader.
             if self.enter_phase() == Phase::Idle {
                 let _ = self.read_deadline.as_mut().poll(cx);
             }
@@ -187,7 +187,7 @@ impl<I: Write + Unpin> Write for Guarded<I> {
     }
 }
 
-/// An answer's body: one shared piece, which tells its connection when it was taken.
+/// An answer's body: one shared piece, which reports to its connection when it was taken.
 pub(super) struct Whole {
     bytes: Option<Bytes>,
     progress: Arc<Progress>,
@@ -196,7 +196,7 @@ pub(super) struct Whole {
 impl Whole {
     pub(super) fn new(bytes: Bytes, progress: Arc<Progress>) -> Whole {
         if bytes.is_empty() {
-            // Nobody asks an empty body for its frames.
+            // An empty body is never polled for its frames.
             progress.body_done();
             return Whole { bytes: None, progress };
         }

@@ -11,7 +11,7 @@ use crate::model::id::TaskName;
 use crate::snapshot::AllocView;
 use crate::snapshot::sampler::Heartbeat;
 
-/// So many tasks are named that are still looked for.
+/// So many tasks in recovery are named.
 const NAMED: usize = 10;
 
 pub(super) static HEALTHZ: Route = Route {

@@ -1,5 +1,5 @@
 //! Whether a request over TCP means us. A web page elsewhere can make a browser send requests to 127.0.0.1 under a name
-//! that its owner points there (DNS rebinding): the Host header is how we tell.
+//! that its owner points there (DNS rebinding): the Host header distinguishes them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ pub struct OurNames<'a> {
     /// The agent listens on each address of this host, and so on those under which others reach it: of a port that is passed on to a
     /// container, another one than `local`.
     pub on_each_address: bool,
-    /// As uname(2) tells it.
+    /// As uname(2) reports it.
     pub of_host: &'a str,
     pub configured: &'a [String],
 }
@@ -41,8 +41,8 @@ pub(super) fn absolute(name: &str) -> &str {
     }
 }
 
-/// `*.cluster.example` means each name below that domain, however far, and not the domain. Whoever gives names there can point one of
-/// them at us, and has a page of that name let in: that is for who sets it to know.
+/// `*.cluster.example` means each name below that domain, at any depth, and not the domain. The administrator of that
+/// domain can point any name at this agent and have a page of that name let in: the user of the setting accepts that.
 fn means(ours: &str, name: &str) -> bool {
     let Some(domain) = ours.strip_prefix('*') else { return ours.eq_ignore_ascii_case(name) };
     let below = name.len().checked_sub(domain.len()).and_then(|at| name.split_at_checked(at));

@@ -18,25 +18,25 @@ use crate::runner::drivers::BoxFuture;
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The Unix socket: whoever can open it owns the agent.
+    /// The Unix socket: a user that can open it owns the agent.
     Socket,
     Tcp {
         peer: std::net::SocketAddr,
         local: std::net::SocketAddr,
-        /// Who asks may act: by a token or a certificate.
+        /// The caller may act: by a token or a certificate.
         operator: bool,
     },
 }
 
 impl Origin {
-    /// How much may be told there.
+    /// How much may be shown there.
     pub fn detail(self) -> Detail {
         match self {
             Origin::Socket | Origin::Tcp { operator: true, .. } => Detail::Full,
             Origin::Tcp { operator: false, .. } => Detail::Public,
         }
     }
-    /// The one who asks may do everything.
+    /// The caller may do everything.
     pub fn may_act(self) -> bool {
         self.detail() == Detail::Full
     }
@@ -69,7 +69,7 @@ pub struct Request {
     pub peer: Peer,
     /// Its connection can stop being HTTP.
     pub is_upgradable: bool,
-    /// Whether its answer may name allocs and tasks: even one about health may not where nothing else is told.
+    /// Whether its answer may name allocs and tasks: even one about health may not where nothing else is shown.
     pub names: bool,
     pub target: RequestTarget,
     /// Values of the `{...}` segments of the route, in order.

@@ -88,7 +88,7 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
 /// The directory of an alloc's logs, and its task.
 fn logs_of(context: &Context, request: &Request) -> Result<(PathBuf, TaskName), ApiError> {
     let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Logs)?;
-    // The name comes from the alloc, never from the request: no path of somebody else's choosing.
+    // The name comes from the alloc, never from the request: no path that the caller chooses.
     let task = allocs::task_of(&alloc, request.param(1))?;
     let group = alloc.status.as_ref().and_then(|status| status.task_group());
     if group.and_then(|group| group.task(task.as_str())).is_some_and(|task| task.logs.disabled) {

@@ -35,7 +35,8 @@ pub(super) static METRICS: Route = Route {
     handler: |context, request| Box::pin(metrics(context, request)),
 };
 
-/// Every Prometheus sends it, and hardly anybody else: it tells a scraper from a curl, which acknowledges nothing.
+/// Every Prometheus sends it, and hardly any other client: it distinguishes a scraper from a curl, which acknowledges
+/// nothing.
 const SCRAPER_MARK: &str = "x-prometheus-scrape-timeout-seconds";
 /// Headers are text of strangers; what identifies a scraper is kept bounded.
 const MAX_KEY_CHARS: usize = 200;

@@ -1,9 +1,10 @@
-//! Floor 5: the agent over HTTP, on TCP and on the Unix socket. Reads are pure views of the newest snapshot; wishes go
+//! Floor 5: the agent over HTTP, on TCP and on the Unix socket. Reads are pure views of the newest snapshot; actions go
 //! down through [`Handle`]. One file per resource, registered in [`ROUTES`]; `error` alone knows status codes.
 //!
-//! Who may what: whoever can submit a job can run code, so acting endpoints, logs and job text answer on the Unix socket
-//! alone, and over TCP to who shows a token or a certificate that may act ([`Gate`]). What TCP gives others, to requests whose
-//! Host header names us, is in [`Access`], in what `model::answer::Detail` leaves out, and in docs/endpoints.md.
+//! Permissions: a user that can submit a job can run code. So acting endpoints, logs and job text answer on the Unix
+//! socket alone, and over TCP to a caller with a token or a certificate that may act ([`Gate`]). What TCP gives to
+//! other callers, to requests whose Host header names us, is in [`Access`], in what `model::answer::Detail` leaves out,
+//! and in docs/endpoints.md.
 
 mod access;
 mod allocs;
@@ -164,7 +165,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// For who asks what there is, and not what it uses: its values may be some ticks old.
+    /// For answers about what there is, and not about its use: its values may be some ticks old.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshots.borrow())
     }

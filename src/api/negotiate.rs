@@ -25,7 +25,7 @@ fn elements(header: &str) -> impl Iterator<Item = Element<'_>> {
         let (mut parameters, mut weight) = (Vec::new(), 1000);
         for (key, value) in parts.filter_map(|p| p.split_once('=')) {
             match key.trim().to_ascii_lowercase() {
-                // A weight that cannot be read is no wish: the element counts for nothing.
+                // A weight that cannot be read is no preference: the element counts for nothing.
                 key if key == "q" => weight = parse_weight(value.trim()).unwrap_or(0),
                 key => parameters.push((key, value.trim().trim_matches('"'))),
             }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn zstd_is_given_to_who_asks_for_it_and_to_nobody_else() {
+    fn zstd_is_used_only_for_clients_that_accept_it() {
         assert_eq!(encoding(Some("zstd"), false), Encoding::Zstd);
         assert_eq!(encoding(Some("gzip, deflate, br, zstd"), false), Encoding::Zstd);
         assert_eq!(encoding(Some("gzip, zstd;q=0.5"), false), Encoding::Gzip);

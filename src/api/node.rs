@@ -136,7 +136,7 @@ fn node(context: &Context, snapshot: &Snapshot, detail: Detail) -> NodeAnswer {
     let is_full = detail == Detail::Full;
     let watchers = runner.watchers();
     let quarantined = runner.quarantined();
-    // They may be another user's: who looks there by himself sees what he may see.
+    // They may be another user's: this user sees there what its own permissions show.
     let strays = watchers.as_ref().filter(|_| is_full);
     NodeAnswer {
         summary: summary(snapshot),
@@ -195,7 +195,7 @@ pub(super) fn supervisors(watchers: &Watchers) -> BTreeMap<&'static str, u64> {
     WatchedBy::ALL.iter().zip(watchers.counts).map(|(by, n)| (by.as_str(), n)).collect()
 }
 
-/// Its directory tells whose it is; where that lies is in the agent's log alone.
+/// Its directory shows whose it is; where that lies is in the agent's log alone.
 fn stray(stray: &Stray) -> StrayAnswer {
     let Stray { process, run_dir, watched_by } = stray;
     let mut names = run_dir.iter().rev().skip(1).filter_map(|name| name.to_str()).map(str::to_owned);

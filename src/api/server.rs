@@ -55,7 +55,7 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::
         keep_alive(&socket);
         let Ok(permit) = Arc::clone(&seats.taken).try_acquire_owned() else {
             door.gate.count(AccessRefusal::TooManyConnections, peer, "too many connections");
-            // Whoever speaks TLS would take the reason for noise: it is let go without a word.
+            // A client that speaks TLS would take the reason for noise: its connection is closed without one.
             if !door.gate.speaks_tls() {
                 seats.turn_away(socket);
             }
@@ -94,7 +94,7 @@ pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch
     }
 }
 
-/// Also when nobody is left who could say so.
+/// Also when the sender is gone.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -141,16 +141,16 @@ async fn refused(error: &std::io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// Too many at once: told so, in a second or not at all.
+/// Too many at once: it gets the reason, in a second or not at all.
 ///
-/// Who may stand is heard before, and after until it goes: its library would take an answer that it has not asked for, or that
-/// came with something unread, for a connection that broke.
+/// A connection with standing room is read before the answer, and after it until it closes: its library would take an
+/// answer to no request, or one with unread input, for a broken connection.
 async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
     let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
     send_off(&mut socket, &body, standing.is_some()).await;
 }
 
-/// `hears`: what it asks, before and after it is told.
+/// `hears`: its request is read, before and after the answer.
 async fn send_off<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, body: &ApiError, hears: bool) {
     let mut heard = [0; 4096];
     let answer = async {
@@ -182,7 +182,7 @@ async fn knock(
     let handshake = async {
         let mut first = [0];
         match socket.peek(&mut first).await {
-            // Who says nothing only looked whether somebody listens.
+            // A peer that sends nothing only checked whether the port is open.
             Ok(0) | Err(_) => return None,
             Ok(_) if first[0] != HANDSHAKE => {
                 let why = "plain HTTP came in on a port that speaks TLS: ask with https://";
@@ -234,7 +234,7 @@ pub(super) async fn connection<S>(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        // The guard is the one that waits: it tells an idle peer from a slow one.
+        // The guard is the one that waits: it distinguishes an idle peer from a slow one.
         .header_read_timeout(None)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD_BYTES)
@@ -304,7 +304,7 @@ async fn answer(
     }
     let body = match reply.source {
         Some(source) if !head_only => Sent::Pieces(Pieces::new(source, Arc::clone(progress))),
-        // Whoever asks for the head alone is told all but a length, which there is none of.
+        // A HEAD request gets all but a length, which there is none of.
         Some(_) => Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))),
         None => {
             // That nothing has changed says nothing of how long it is.
@@ -399,7 +399,7 @@ fn check_host(
     // The absolute form of a request names its host itself, and that must be us too.
     let absolute = parts.uri.authority().map(hyper::http::uri::Authority::as_str);
     let by_certificate = |host: &str| host_header::host_name(host).is_some_and(|name| guest.is_called(name));
-    // Asked anew each time: a host may be renamed.
+    // Read again each time: a host may be renamed.
     let uname = rustix::system::uname();
     let names = OurNames {
         local,

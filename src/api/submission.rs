@@ -244,7 +244,7 @@ fn launches(context: &Context, job: &Job) -> Option<PlannedLaunches> {
     job.is_parent().then(|| PlannedLaunches { next_at, parameterized: job.launching.parameterized.is_some() })
 }
 
-/// Tells of each task of another user what it will find closed.
+/// A warning for each task of another user that will find a directory closed.
 async fn closed_to_users(parsed: &ParsedJob, data_dir: &Arc<DataDir>) -> Vec<Diagnostic> {
     let tasks = parsed.job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
     let named: Vec<(String, String)> = tasks
@@ -267,7 +267,7 @@ async fn closed_to_users(parsed: &ParsedJob, data_dir: &Arc<DataDir>) -> Vec<Dia
     found.into_iter().map(|(path, why)| parsed.diagnose(Severity::Warning, &path, why)).collect()
 }
 
-/// What a task of this user finds closed, in sentences. One that there is not is told when the task starts.
+/// What a task of this user finds closed, in sentences. A user that does not exist is reported when the task starts.
 fn closed_to(data_dir: &DataDir, user: &str) -> Vec<String> {
     let Some(account) = process::account(user).ok().filter(|account| account.uid != 0) else { return Vec::new() };
     let shared = (!data_dir.keeps_acls()).then(|| {
@@ -295,7 +295,7 @@ fn strings(ids: &[AllocId]) -> Vec<String> {
     ids.iter().map(ToString::to_string).collect()
 }
 
-/// Tells of each task that will wait for its driver.
+/// A warning for each task that will wait for its driver.
 fn waiting(parsed: &ParsedJob, drivers: &[(&'static str, DriverInfo)]) -> Vec<Diagnostic> {
     let tasks = parsed.job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
     let wait = |(group, task): (&TaskGroup, &Task)| {

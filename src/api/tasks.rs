@@ -1,5 +1,5 @@
-//! `GET /v1/tasks`: every task in one short row, for who asks each second. With `?since=` the `taken_at` of the answer before, what
-//! changed since.
+//! `GET /v1/tasks`: every task in one short row, for clients that ask each second. With `?since=` the `taken_at` of the
+//! answer before: what changed since.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -131,12 +131,12 @@ impl RecentSnapshots {
             gone.push(kept.remove(0));
         }
         kept.push((Instant::now(), snapshot));
-        // Nobody waits until it is taken apart.
+        // No request waits until it is taken apart.
         drop(kept);
         drop(gone);
     }
 
-    /// Until nobody has come back for long: each is some megabytes.
+    /// Until no client has come back for long: each is some megabytes.
     async fn forget(recent: Arc<RecentSnapshots>) {
         loop {
             tokio::time::sleep(KEPT_FOR).await;

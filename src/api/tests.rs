@@ -345,7 +345,7 @@ fn a_scraper_may_call_us_by_the_name_of_this_host_and_one_of_each_address_by_any
 }
 
 #[test]
-fn what_is_known_of_the_host_is_told_to_all_and_why_something_is_not_on_the_socket_alone() {
+fn host_facts_are_public_and_reasons_for_absence_on_the_socket_alone() {
     let server = server();
     let tcp = server.tcp("GET", "/v1/node", "Host: localhost\r\n");
     for (answer, why) in [(server.unix("GET", "/v1/node", ""), "/no/such/place does not exist here"), (tcp, WITHHELD)] {
@@ -361,7 +361,7 @@ fn what_is_known_of_the_host_is_told_to_all_and_why_something_is_not_on_the_sock
 }
 
 #[test]
-fn unknown_paths_methods_and_parameters_are_told_apart() {
+fn unknown_paths_methods_and_parameters_have_different_errors() {
     let server = server();
     assert_eq!(server.tcp("GET", "/nothing", "").status, 404);
     assert_eq!(server.tcp("GET", "/v1/allocs/", "").status, 404);
@@ -418,7 +418,7 @@ fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
 }
 
 #[test]
-fn who_asks_and_does_not_read_holds_up_nobody() {
+fn client_that_does_not_read_delays_no_other() {
     let server = server();
     let ask = |target: &str| {
         let mut stream = TcpStream::connect(server.tcp).unwrap();
@@ -426,7 +426,7 @@ fn who_asks_and_does_not_read_holds_up_nobody() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     };
-    // The first is told while it is written, the narrowed ones each for themselves, the others get what is kept.
+    // The first is encoded while it is sent, each narrowed one on its own, and the last gets the stored body.
     let mut silent: Vec<TcpStream> =
         ["/metrics", "/metrics?profile=full", "/metrics?profile=full", "/metrics"].map(ask).into();
     std::thread::sleep(Duration::from_millis(200));
@@ -556,10 +556,10 @@ fn an_idle_connection_has_its_time_from_the_answer_on() {
     assert!(kept.read_to_end(&mut Vec::new()).unwrap() > 0, "answered, and then closed");
 }
 
-/// Who is turned away for want of a seat is told so, also where it asks only after that; an idle connection has its 75 s from
-/// the answer on.
+/// A connection that is refused for lack of a seat gets the reason, also if its request comes only after that; an idle
+/// one has its 75 s from the answer on.
 #[test]
-fn who_is_turned_away_is_told_why_although_it_has_not_asked_yet() {
+fn connection_without_a_seat_gets_the_reason_before_its_request() {
     let server = server_with(Config { max_connections: 1, ..Config::default() });
     let mut held = UnixStream::connect(&server.unix).unwrap();
     held.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -574,7 +574,7 @@ fn who_is_turned_away_is_told_why_although_it_has_not_asked_yet() {
 }
 
 #[test]
-fn too_many_connections_are_told_so_and_the_socket_has_seats_of_its_own() {
+fn too_many_connections_get_an_error_and_the_socket_has_its_own_seats() {
     let server = server_with(Config { max_connections: 2, ..Config::default() });
     let _held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(server.tcp).unwrap()).collect();
     eventually("the third is turned away", || {
@@ -663,11 +663,11 @@ fn no_two_routes_are_the_same() {
 }
 
 #[test]
-fn who_asks_what_is_used_gets_what_the_newest_tick_has_read() {
+fn request_for_usage_gets_the_values_of_the_newest_tick() {
     let server = start(Config::default(), true);
     let epoch = |path: &str| {
         let answer: Value = serde_json::from_slice(&server.unix("GET", path, "").body).unwrap();
-        answer["epoch"].as_u64().unwrap_or_else(|| panic!("{path} tells no epoch: {answer}"))
+        answer["epoch"].as_u64().unwrap_or_else(|| panic!("{path} has no epoch: {answer}"))
     };
     let paths = ["/v1/node", "/v1/tasks", "/v1/devices"];
     let mut before = paths.map(epoch).into_iter().max().unwrap();

@@ -1,4 +1,4 @@
-//! What is known of devices, for whoever shows it: who follows them says so when [`snapshot`](crate::snapshot) asks.
+//! What is known of devices, for its readers: the device manager publishes it, [`snapshot`](crate::snapshot) reads it.
 //!
 //! ```text
 //! devices   by id         ── DeviceView: what it is, its last reading
@@ -85,7 +85,7 @@ pub struct PluginDown {
     pub message: String,
 }
 
-/// What an alloc has of devices, and no others: whoever shows it can look at nothing else.
+/// The devices of one alloc, and no others: a reader can see nothing else.
 #[derive(Debug)]
 pub struct AllocDevices<'a> {
     /// By task and device.
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((found.uses.len(), ids), (3, vec!["0", "mig-1", "mig-2"]));
     }
 
-    /// What a look costs, on a host with so many devices of which each of so many tasks has 8.
+    /// What a read costs, on a host with so many devices and so many tasks with 8 each.
     fn visited(devices: usize, tasks: usize) -> usize {
         let uses = (0..tasks).flat_map(|task| {
             let name = format!("{task:05}");

@@ -17,12 +17,12 @@ impl Facts {
         Arc::clone(&self.0.borrow())
     }
 
-    /// Who is told of each change.
+    /// Receives each change.
     pub fn watch(&self) -> watch::Receiver<Arc<Attributes>> {
         self.0.subscribe()
     }
 
-    /// All of a diff at once: nobody sees half of it. Whether it changed anything: nobody is told otherwise.
+    /// All of a diff at once: no reader sees half of it. Returns whether it changed anything: only then watchers wake.
     pub fn apply(&self, diff: AttributeDiff) -> bool {
         self.0.send_if_modified(|attributes| {
             let changes = diff.changes(attributes);
@@ -40,22 +40,22 @@ mod tests {
     use crate::model::attributes::HostAttribute::{OsName, OsVersion};
 
     #[test]
-    fn the_same_again_is_told_to_nobody_and_what_was_read_before_stays_as_it_was() {
+    fn unchanged_facts_wake_no_watcher_and_earlier_readings_stay() {
         let facts = Facts::default();
-        let mut told = facts.watch();
+        let mut watched = facts.watch();
         let debian = |version: &str| {
             AttributeDiff::default().with(OsName, Some("debian".into())).with(OsVersion, Some(version.into()))
         };
-        assert!(facts.apply(debian("12")) && told.has_changed().unwrap());
-        let before = Arc::clone(&told.borrow_and_update());
-        assert!(!facts.apply(debian("12")) && !told.has_changed().unwrap());
-        assert!(!facts.apply(AttributeDiff::default()) && !told.has_changed().unwrap());
-        assert!(facts.apply(debian("13")) && told.has_changed().unwrap());
+        assert!(facts.apply(debian("12")) && watched.has_changed().unwrap());
+        let before = Arc::clone(&watched.borrow_and_update());
+        assert!(!facts.apply(debian("12")) && !watched.has_changed().unwrap());
+        assert!(!facts.apply(AttributeDiff::default()) && !watched.has_changed().unwrap());
+        assert!(facts.apply(debian("13")) && watched.has_changed().unwrap());
         assert_eq!((before["os.version"].bare(), facts.now()["os.version"].bare()), ("12".into(), "13".into()));
     }
 
     #[test]
-    fn nobody_sees_half_of_a_diff() {
+    fn no_reader_sees_half_of_a_diff() {
         let facts = Facts::default();
         let both = |n: u64| AttributeDiff::default().with(OsName, Some(n.into())).with(OsVersion, Some(n.into()));
         facts.apply(both(0));

@@ -1,4 +1,4 @@
-//! Floor 2: what is known of allocs and of this host, for whoever shows it. Who runs or watches them publishes it here,
+//! Floor 2: what is known of allocs and of this host, for its readers. Their runners and watchers publish it here,
 //! [`snapshot`](crate::snapshot) looks; neither knows the other. A short lock; everything on it is shared and immutable.
 
 pub mod devices;
@@ -118,7 +118,7 @@ impl Board {
         Board { inner, changed: Condvar::new(), marks, services: ServiceBoard::default() }
     }
 
-    /// Whatever is shown from now on counts up to this moment: told before it is shown.
+    /// Whatever is shown from now on counts up to this moment: marked before it is shown.
     pub fn mark(&self, upto: Timestamp) {
         self.marks.mark_time(upto);
     }
@@ -153,7 +153,7 @@ impl Board {
         self.lock().version
     }
 
-    /// Blocks until the version is not `seen` any more, for `timeout` at most; tells the version.
+    /// Blocks until the version is not `seen` any more, for `timeout` at most; returns the version.
     pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
         let deadline = Instant::now() + timeout;
         let mut inner = self.lock();
@@ -172,7 +172,7 @@ impl Board {
         inner.places.get(id).and_then(|place| inner.allocs.get(*place)).cloned()
     }
 
-    /// Shows these allocs, new ones at the end, and changes the totals with them: nobody sees one without the other.
+    /// Shows these allocs, new ones at the end, and changes the totals with them: no reader sees one without the other.
     pub fn publish(&self, allocs: impl IntoIterator<Item = Published>, change: impl FnOnce(&mut Totals)) {
         self.change(|inner| {
             inner.put(allocs);
@@ -253,7 +253,7 @@ mod tests {
     use crate::model::alloc::{AllocSource, Measured};
     use crate::model::task::RestartReason;
 
-    /// Of an alloc that somebody else runs: the board asks no more of it.
+    /// Of an alloc that another runtime runs: the board asks no more of it.
     fn published(id: &str, name: &str) -> Published {
         let identity = AllocIdentity {
             id: id.into(),

@@ -65,7 +65,7 @@ impl Agent {
     }
 }
 
-/// They say how a command finds an agent and shows who asks: of the agent itself they would be without effect.
+/// They say how a command finds an agent and identifies its user: for the agent itself they would have no effect.
 const OF_COMMANDS: [(&str, &str, &str); 5] = [
     ("address", "--address", "where an agent listens is --listen"),
     ("ca", "--ca", "what an agent shows and believes is in its web configuration: --web-config-file"),
@@ -105,9 +105,9 @@ fn refused(error: &ConfigError) -> CliError {
 
 pub fn cannot_start(error: &DaemonError) -> CliError {
     let exit = if let DaemonError::Access(_) = error { Exit::InvalidFile } else { Exit::CannotStart };
-    let told = CliError::new(exit, chain(error));
+    let failed = CliError::new(exit, chain(error));
     match error.hint() {
-        Some(hint) => told.hint(hint),
-        None => told,
+        Some(hint) => failed.hint(hint),
+        None => failed,
     }
 }

@@ -86,9 +86,9 @@ enum Patience {
 /// What a command is about to do there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Over TCP too, if it is served by root or the user who asks.
+    /// Over TCP too, if root or the user of this command serves it.
     Read,
-    /// Act, or send a job, which holds secrets: over a Unix socket of root's or the user's, or where somebody said.
+    /// Act, or send a job, which holds secrets: over a Unix socket of root or of the user, or at a given address.
     Act,
 }
 
@@ -97,9 +97,9 @@ pub enum Purpose {
 pub struct NoAgent {
     failures: Vec<HttpError>,
     purpose: Purpose,
-    /// Somebody said where it is.
+    /// The user gave its address.
     named: bool,
-    /// What was given to show there cannot be used: where somebody said where, nobody was asked then.
+    /// What was given to show there cannot be used. At a given address, no agent was asked then.
     unusable: Option<CliError>,
     /// An agent of root answers read requests over TCP, and this user may not act on it.
     roots_agent: bool,
@@ -123,7 +123,7 @@ impl NoAgent {
     }
 }
 
-/// [`Exit::NoAgent`], which says where it was looked for.
+/// [`Exit::NoAgent`], with each place that was searched.
 impl From<NoAgent> for CliError {
     fn from(none: NoAgent) -> CliError {
         let unused = match none.unusable {
@@ -202,7 +202,7 @@ impl Where {
         }
     }
 
-    /// What is shown there. The Unix socket asks for none, and an agent that was only found is told none.
+    /// What is shown there. The Unix socket needs none, and an agent that was only found gets none.
     ///
     /// Errors: it, or a certificate, cannot be read; it would be sent as plain text to another host.
     fn token(&self, address: &Address) -> Result<Option<String>, CliError> {
@@ -527,7 +527,7 @@ mod tests {
         assert!(absent.exit == Exit::NoAgent && absent.to_string().contains("allostat agent"), "{absent}");
     }
 
-    /// Restores until it is told that it is through.
+    /// Restores until the flag says that it is through.
     fn restoring() -> (Agent, Arc<AtomicBool>, tempfile::TempDir) {
         let through = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&through);

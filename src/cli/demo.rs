@@ -147,12 +147,12 @@ async fn start(made: &Made) -> Result<Daemon, DaemonError> {
     let at = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     config.api.listen = at(DEFAULT_PORT);
     config.devices.scripted = true;
-    // Its cgroups are its own: nobody else reads their peaks.
+    // Its cgroups are its own: no other program reads their peaks.
     config.cgroup.peak_window_v1 = true;
     // It shows its own job.
     config.observe.enabled = false;
     match Daemon::start(config.clone()).await {
-        // Somebody has the usual port: any free one will do.
+        // Another process has the usual port: any free one will do.
         Err(DaemonError::Listen { .. }) => {
             config.api.listen = at(0);
             Daemon::start(config).await
@@ -260,8 +260,11 @@ fn head(daemon: &Daemon) -> Vec<(String, Style)> {
         warn("tasks are measured by process: MEMORY is the sum of their RSS, PEAK that of the largest".into());
         warn("limits, throttling and OOM kills do not exist".into());
     } else {
-        let features: Vec<&str> =
-            missing().filter(|c| !c.unknown).map(|c| c.feature.as_ref()).filter(|name| !is_of_others(name)).collect();
+        let features: Vec<&str> = missing()
+            .filter(|c| !c.unknown)
+            .map(|c| c.feature.as_ref())
+            .filter(|name| !is_for_observed(name))
+            .collect();
         if !features.is_empty() {
             warn(format!("not measured on this host: {} (`allostat node` says why)", features.join(", ")));
         }
@@ -269,8 +272,8 @@ fn head(daemon: &Daemon) -> Vec<(String, Style)> {
     head
 }
 
-/// Of what others run, which the demo leaves alone: that it lacks it is its own choice, and says nothing of this host.
-fn is_of_others(feature: &str) -> bool {
+/// A capability for observed workloads, which the demo leaves alone: it lacks it by choice, whatever this host has.
+fn is_for_observed(feature: &str) -> bool {
     feature == capability::KERNEL_ENDS
 }
 
@@ -299,7 +302,7 @@ fn stop_all(daemon: &Daemon) -> Result<(), CliError> {
     while began.elapsed() < STOP_WITHIN && !live(&mut agent)?.is_empty() {
         std::thread::sleep(LOOK_EVERY);
     }
-    // Whoever is left is the sweeper's.
+    // The sweeper ends what is left.
     Ok(())
 }
 

@@ -37,7 +37,7 @@ impl ServePlugin {
         let plugin = devices::plugins(&config, &clock).into_iter().find(|plugin| plugin.name() == self.name);
         let plugin =
             plugin.ok_or_else(|| CliError::new(Exit::Usage, format!("there is no device plugin {}", self.name)))?;
-        // Whoever runs us by hand reads one line, and no log.
+        // A user who runs it by hand reads one line, and no log.
         logging::init(LogLevel::default()).map_err(|e| CliError::failed(chain(&e)))?;
         let out = &mut session.out;
         let served = serve(plugin, |line| writeln!(out, "{line}").and_then(|()| out.flush()));

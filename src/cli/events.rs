@@ -50,8 +50,8 @@ pub struct Events {
     json: bool,
 }
 
-/// Events that are not kept any more, as they are told: those from before the reader at once, when it has read what is kept of
-/// them; later ones in their place. Where nothing lies between two, they are one.
+/// Events that are no longer kept, as they are reported: those from before the reader at once, when it has read what is
+/// kept of them; later ones in their place. Where nothing lies between two, they are one.
 #[derive(Debug, Default)]
 struct Gaps {
     /// Up to this number they are from before the reader.
@@ -67,8 +67,8 @@ enum Gap {
 }
 
 impl Gaps {
-    /// What is to be told before `next`, which led to the number `place`.
-    fn told_with(&mut self, next: &Next, place: u64) -> Vec<Gap> {
+    /// What is reported before `next`, which led to the number `place`.
+    fn due_before(&mut self, next: &Next, place: u64) -> Vec<Gap> {
         if let Next::Missed(count) = next {
             *(if place <= self.before { &mut self.older } else { &mut self.missed }) += count;
             return Vec::new();
@@ -171,12 +171,12 @@ impl Events {
             self.show(session, &zone, event)?;
         }
         let mut gaps = Gaps { before: if self.json { 0 } else { before }, ..Gaps::default() };
-        // Without a reader nobody follows.
+        // Without a reader there is nothing to follow for.
         while !stop() && !session.out.is_gone() {
             let next = tail.next(&mut agent, LOOK)?;
-            for gap in gaps.told_with(&next, tail.place()) {
+            for gap in gaps.due_before(&next, tail.place()) {
                 match gap {
-                    // Of all allocs: whether the one that is asked for was among them, nobody knows.
+                    // Of all allocs: it is not known whether the requested one was among them.
                     Gap::Older(count) => {
                         session.out.flush()?;
                         session.remark(&format!("{count} older events are no longer kept"));
@@ -226,24 +226,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_told_once_of_the_past_and_later_in_its_place_with_what_lies_beside_it() {
+    fn events_no_longer_kept_are_reported_once_and_later_ones_in_place() {
         let mut gaps = Gaps { before: 6, ..Gaps::default() };
-        let mut told = |next, place| gaps.told_with(&next, place);
+        let mut due = |next, place| gaps.due_before(&next, place);
         for (next, place) in [(Next::Missed(2), 2), (event(), 3), (Next::Missed(2), 5), (event(), 6)] {
-            assert_eq!(told(next, place), []);
+            assert_eq!(due(next, place), []);
         }
-        assert_eq!(told(Next::Nothing, 6), [Gap::Older(4)]);
-        assert_eq!(told(Next::Missed(1), 7), []);
-        assert_eq!(told(Next::Missed(3), 10), []);
-        assert_eq!(told(event(), 11), [Gap::Missed(4)]);
-        assert_eq!(told(event(), 12), []);
+        assert_eq!(due(Next::Nothing, 6), [Gap::Older(4)]);
+        assert_eq!(due(Next::Missed(1), 7), []);
+        assert_eq!(due(Next::Missed(3), 10), []);
+        assert_eq!(due(event(), 11), [Gap::Missed(4)]);
+        assert_eq!(due(event(), 12), []);
         // Nothing more may come for long.
-        assert_eq!(told(Next::Missed(5), 17), []);
-        assert_eq!(told(Next::Nothing, 17), [Gap::Missed(5)]);
-        assert_eq!(told(Next::End, 17), []);
+        assert_eq!(due(Next::Missed(5), 17), []);
+        assert_eq!(due(Next::Nothing, 17), [Gap::Missed(5)]);
+        assert_eq!(due(Next::End, 17), []);
 
         let mut gaps = Gaps { before: 6, ..Gaps::default() };
-        assert_eq!(gaps.told_with(&Next::Missed(5), 5), []);
-        assert_eq!(gaps.told_with(&event(), 7), [Gap::Older(5)], "before what is new");
+        assert_eq!(gaps.due_before(&Next::Missed(5), 5), []);
+        assert_eq!(gaps.due_before(&event(), 7), [Gap::Older(5)], "before what is new");
     }
 }

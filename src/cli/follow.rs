@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// and so often in any case.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
-/// How long an agent may be gone, until nobody waits for another one.
+/// How long an agent may be gone before the command stops waiting for another one.
 const GONE_FOR: Duration = Duration::from_secs(60);
 
 /// Follows some allocs from a place in the event log, over restarts of the agent too.
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_does_not_come_back_is_given_up_and_ctrl_c_ends_the_waiting_before() {
+    fn agent_that_stays_away_ends_the_wait_and_ctrl_c_ends_it_before() {
         let began = Instant::now();
         let error = until_over(Arc::new(|_| None), Duration::from_millis(300), false).unwrap_err();
         assert_eq!(error.exit, Exit::NoAgent);

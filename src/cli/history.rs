@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_others_says_what_its_last_life_used_and_one_of_ours_what_all_attempts_did() {
+    fn an_observed_end_shows_its_last_life_and_a_managed_one_all_attempts() {
         let now = Timestamp(3_710 * SECOND);
         let of = |source| {
             let end = end(source, &of_one_life());
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_of_it_is_absent() {
+    fn what_is_not_known_of_it_is_absent() {
         let mut end = end("docker", &json!({}));
         end.alloc.created_at = None;
         end.alloc.tasks.get_mut("web").unwrap().exits.last_mut().unwrap().started_at = None;

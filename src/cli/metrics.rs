@@ -12,7 +12,7 @@ use crate::telemetry::chain;
 /// Print the metrics
 ///
 /// Prints the metrics of the running agent. If no agent of yours or root's runs, it samples this host once: the cgroups
-/// below cgroup.parent and observed workloads (observe.enabled), as far as one sample can tell.
+/// below cgroup.parent and observed workloads (observe.enabled), as far as one sample shows.
 ///
 /// The output has no process_*, so that it fits into the directory of node_exporter's textfile collector.
 ///
@@ -36,7 +36,7 @@ impl Metrics {
                 let answer = agent.get_raw("/metrics", &[("accept", accept)])?;
                 without_process(&String::from_utf8_lossy(&answer.body))
             }
-            // Somebody named an agent: a pass of our own would be another one's numbers.
+            // The user named an agent: a pass of our own could be of another host.
             Err(none) if session.at.address.is_some() => return Err(none.into()),
             Err(none) => {
                 let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));

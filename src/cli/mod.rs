@@ -194,15 +194,15 @@ pub fn main() -> ExitCode {
     if let Some(("agent", given)) = given.subcommand()
         && let Err(error) = agent::refuse_flags_of_commands(given)
     {
-        return told(&error);
+        return reported(&error);
     }
     let mut out = Out::standard();
     let mut session = Session { at: &cli.at, out: &mut out, paint: Paint::for_stdout() };
     let result = cli.command.run(&mut session);
     let _ = out.flush();
-    let lost = out.failure().map(|error| told(&CliError::from(error)));
+    let lost = out.failure().map(|error| reported(&CliError::from(error)));
     match (result, lost) {
-        (Err(error), _) => told(&error),
+        (Err(error), _) => reported(&error),
         (Ok(Exit::Done), Some(failed)) => failed,
         (Ok(exit), _) => exit.into(),
     }
@@ -318,7 +318,7 @@ fn shown(error: &clap::Error) -> ExitCode {
     };
     match printed {
         Err(failed) if !error.use_stderr() && failed.kind() != io::ErrorKind::BrokenPipe => {
-            told(&CliError::from(&failed))
+            reported(&CliError::from(&failed))
         }
         _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code())),
     }
@@ -328,8 +328,8 @@ fn steers(text: &str) -> bool {
     matches!(terminal_lines(text), Cow::Owned(_))
 }
 
-/// Says it, and gives its exit code. Much of it is what somebody else wrote: an agent's words, names of files.
-fn told(error: &CliError) -> ExitCode {
+/// Prints the error and returns its exit code. Much of it is foreign text: an agent's words, names of files.
+fn reported(error: &CliError) -> ExitCode {
     let (paint, text) = (Paint::for_stderr(), error.to_string());
     say(&format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text)));
     error.exit.into()

@@ -1,7 +1,7 @@
 //! The one way to write, and how output looks: colour on a terminal only, columns that line up.
 //!
-//! Output that nobody takes changes no outcome: a reader that goes away (`| head`) is no failure, a full disk is told at the end,
-//! and nothing panics. `tests/house` refuses what would.
+//! Output that has no reader changes no outcome: a reader that goes away (`| head`) is no failure, a full disk is an
+//! error at the end, and nothing panics. `tests/house` refuses what would.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -127,7 +127,7 @@ pub fn confirm(question: &str) -> Option<bool> {
     Some(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// What somebody else wrote to standard output.
+/// What another library wrote to standard output.
 pub fn flush() -> io::Result<()> {
     io::Write::flush(&mut io::stdout())
 }
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_loses_its_middle_unless_that_tells_it_from_another() {
+    fn long_name_loses_its_middle_unless_the_middle_distinguishes_it() {
         let long = |middle: &str| format!("{}{middle}{}", "a".repeat(100), "z".repeat(100));
         let shown = |names: &[&str]| {
             let mut table = Table::new(&[("NAME", Align::Left)]);

@@ -292,7 +292,7 @@ fn waiting(session: &Session<'_>, submitted: &Submitted) -> Exit {
     Exit::Failed
 }
 
-/// The agent broke off while it was told of the job.
+/// The connection broke off while the job was being submitted.
 fn unsure(error: CliError) -> CliError {
     match (error.exit, &error.hint) {
         (Exit::NoAgent, None) => {
@@ -319,7 +319,7 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     let tasks = || allocs.iter().flat_map(|a| a.tasks.iter().map(move |(name, task)| (a, name, task)));
     let failed = tasks().filter(|(_, _, task)| task.failed);
     let Some((alloc, name, task)) = failed.min_by_key(|(_, _, task)| task.finished_at) else {
-        // Stopped by somebody: no failure, and no success either.
+        // Stopped by a user: no failure, and no success either.
         let killed = tasks()
             .find(|(a, _, t)| a.desired == "stop" && t.last_exit.as_ref().is_none_or(|e| e.outcome == Outcome::Killed));
         if let Some((alloc, name, _)) = killed {
@@ -367,23 +367,23 @@ mod tests {
 
     #[test]
     fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
-        let told = |status, outcome, oom_kills| {
+        let shown = |status, outcome, oom_kills| {
             describe(&ExitRow { status, outcome, oom_kills, finished_at: Timestamp(1), last_output: None })
         };
-        assert_eq!(told(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
-        assert_eq!(told(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");
-        assert_eq!(told(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");
+        assert_eq!(shown(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
+        assert_eq!(shown(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");
+        assert_eq!(shown(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");
         let of_a_child = "exited with 0; a process in it was killed by the OOM killer";
-        assert_eq!(told(ExitStatus::Code(0), Outcome::Success, Some(1)), of_a_child);
-        assert_eq!(told(ExitStatus::Code(0), Outcome::Success, None), "exited with 0");
+        assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, Some(1)), of_a_child);
+        assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, None), "exited with 0");
     }
 
     #[test]
-    fn who_waits_in_vain_is_told_what_was_submitted_and_how_to_follow_it() {
+    fn error_after_a_lost_agent_names_the_allocs_and_how_to_follow_them() {
         let ids = ["0123456789ab".to_owned(), "fedc".to_owned()];
-        let told = gone(CliError::new(Exit::NoAgent, "cannot connect"), "web", &ids);
-        assert_eq!(told.exit, Exit::NoAgent);
-        let text = told.to_string();
+        let error = gone(CliError::new(Exit::NoAgent, "cannot connect"), "web", &ids);
+        assert_eq!(error.exit, Exit::NoAgent);
+        let text = error.to_string();
         for word in ["cannot connect", "web was submitted as 0123456789ab, fedc", "goes on", "events -f 01234567`"] {
             assert!(text.contains(word), "{word}: {text}");
         }

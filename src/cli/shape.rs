@@ -29,7 +29,8 @@ pub struct AllocList {
 #[serde(default)]
 pub struct Supervisors {
     pub another_agent: u64,
-    pub nobody: u64,
+    #[serde(rename = "nobody")]
+    pub no_agent: u64,
 }
 
 /// One alloc, in the list or alone.
@@ -55,13 +56,13 @@ pub struct AllocRow {
     /// `run`, `stop`.
     #[serde(default)]
     pub desired: String,
-    /// Absent: it was there before the agent, and nobody says.
+    /// Absent: it was there before the agent, and its runtime does not report it.
     #[serde(default)]
     pub created_at: Option<Timestamp>,
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
     pub tasks: BTreeMap<String, TaskRow>,
-    /// Tasks that were given up, and may still run.
+    /// Tasks that were abandoned, and may still run.
     #[serde(default)]
     pub may_run: Vec<String>,
     /// Why it waits for its place.
@@ -188,7 +189,7 @@ pub fn short(id: &str) -> &str {
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct TaskRow {
-    /// Empty: nobody knows.
+    /// Empty: not known.
     #[serde(default)]
     pub state: String,
     #[serde(default)]
@@ -244,7 +245,7 @@ pub struct ExitRow {
     pub last_output: Option<LastOutput>,
 }
 
-/// One attempt, or one life of what others run.
+/// One attempt, or one life of an observed workload.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ExitWithUsage {
     #[serde(flatten)]
@@ -340,7 +341,7 @@ pub struct DeviceRow {
     /// In the list.
     pub id: String,
     pub name: String,
-    /// The device of which it is an instance.
+    /// The device that it is an instance of.
     pub parent: Option<String>,
     pub up: bool,
     pub stuck: bool,
@@ -514,7 +515,7 @@ pub struct KeptFiles {
 pub struct DriverReport {
     pub name: String,
     pub healthy: bool,
-    /// Of an agent that tells no more than `healthy`: empty.
+    /// Empty for an agent that reports no more than `healthy`.
     #[serde(default)]
     pub health: String,
     pub message: String,

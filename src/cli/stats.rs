@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_is_a_dash_and_what_nobody_has_is_listed() {
+    fn absent_is_a_dash_and_what_no_row_has_is_listed() {
         let json = serde_json::json!({
             "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "age_ms": 200,
             "usage": {"memory_usage_bytes": 2048, "oom_kills": 0},

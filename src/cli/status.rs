@@ -142,7 +142,7 @@ fn keep_those_of(answer: &mut Value, source: AllocSource) {
 
 /// Of tasks on this host that are not this agent's; `None`: there are none.
 fn unwatched(supervisors: &Supervisors) -> Option<String> {
-    let by = [(supervisors.nobody, "nobody"), (supervisors.another_agent, "another agent")];
+    let by = [(supervisors.no_agent, "nobody"), (supervisors.another_agent, "another agent")];
     let some: Vec<String> = by.iter().filter(|(n, _)| *n > 0).map(|(n, who)| format!("{n} by {who}")).collect();
     let said = "supervisors on this host that this agent does not watch (`allostat node` lists them):";
     (!some.is_empty()).then(|| format!("{said} {}", some.join(", ")))

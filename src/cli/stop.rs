@@ -83,7 +83,8 @@ impl Stop {
         }
         if let Some(why) = unsaved {
             session.remark(&format!(
-                "warning: the stop is not on record: {why}\nan agent that dies before that is mended starts anew what is stopped now"
+                "warning: the stop is not on record: {why}\nan agent that dies before the disk works again restarts \
+                 what is stopped now"
             ));
         }
         for id in &had_ended {
@@ -106,7 +107,7 @@ impl Stop {
                     let text = format!("stopped {}", human::count(ids.len() - stuck.len(), "alloc"));
                     writeln!(session.out, "{}", paint.paint(Style::Green, &text))?;
                 }
-                if stuck.is_empty() { Ok(Exit::Done) } else { Err(given_up(&stuck)) }
+                if stuck.is_empty() { Ok(Exit::Done) } else { Err(abandoned(&stuck)) }
             }
             FollowEnd::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
         }
@@ -117,8 +118,8 @@ fn target(id: &str) -> String {
     format!("/v1/allocs/{}/stop", encode(id))
 }
 
-/// Each stop is durable before it is answered: those that are asked for beside each other share that. `None`: not this way; who
-/// asks again is told why.
+/// Each stop is durable before it is answered: concurrent requests share that. `None`: this one failed; a request alone
+/// then returns the reason.
 fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     let next = AtomicUsize::new(0);
     let ask = || {
@@ -154,12 +155,12 @@ fn gone(error: CliError, ids: &[String]) -> CliError {
         .hint("an agent that is started again goes on with that: `allostat status` shows how far it is")
 }
 
-/// Called dead, since nobody waits for ever; whether they are is another matter.
-fn given_up(stuck: &[&AllocRow]) -> CliError {
+/// Called dead, since a command does not wait for ever; whether they are is another matter.
+fn abandoned(stuck: &[&AllocRow]) -> CliError {
     let tasks: Vec<String> =
         stuck.iter().flat_map(|a| a.may_run.iter().map(|task| format!("{} {task}", a.short()))).collect();
     let allocs = human::count(stuck.len(), "alloc");
-    CliError::failed(format!("gave up {allocs}, of which something may still run: {}", tasks.join(", "))).hint(
+    CliError::failed(format!("gave up {allocs}; these tasks may still run: {}", tasks.join(", "))).hint(
         "the agent goes on ending them; `allostat gc` removes them when they are gone, and says so while they are not",
     )
 }
@@ -180,7 +181,7 @@ mod tests {
     fn many_stops_are_asked_for_beside_each_other_and_what_fails_is_left_to_ask_again() {
         const MANY: usize = 8;
         let ids: Vec<String> = (0..MANY).map(|n| format!("a{n}")).collect();
-        // Nobody is answered before all have asked.
+        // No request is answered before all have come.
         let asked = Arc::new((Mutex::new(0), Condvar::new()));
         let all = Arc::clone(&asked);
         let (agent, _dir) = testing::agent(Arc::new(move |target| {

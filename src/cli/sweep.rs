@@ -68,7 +68,7 @@ impl Sweep {
         if let Err(error) = parent.remove(PATIENCE) {
             left.push(error.to_string());
         }
-        // With whoever keeps it.
+        // With the manager that keeps it.
         if let Some(Err(error)) = scope.map(|(name, _)| Manager::User.stop(&name)) {
             left.push(error);
         }
@@ -117,7 +117,7 @@ fn ours(dir: &Path) -> (Vec<u32>, Vec<u32>) {
     (supervisors, tasks)
 }
 
-/// By identity: a pid that is somebody else's by now is left alone.
+/// By identity: a pid that belongs to another process by now is left alone.
 fn kill(pids: &[u32]) {
     const SIGKILL: u8 = 9;
     for pid in pids {

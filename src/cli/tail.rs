@@ -72,10 +72,10 @@ impl Tail {
         }
     }
 
-    /// `None`: nothing to tell.
+    /// `None`: nothing to report.
     fn understand(&mut self, block: &Block) -> Result<Option<Next>, CliError> {
         let odd = |what: &dyn std::fmt::Display| {
-            CliError::failed(format!("the agent told an event that this version does not understand: {what}"))
+            CliError::failed(format!("the agent sent an event that this version does not understand: {what}"))
                 .hint("is the agent of another version?")
         };
         let next = match block.event.as_str() {

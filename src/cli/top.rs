@@ -103,7 +103,7 @@ impl Top {
     }
 }
 
-/// What is shown unless somebody says otherwise.
+/// What is shown by default.
 pub fn by_cpu() -> Choice {
     Choice { sort: columns::CPU, ..Choice::default() }
 }

@@ -57,7 +57,7 @@ impl Workload {
                 }
             }
             Kind::Bursty { busy_ms, idle_ms } => {
-                // Without its supervisor nobody reads it, and it has no work.
+                // Without its supervisor its output has no reader, and it has no work.
                 while !session.out.is_gone() {
                     writeln!(session.out, "busy for {busy_ms} ms")?;
                     session.out.flush()?;

@@ -1,4 +1,4 @@
-//! What can be set of what others run.
+//! Settings of observed workloads.
 
 use super::setting::{Kind, Setting};
 use super::values::{absolute, each, listed, observed_sources, size, written};

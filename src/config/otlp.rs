@@ -257,7 +257,7 @@ mod tests {
     fn further_destinations_are_set_for_themselves_and_are_of_the_same_host() {
         let config = read("agent.hcl", TWO).unwrap();
         let all = config.otlp.all();
-        let told = |at: usize| {
+        let destination = |at: usize| {
             let (name, config) = &all[at];
             (
                 name.as_str(),
@@ -265,9 +265,9 @@ mod tests {
                 config.service_name.as_deref().unwrap(),
             )
         };
-        assert_eq!(told(0), ("default", "http://first:4318/v1/metrics".to_owned(), "edge"));
-        assert_eq!(told(1), ("second", "https://second:4317/v1/metrics".to_owned(), "edge"));
-        assert_eq!(told(2), ("third", "http://third:1/x".to_owned(), "other"));
+        assert_eq!(destination(0), ("default", "http://first:4318/v1/metrics".to_owned(), "edge"));
+        assert_eq!(destination(1), ("second", "https://second:4317/v1/metrics".to_owned(), "edge"));
+        assert_eq!(destination(2), ("third", "http://third:1/x".to_owned(), "other"));
         assert!(all[1].1.headers.is_empty(), "no secret of one goes to another");
         assert_eq!(all[1].1.timeout.as_secs(), 10);
     }
@@ -389,7 +389,7 @@ mod tests {
         ] {
             let sources = Sources { env: vec![(name.to_owned(), value.to_owned())], ..Sources::default() };
             match sources.load() {
-                Err(ConfigError::Value { name: told, .. }) => assert_eq!(told, name),
+                Err(ConfigError::Value { name: reported, .. }) => assert_eq!(reported, name),
                 other => panic!("{name}={value}: {other:?}"),
             }
         }

@@ -109,7 +109,7 @@ mod tests {
     use super::super::{Sources, read_text};
     use super::*;
 
-    fn told(text: &str) -> Vec<String> {
+    fn problems(text: &str) -> Vec<String> {
         let mut config = Config::new("/var/lib/allostat".into());
         let file = read_text("agent.hcl", text, &mut config);
         match together(&config, Some(file)) {
@@ -123,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn whatever_clashes_is_told_at_once_each_at_the_place_of_what_stands_in_the_file() {
+    fn all_conflicts_are_reported_at_once_with_their_places_in_the_file() {
         let text = "telemetry {\n  retention = \"11m\"\n}\nagent {\n  acting_certificates = [\"a\"]\n}\notlp {\n  \
                     endpoint = \"c:4318\"\n  destination \"b\" {\n    metrics_endpoint = \"http://b:1\"\n    client_key = \"/k\"\n    \
                     interval = \"1h\"\n  }\n}\n";
-        let all = told(text);
+        let all = problems(text);
         let starts = [
             "2:15 telemetry.retention: telemetry.retention_max",
             "5:25 agent.acting_certificates: agent.acting_certificates needs",
@@ -136,14 +136,14 @@ mod tests {
             "12:16 otlp.destination.b.interval: otlp.destination.b.interval (1h0m0s) is longer",
         ];
         assert_eq!(all.len(), starts.len(), "{all:#?}");
-        for (told, start) in all.iter().zip(starts) {
-            assert!(told.starts_with(start), "{all:#?}");
+        for (problem, start) in all.iter().zip(starts) {
+            assert!(problem.starts_with(start), "{all:#?}");
         }
     }
 
     #[test]
-    fn what_is_wrong_alone_is_told_beside_what_clashes_and_clashes_with_nothing() {
-        let all = told(
+    fn invalid_value_is_reported_beside_conflicts_and_conflicts_with_nothing() {
+        let all = problems(
             "telemetry {\n  retention = \"11m\"\n  retention_max = \"never\"\n}\notlp {\n  endpoint = \"c:4318\"\n}\n",
         );
         assert_eq!(all.len(), 2, "{all:#?}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stanza_of_otlp_that_pushes_nowhere_is_told_at_its_place() {
+    fn otlp_stanza_without_endpoint_is_reported_at_its_place() {
         let warnings = |text: &str| {
             let file = read_text("agent.hcl", text, &mut Config::new("/var/lib/allostat".into()));
             file.warnings.iter().map(|w| (w.line, w.column, w.message.clone())).collect::<Vec<_>>()

@@ -45,8 +45,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// A socket that only its owner can open, and the members of `group`, from its first moment. One that an agent left behind is replaced; one on which
-/// somebody answers is not.
+/// A socket that only its owner can open, and the members of `group`, from its first moment. One that an agent left
+/// behind is replaced; one where a process still answers is not.
 pub(super) fn unix(path: &Path, group: Option<&str>) -> Result<(UnixListener, SocketFile), DaemonError> {
     let of_group = |name: &str| process::group(name);
     let gid = group.map(of_group).transpose();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_on_which_somebody_answers_stays_and_so_does_a_file() {
+    async fn socket_in_use_stays_and_so_does_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let _first = unix(&path, None).unwrap();

@@ -19,7 +19,7 @@ pub enum DaemonError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot make the socket {}", path.display())]
     Socket { path: PathBuf, source: io::Error },
-    /// Nobody was let in, since it is not clear who may be.
+    /// No client was let in, since it is not clear which may be.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// A path in the settings is in another user's hands.
@@ -69,7 +69,7 @@ impl DaemonError {
             // It says what to do itself.
             DaemonError::Store(StoreError::Newer { .. }) => None,
             DaemonError::Store(_) => {
-                Some("is there room on the disk, and may this user write there? `df -h` and `ls -ld` tell".to_owned())
+                Some("is there room on the disk, and may this user write there? see `df -h` and `ls -ld`".to_owned())
             }
             DaemonError::Descriptors { .. } => Some(
                 "raise the limit: LimitNOFILE= in its unit, `ulimit -Hn` in a shell. Tasks that run are left alone".to_owned(),
@@ -80,7 +80,8 @@ impl DaemonError {
                     .to_owned(),
             ),
             DaemonError::Late { .. } => Some(
-                "a disk that hangs, or processes that cannot be had: `dmesg`, `df` and pids.max tell. Tasks that run are left alone"
+                "a disk that hangs, or processes that cannot be had: see `dmesg`, `df` and pids.max. Running tasks are \
+                 left alone"
                     .to_owned(),
             ),
             DaemonError::Access(_) => Some("`allostat check` reads that file as the agent does".to_owned()),

@@ -1,5 +1,5 @@
-//! Looking on without an agent: what others run, and what an agent before us has left running, through the same rooms that an agent
-//! uses. It makes no cgroup, keeps no state, and writes nowhere.
+//! Measuring without an agent: observed workloads, and what an earlier agent has left running, through the same rooms
+//! that an agent uses. It makes no cgroup, keeps no state, and writes nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What an agent needs of its limits, and has: descriptors and threads. It says so at its start, and does not begin with less than
-//! it takes to look at what runs: whoever cannot look must not judge.
+//! What an agent needs of its limits, and has: descriptors and threads. It says so at its start, and does not begin
+//! with less than it takes to see what runs: without that it must not act on tasks.
 
 use std::io;
 
@@ -35,7 +35,7 @@ impl Needs {
         }
     }
 
-    /// Says what is needed for the tasks that an agent before this one has left, as far as its directory tells.
+    /// Says what is needed for the tasks that an agent before this one has left, as far as its directory shows.
     pub fn say(&self, data_dir: &DataDir) {
         let attempts = |id| data_dir.attempts(&id).map_or(0, |places| places.len());
         let tasks: usize = data_dir.in_run().unwrap_or_default().into_iter().map(attempts).sum();
@@ -46,7 +46,8 @@ impl Needs {
                     has,
                     needed,
                     tasks,
-                    "too few descriptors for all tasks: the others run on, and are looked for until one is free; raise LimitNOFILE= or `ulimit -Hn`"
+                    "too few descriptors for all tasks: the remaining ones run on, and are recovered when one is free; \
+                     raise LimitNOFILE= or `ulimit -Hn`"
                 );
             }
             has => tracing::info!(has, needed, tasks, "descriptors"),

@@ -76,7 +76,7 @@ pub(super) struct May {
     pub(super) observe: bool,
     /// Whether it runs tasks.
     pub(super) runs: bool,
-    /// Why nobody tells of what ends; `None`: the kernel does.
+    /// Why no ends are reported; `None`: the kernel reports them.
     pub(super) ends: Option<String>,
 }
 
@@ -96,10 +96,10 @@ pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &Cgro
     };
     let ends = match (config.collectors.kernel_ends, config.observe.enabled, &pass) {
         (false, _, _) => Err("it is turned off: collectors.kernel_ends".to_owned()),
-        (true, false, _) => Err("nothing that others run is observed: observe.enabled".to_owned()),
+        (true, false, _) => Err("other runtimes' workloads are not observed: observe.enabled".to_owned()),
         (true, true, Err(_)) => Err("there is no kernel pass: see kernel_pass".to_owned()),
         (true, true, Ok(pass)) => {
-            let instead = "of what others run the last reading is what is known, and what is shorter may not be seen";
+            let instead = "an observed task that ends has its last sample's values, and a short one may not be seen";
             KernelEnds::open(roots, layout, pass).map_err(|e| e.reason_with(instead))
         }
     };

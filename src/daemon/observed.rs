@@ -1,4 +1,4 @@
-//! What others run: who looks at it, and who may forget what of it was delivered.
+//! Observed workloads: their observer, and when ended ones may be forgotten because their series were delivered.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,23 +23,23 @@ pub fn until_named(is_settled: impl Fn() -> bool) {
     }
 }
 
-/// What tells of them.
-pub(super) struct Others<'a> {
+/// What the observer reads them from.
+pub(super) struct ObservedFrom<'a> {
     pub(super) sampling: &'a Arc<Sampling>,
     pub(super) ends: Option<KernelEnds>,
     pub(super) keep: Keep,
 }
 
-/// Looks at what others run, where that is wanted and can be had.
+/// Starts the observer, where it is wanted and can be had.
 pub(super) fn observe(
     config: &Config,
     handle: &Handle,
     home: &Home,
-    others: Others<'_>,
+    others: ObservedFrom<'_>,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
 ) -> Option<Arc<Observer>> {
-    let Others { sampling, ends, keep } = others;
+    let ObservedFrom { sampling, ends, keep } = others;
     let parts = observe::Parts {
         config: config.observe.clone(),
         sampling: Arc::clone(sampling),
@@ -51,7 +51,8 @@ pub(super) fn observe(
         keep: Some(keep),
     };
     let observer = config.observe.enabled.then(|| Observer::start(parts))?;
-    observer.inspect_err(|error| tracing::warn!(%error, "nothing that others run is observed")).ok().map(Arc::new)
+    let failed = |error: &_| tracing::warn!(%error, "failed to start the observer; only managed tasks are measured");
+    observer.inspect_err(failed).ok().map(Arc::new)
 }
 
 /// Ended allocs whose series have retired may be forgotten by who shows them.

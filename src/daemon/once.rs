@@ -1,4 +1,4 @@
-//! One pass without an agent: this host, the cgroups below the configured parent, and what others run.
+//! One pass without an agent: this host, the cgroups below the configured parent, and observed workloads.
 //!
 //! What only an agent can know (states, exits, restarts, totals of what has ended) is left out: it would be invented.
 
@@ -24,7 +24,8 @@ use crate::observe::{self, Observer};
 use crate::snapshot::sampler;
 use crate::telemetry::Metrics;
 
-/// The exposition of one pass. It makes nothing and changes nothing. What others run is looked for no longer than `until_named` waits.
+/// The exposition of one pass. It makes nothing and changes nothing. It searches for observed workloads no longer than
+/// `until_named` waits.
 pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> {
     let observes = config.observe.enabled;
     let roots = if observes { Roots::default().with_root(&config.observe.root) } else { Roots::default() };
@@ -79,7 +80,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// What one look can tell: usage of tasks and allocs, the host, and what can be measured.
+/// What one pass can know: usage of tasks and allocs, the host, and what can be measured.
 fn known(selection: &Arc<Selection>) -> Filter {
     let usage = OF_TASKS.families.iter().chain(&*OF_ALLOCS.families).map(|f| &f.desc);
     let hosts = collectors::host(Vec::new());

@@ -8,12 +8,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::DaemonError;
 use crate::host::process;
 
-/// A terminal that is closed, or somebody's habit with daemons, is not to end the agent, least of all unsaid.
+/// A terminal that is closed, or a user's habit with daemons, is not to end the agent, least of all unsaid.
 pub(super) struct Signals {
     ends: [(&'static str, Signal); 3],
     ignored: [(&'static str, Signal); 3],
-    /// A file of ours has reached the limit of file sizes: the write fails as on a full disk, and is told where it was tried. Heard, so
-    /// that it does not end us, and not ignored, which tasks would inherit.
+    /// A file of ours has reached the limit of file sizes: the write fails as on a full disk, and is reported where it
+    /// was tried. Heard, so that it does not end us, and not ignored, which tasks would inherit.
     _too_large: Signal,
 }
 

@@ -60,7 +60,7 @@ pub(super) async fn late(mut now: watch::Receiver<Step>) -> DaemonError {
         let step = *now.borrow_and_update();
         match tokio::time::timeout(step.deadline(), now.changed()).await {
             Ok(Ok(())) => {}
-            // Through, or failed: that is told by who did it.
+            // Through, or failed: the step itself reports that.
             Ok(Err(_)) => std::future::pending().await,
             Err(_) => return DaemonError::Late { step: step.name(), after: step.deadline() },
         }

@@ -16,7 +16,7 @@ use crate::runner::DeviceKeeper;
 use crate::runner::drivers::BoxFuture;
 use crate::telemetry::chain;
 
-/// What there is, as soon as there is somebody who knows it.
+/// What there is, as soon as the device manager knows it.
 #[derive(Default)]
 pub struct Stock(OnceLock<Arc<DeviceManager>>);
 

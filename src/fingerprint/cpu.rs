@@ -19,7 +19,8 @@ impl Fingerprinter for Processors {
     fn period(&self) -> Option<Duration> {
         None
     }
-    /// Absent when: a virtual machine tells no frequency; what `/proc/cpuinfo` calls MHz changes all the time on some hosts.
+    /// Absent when: a virtual machine reports no frequency; what `/proc/cpuinfo` calls MHz changes all the time on some
+    /// hosts.
     fn fingerprint(&self, request: &FingerprintRequest) -> Result<AttributeDiff, FingerprintError> {
         let model = if_there(request.roots.read_proc("cpuinfo"))?.and_then(|bytes| cpuinfo::model_name(&bytes));
         let cores = std::thread::available_parallelism().ok().map(|n| n.get() as u64);
@@ -33,7 +34,7 @@ impl Fingerprinter for Processors {
     }
 }
 
-/// In kHz, of each processor that tells one: what it always reaches, else what it reaches at most.
+/// In kHz, of each processor that reports one: what it always reaches, else what it reaches at most.
 fn frequencies(roots: &Roots) -> Result<Vec<u64>, FingerprintError> {
     let directory = roots.sys.join("devices/system/cpu");
     let entries = match std::fs::read_dir(&directory).map_err(|error| ReadError::new(&directory, error)) {

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | answers | its diff is applied, whole; it is asked again after its period, or never |
 //! | fails, panics | degraded: what it found before stays; it is asked again after a pause that doubles, for ever |
-//! | does not answer within [`LIMIT`] | the same. Its thread cannot be called back, so it is asked anew beside it, [`AT_ONCE`] at most |
+//! | does not answer within [`LIMIT`] | the same. Its thread runs on; it is asked again beside it, at most [`AT_ONCE`] |
 //!
-//! Each is on its own: nobody waits for another. No two look for the same attribute, so the order in which they answer means nothing.
+//! Each is on its own: none waits for another. No two set the same attribute, so the order in which they answer means
+//! nothing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -120,7 +121,7 @@ impl Fingerprinting {
             asking.spawn(asked.go_on(answered.clone()));
         }
         drop(answered);
-        // Nothing is ever sent: it ends when nobody is left who could.
+        // Nothing is ever sent: it ends when no sender is left.
         if tokio::time::timeout(START, all_answered.recv()).await.is_err() {
             let pending = states.now().into_iter().filter(|info| info.state == FingerprinterState::Pending);
             let names = pending.map(|info| info.name).collect::<Vec<_>>().join(", ");

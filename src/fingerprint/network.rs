@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{EACH_MINUTE, FingerprintError, FingerprintRequest, Fingerprinter};
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-/// Addresses of nobody, kept free for documentation (RFC 5737, RFC 3849): the way to them is the default route.
+/// Addresses without an owner, kept free for documentation (RFC 5737, RFC 3849): the way to them is the default route.
 const OUTSIDE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 

@@ -34,7 +34,7 @@ fn texts(attributes: &Attributes) -> BTreeMap<&str, String> {
 }
 
 #[test]
-fn each_attribute_is_looked_for_by_one_fingerprinter_and_named_by_it_even_where_it_is_not_there() {
+fn each_attribute_belongs_to_one_fingerprinter_even_where_it_is_absent() {
     let bare = tempfile::tempdir().unwrap();
     let empty = FingerprintRequest { roots: Roots::below(bare.path()), data_dir: bare.path().to_owned() };
     std::fs::create_dir_all(empty.roots.proc("self")).unwrap();
@@ -54,7 +54,7 @@ fn each_attribute_is_looked_for_by_one_fingerprinter_and_named_by_it_even_where_
 }
 
 #[test]
-fn processors_are_told_by_name_and_by_what_they_always_reach() {
+fn processors_are_reported_with_name_and_guaranteed_frequency() {
     let found = look("cpu", &request("v2-new")).unwrap();
     assert_eq!(texts(&found)["cpu.modelname"], "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz");
     // One of the two says what it always reaches, the other only what it reaches at most.
@@ -64,7 +64,7 @@ fn processors_are_told_by_name_and_by_what_they_always_reach() {
 }
 
 #[test]
-fn a_machine_that_tells_neither_name_nor_frequency_has_none() {
+fn machine_without_processor_name_and_frequency_has_neither() {
     let found = look("cpu", &request("v2-old")).unwrap();
     assert_eq!(found.into_keys().collect::<Vec<_>>(), ["cpu.numcores"]);
 }
@@ -90,7 +90,7 @@ fn memory_is_what_the_kernel_says_in_bytes() {
 }
 
 #[test]
-fn cgroups_are_told_as_what_tasks_are_limited_by() {
+fn cgroups_are_reported_as_the_hierarchy_that_limits_tasks() {
     for (machine, version, at) in [("v2-new", 2, "fs/cgroup"), ("v1", 1, "fs/cgroup"), ("hybrid", 1, "fs/cgroup")] {
         let request = request(machine);
         let found = look("cgroup", &request).unwrap();
@@ -252,8 +252,8 @@ async fn one_that_fails_three_times_and_then_succeeds_is_known() {
     let agent = Agent::start(vec![one]).await;
     assert_eq!(agent.state("one"), FingerprinterState::Degraded("cannot open a socket: no luck".to_owned()));
     assert_eq!(agent.value(HostAttribute::OsName), None);
-    let mut told = agent.facts.watch();
-    told.changed().await.unwrap();
+    let mut changes = agent.facts.watch();
+    changes.changed().await.unwrap();
     assert_eq!(agent.value(HostAttribute::OsName).as_deref(), Some("late"));
     assert_eq!(began.elapsed().as_secs(), 1 + 2 + 4, "each pause is twice the one before");
     assert_eq!(
@@ -288,7 +288,7 @@ async fn after_a_success_the_next_failure_begins_with_the_shortest_pause_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_panics_costs_nobody_else_anything() {
+async fn fingerprinter_that_panics_costs_the_others_nothing() {
     let bad = Fake::new("bad", None, |n| if n == 1 { panic!("a bug") } else { found(HostAttribute::OsName, "well") });
     let good = Fake::new("good", None, |_| found(HostAttribute::OsVersion, "1"));
     let agent = Agent::start(vec![bad, good]).await;
@@ -346,10 +346,10 @@ async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_unti
     until("the other to go on", || good.asked() > before).await;
     advance(PAUSES.1 * 100).await;
     until("the other to go on", || good.asked() > before + 1).await;
-    assert_eq!(bad.asked(), 3, "no more threads than that are given up");
-    // What comes too late was given up; whoever is asked after it answers.
+    assert_eq!(bad.asked(), 3, "no more threads than that are abandoned");
+    // A late answer was abandoned; the one that is asked after it answers.
     let_go.send(()).unwrap();
-    until("it to be asked anew", || bad.asked() == 4).await;
+    until("it to be asked again", || bad.asked() == 4).await;
     assert_eq!(agent.value(HostAttribute::OsName), None);
     drop(let_go);
     until("its answer", || agent.value(HostAttribute::OsName).as_deref() == Some("at last")).await;
@@ -357,7 +357,7 @@ async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_unti
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_asked_again_tells_only_what_has_changed() {
+async fn fingerprinter_asked_again_reports_only_changes() {
     let one = Fake::new("one", Some(10), |n| {
         let version = (n >= 5).then(|| "13".into());
         Ok(AttributeDiff::default()
@@ -365,14 +365,14 @@ async fn one_that_is_asked_again_tells_only_what_has_changed() {
             .with(HostAttribute::OsVersion, version))
     });
     let agent = Agent::start(vec![one]).await;
-    let mut told = agent.facts.watch();
+    let mut changes = agent.facts.watch();
     tokio::time::sleep(Duration::from_secs(35)).await;
-    assert!(one.asked() == 4 && !told.has_changed().unwrap(), "the same four times is no news");
+    assert!(one.asked() == 4 && !changes.has_changed().unwrap(), "the same four times is no news");
     let began = Instant::now();
-    told.changed().await.unwrap();
+    changes.changed().await.unwrap();
     assert_eq!((began.elapsed().as_secs(), agent.value(HostAttribute::OsVersion).as_deref()), (5, Some("13")));
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert!(!told.has_changed().unwrap());
+    assert!(!changes.has_changed().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -415,7 +415,7 @@ async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_asked_any_more_when_the_agent_has_gone() {
+async fn no_fingerprinter_is_asked_after_the_agent_has_gone() {
     let one = Fake::new("one", Some(10), |_| found(HostAttribute::OsName, "x"));
     drop(Agent::start(vec![one]).await);
     tokio::time::sleep(Duration::from_secs(100)).await;

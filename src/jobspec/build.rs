@@ -241,7 +241,7 @@ impl<'p> Builder<'p> {
         count.map_or(1, |count| u32::try_from(count).unwrap_or(1))
     }
 
-    /// With two leaders nobody could say whose end is the alloc's.
+    /// With two leaders it would not be clear whose end is the alloc's.
     fn check_leaders(&self, tasks: &[NamedBody<'_>], path: &str) {
         let leads = |task: &&NamedBody<'_>| {
             task.body.entries.iter().any(|e| e.key == "leader" && matches!(e.value.value, Literal::Bool(true)))

@@ -1,4 +1,4 @@
-//! What is wrong in a file that somebody wrote: where, why, and what to write instead.
+//! What is wrong in a file of a user: where, why, and what to write instead.
 //!
 //! Job files and configuration files report through the same type, on the terminal and in the API. Columns count
 //! characters from 1, a tab is one; lines count from 1 and end with `\n` or `\r\n`.

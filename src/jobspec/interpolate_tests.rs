@@ -223,7 +223,7 @@ proptest! {
 }
 
 #[test]
-fn what_gets_too_long_only_with_what_the_start_tells_is_refused_before_it_is_made() {
+fn value_that_start_time_values_make_too_long_is_refused_before_it_is_made() {
     let inherits = |n: usize| format!("config {{\n  command = \"{}\"\n}}", "${NOMAD_ALLOC_DIR}".repeat(n));
     assert!(prepared(&inherits(13_000)).is_ok());
     let failed = prepared(&inherits(13_200)).unwrap_err();

@@ -90,8 +90,9 @@ pub fn parse(file_name: &str, text: &str) -> Result<ParsedJob, Diagnostics> {
     parse_with(file_name, text, inputs, |parsed| parsed.too_long(&Env::new()))
 }
 
-/// The same, with values of variables, and with what else is wrong: `judge` is asked of a file with problems too, so that all are told at once. What is wrong there
-/// stands in the job as if it were absent; what is said of the same field again is left out.
+/// The same, with values of variables, and with what else is wrong: `judge` runs on a file with problems too, so that
+/// all are reported at once. What is wrong there stands in the job as if it were absent; what is said of the same field
+/// again is left out.
 pub fn parse_with(
     file_name: &str,
     text: &str,
@@ -113,9 +114,9 @@ pub fn parse_with(
     };
     let label = label.unwrap_or_else(|| job.id.to_string());
     let parsed = ParsedJob { job, warnings, source, places, label };
-    let told = |found: &Diagnostic| errors.0.iter().any(|earlier| was_told(&found.field, &earlier.field));
+    let reported = |found: &Diagnostic| errors.0.iter().any(|earlier| is_covered(&found.field, &earlier.field));
     let found = judge(&parsed).into_iter().map(|found| found.without(&parsed.job.sensitive));
-    let found: Vec<Diagnostic> = found.filter(|found| !told(found)).collect();
+    let found: Vec<Diagnostic> = found.filter(|found| !reported(found)).collect();
     errors.0.extend(found);
     errors.0.sort_by_key(|problem| (problem.line, problem.column));
     if let Some(dropped) = errors.0.len().checked_sub(MAX_PROBLEMS).filter(|dropped| *dropped > 0) {
@@ -126,7 +127,7 @@ pub fn parse_with(
 }
 
 /// What is said of `field` was said with `earlier`: of it, of a part of it, or of the whole `config` around it.
-fn was_told(field: &str, earlier: &str) -> bool {
+fn is_covered(field: &str, earlier: &str) -> bool {
     let below = |long: &str, short: &str| {
         long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
@@ -212,7 +213,7 @@ impl ParsedJob {
     pub fn locate(&self, path: &str) -> Option<(usize, usize, &str)> {
         Some(self.source.locate(self.span(path)?.start))
     }
-    /// A problem that somebody else found, at the place of the field.
+    /// A problem that another part found, at the place of the field.
     pub fn diagnose(&self, severity: Severity, path: &str, message: impl Into<String>) -> Diagnostic {
         let span = self.span(path).cloned().unwrap_or(0..0);
         self.source.diagnostic(severity, &span, path, message.into()).without(&self.job.sensitive)

@@ -48,7 +48,7 @@ fn json_has_the_same_network() {
 }
 
 #[test]
-fn what_is_wrong_in_a_network_is_told_with_its_place() {
+fn problem_in_a_network_is_reported_with_its_place() {
     for (lines, expected) in [
         ("mode = \"brige\"", "4:8 there is no network mode `brige` (did you mean `bridge`?)"),
         (

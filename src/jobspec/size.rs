@@ -12,7 +12,7 @@ use crate::model::job::{Job, Task, TaskGroup};
 
 /// One argument or variable, with the zero behind it. Source: `MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h.
 pub(super) const TEXT: usize = 128 << 10;
-/// All arguments and variables of a task. Source: fs/exec.c: a quarter of the stack's limit, which is 8 MiB where nobody changed it.
+/// All arguments and variables of a task. Source: fs/exec.c: a quarter of the stack's limit, which is 8 MiB by default.
 pub(super) const TOGETHER: usize = 2 << 20;
 
 /// What gets longer than a program can be given.
@@ -33,7 +33,8 @@ impl TooLong {
     }
 }
 
-/// Measures a task before it is taken on: what only its start tells (paths, the alloc's id, attributes) counts nothing here.
+/// Measures a task before it is taken on: what only its start knows (paths, the alloc's id, attributes) counts nothing
+/// here.
 ///
 /// Errors: the first text that is too long, in the order of fields.
 pub fn check(job: &Job, group: &TaskGroup, task: &Task, inherited: &Env) -> Result<(), TooLong> {

@@ -103,19 +103,19 @@ fn config_with_an_equals_sign_is_refused_with_the_form_of_a_block() {
 }
 
 #[test]
-fn lines_that_end_with_a_carriage_return_alone_are_told_and_those_of_windows_are_none_of_them() {
+fn lone_carriage_returns_are_reported_and_windows_line_ends_are_not() {
     let job = in_task("");
-    let told = |text: String| parse("job.hcl", &text).map(|_| ()).map_err(|errors| errors.to_string());
+    let outcome = |text: String| parse("job.hcl", &text).map(|_| ()).map_err(|errors| errors.to_string());
     let advice = "carriage return alone";
-    assert!(told(job.replace('\n', "\r")).is_err_and(|text| text.contains(advice)));
-    assert!(told(format!("# one\r{job}").replace("job ", "job : ")).is_err_and(|text| text.contains(advice)));
-    assert_eq!(told(job.replace('\n', "\r\n")), Ok(()));
+    assert!(outcome(job.replace('\n', "\r")).is_err_and(|text| text.contains(advice)));
+    assert!(outcome(format!("# one\r{job}").replace("job ", "job : ")).is_err_and(|text| text.contains(advice)));
+    assert_eq!(outcome(job.replace('\n', "\r\n")), Ok(()));
     let broken = job.replace("task ", "task : ").replace('\n', "\r\n");
-    assert!(told(broken).is_err_and(|text| text.contains("key = value") && !text.contains(advice)));
+    assert!(outcome(broken).is_err_and(|text| text.contains("key = value") && !text.contains(advice)));
 }
 
 #[test]
-fn what_is_wrong_in_a_task_is_told_with_its_place() {
+fn problem_in_a_task_is_reported_with_its_place() {
     for (lines, expected) in [
         ("drivr = 1", "5:1 `drivr` is not a field of `task` (did you mean `driver`?)"),
         ("count = 3", "5:1 `count` belongs in `group` or `device`, not in `task`"),
@@ -220,7 +220,7 @@ fn in_device(name: &str, lines: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_in_a_device_is_told_with_its_place() {
+fn problem_in_a_device_is_reported_with_its_place() {
     let names = "write `type`, `vendor/type` or `vendor/type/name`: `gpu`, `nvidia/gpu`, `nvidia/gpu/Tesla T4`";
     for name in ["", "nvidia/", "/gpu", "nvidia//T4"] {
         refused(&in_device(name, ""), &format!("6:8 `{name}` names no devices ({names})"));
@@ -346,7 +346,7 @@ fn a_job_without_devices_is_stored_as_it_always_was() {
 }
 
 #[test]
-fn references_that_can_never_be_resolved_are_told_with_their_place() {
+fn unresolvable_references_are_reported_with_their_place() {
     for (lines, expected) in [
         (
             "env {\n  A = \"x ${NOMAD_ALLOC_IDD}\"\n}",
@@ -392,7 +392,7 @@ fn references_that_can_never_be_resolved_are_told_with_their_place() {
 }
 
 #[test]
-fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
+fn problem_around_the_tasks_is_reported_with_its_place() {
     for (lines, expected) in [
         (
             "type = \"batc\"",
@@ -595,7 +595,7 @@ fn a_field_can_be_found_again_for_a_driver_that_refuses_it() {
 }
 
 #[test]
-fn json_may_give_stanzas_as_lists_and_the_shape_of_nomads_api_is_told_apart() {
+fn json_may_give_stanzas_as_lists_and_nomads_api_shape_is_recognised() {
     let list = r#"{"job": [{"j": [{"group": [{"g": {"task": [{"a": {"driver": "mock"}}, {"b": [{"driver": "mock", "resources": [{"cpu": 5}]}]}]}}]}]}]}"#;
     let job = parse("x.json", list).unwrap_or_else(|e| panic!("{e}")).job;
     assert_eq!(job.groups[0].tasks.len(), 2);

@@ -51,7 +51,7 @@ pub enum Literal {
     Text(String),
     List(Vec<Node>),
     Object(Body),
-    /// Already reported; whoever meets it says nothing more.
+    /// Already reported; no later step reports it again.
     Broken,
 }
 

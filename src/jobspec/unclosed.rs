@@ -1,6 +1,6 @@
 //! Where a text was begun that has no end quote: a parser notices it only where what follows makes no sense.
 //!
-//! Looked for only once the syntax is known to be broken, line by line: in both languages a text ends on its line.
+//! It searches only once the syntax is known to be broken, line by line: in both languages a text ends on its line.
 
 use super::diagnostic::Span;
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stanza_in_one_line_is_told_from_an_object() {
+    fn stanza_in_one_line_is_distinguished_from_an_object() {
         let at = |text: &str| in_one_line_stanza(text, text.find('!').expect("marked"));
         assert!(at("job \"x\" { group ! ") && at("a {\n b { c = \"}\" !"));
         assert!(!at("env = { a = 1 !") && !at("a {\n b = !") && !at("a { b = 1 } !"));

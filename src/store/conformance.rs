@@ -190,8 +190,8 @@ fn a_duplicate_write_makes_no_system_call() {
             .env(ALONE, "1")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&alone.stdout);
-        assert!(alone.status.success() && told.contains("1 passed"), "{told}");
+        let output = String::from_utf8_lossy(&alone.stdout);
+        assert!(alone.status.success() && output.contains("1 passed"), "{output}");
         return;
     }
     let counts = || {
@@ -301,7 +301,7 @@ fn a_write_behind_one_that_waits_is_no_duplicate() {
 }
 
 #[test]
-fn who_waits_together_shares_one_commit_in_order() {
+fn concurrent_writers_share_one_commit_in_order() {
     deduped(|dedup, faults| {
         let mut all = Vec::new();
         for n in 0..64 {

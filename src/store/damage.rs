@@ -89,7 +89,7 @@ fn damaged(files: &Files, choose: u32, at: u32, cut: bool) -> Files {
     let all: Vec<PathBuf> = files.iter().filter(|(_, bytes)| !bytes.is_empty()).map(|(path, _)| path.clone()).collect();
     let path = &all[choose as usize % all.len()];
     let bytes = files.get_mut(path).unwrap();
-    // The end of a file of sled is zeros that nobody reads.
+    // The end of a file of sled is zeros that are never read.
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
     let place = at as usize % used;
     if cut {
@@ -141,7 +141,7 @@ proptest! {
         let store = SledStore::open(&state).unwrap();
         for (key, value) in without_word(store.scan("").unwrap()) {
             let whole = key == "job/a" || value.first().is_some_and(|n| value == vec![*n; 40 + usize::from(*n) * 7]);
-            prop_assert!(whole, "{} holds what nobody wrote", key);
+            prop_assert!(whole, "{} holds what was never written", key);
         }
         put(&store, "after", b"x").unwrap();
     }
@@ -208,7 +208,7 @@ fn a_torn_last_write_costs_only_itself() {
 }
 
 #[test]
-fn damage_is_kept_for_people_and_told_among_the_quarantined_records() {
+fn damage_is_kept_and_listed_among_the_quarantined_records() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let records = fill(&SledStore::open(&state).unwrap());
@@ -226,11 +226,11 @@ fn damage_is_kept_for_people_and_told_among_the_quarantined_records() {
     assert!(without_word(store.scan("").unwrap()).len() >= records.len() - 1);
     drop(store);
     let again = SledStore::open(&state).unwrap();
-    assert_eq!(again.scan("quarantine/").unwrap().len(), 1, "it is told once");
+    assert_eq!(again.scan("quarantine/").unwrap().len(), 1, "it is reported once");
 }
 
 #[test]
-fn a_damaged_second_copy_is_made_anew_and_is_nothing_to_report() {
+fn damaged_second_copy_is_rebuilt_and_not_reported() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let records = fill(&SledStore::open(&state).unwrap());
@@ -243,7 +243,7 @@ fn a_damaged_second_copy_is_made_anew_and_is_nothing_to_report() {
 }
 
 #[test]
-fn a_log_that_has_grown_begins_anew_and_loses_nothing() {
+fn log_that_has_grown_is_rewritten_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = SledStore::open(dir.path()).unwrap();
     put(&store, "kept", b"k").unwrap();

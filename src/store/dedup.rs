@@ -1,7 +1,7 @@
 //! Above any store: what is there already is not written again.
 //!
 //! ```text
-//! enter(batch) ─► every record is durable just so, and nobody is about to change it: Duplicate, no system call at all
+//! enter(batch) ─► every record is durable just so, and no write waits to change it: Duplicate, no system call at all
 //!              └► Entered ─► commit(all that wait): the last write of each key, less what is there ─► one commit
 //! ```
 //! Of each key only a hash is kept, and only of what is durable: it is set after the commit that wrote the value. A commit
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use super::{Batch, Store, StoreError};
 use crate::telemetry::lock;
 
-/// Tells one value from the next of the same key. SipHash under a key that nobody knows, with a checksum and the length
+/// Distinguishes one value from the next of the same key. SipHash under a secret key, with a checksum and the length
 /// beside it: a changed value is taken for the same once in 2^64 writes at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Print {

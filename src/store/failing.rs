@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Batch, Store, StoreError};
 
-/// What the test turns, while somebody else owns the store.
+/// What the test turns, while another component owns the store.
 #[derive(Debug, Default)]
 pub struct StoreFaults {
     failing: AtomicBool,

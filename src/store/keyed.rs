@@ -31,7 +31,7 @@ pub enum KeyedState {
     /// There was no file.
     New,
     Whole,
-    /// It is begun anew, with nothing.
+    /// It begins again, with nothing.
     Damaged,
 }
 
@@ -54,7 +54,7 @@ impl KeyedLog {
         };
         let Some((values, _)) = parse(&bytes) else { return (log, KeyedState::Damaged) };
         log.values = values;
-        // With the first commit it is written anew, without its torn end.
+        // With the first commit it is written again, without its torn end.
         (log, KeyedState::Whole)
     }
 
@@ -185,14 +185,14 @@ mod tests {
         all
     }
 
-    fn told(log: &KeyedLog) -> BTreeMap<u128, Vec<u8>> {
+    fn contents(log: &KeyedLog) -> BTreeMap<u128, Vec<u8>> {
         log.values().map(|(key, value)| (key, value.to_vec())).collect()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Opened anew in between, and cut off in its last write: what was committed is there.
+        /// Opened again in between, and cut off in its last write: what was committed is there.
         #[test]
         fn what_was_committed_is_there_and_a_torn_end_is_none(commits in commits(), reopen in 0_usize..20, cut in 0_usize..60) {
             let dir = tempfile::tempdir().unwrap();
@@ -206,13 +206,13 @@ mod tests {
                 log.commit(changes).unwrap();
             }
             drop(log);
-            prop_assert_eq!(told(&KeyedLog::open(&path).0), model(&commits));
+            prop_assert_eq!(contents(&KeyedLog::open(&path).0), model(&commits));
             let more = frame([(9, Some([7_u8; 30].as_slice()))].into_iter()).unwrap();
             let mut bytes = fs::read(&path).unwrap();
             bytes.extend_from_slice(&more[..cut.min(more.len() - 1)]);
             fs::write(&path, bytes).unwrap();
             let (mut log, state) = KeyedLog::open(&path);
-            prop_assert_eq!((told(&log), state), (model(&commits), KeyedState::Whole));
+            prop_assert_eq!((contents(&log), state), (model(&commits), KeyedState::Whole));
             // And what comes behind it is no part of it.
             log.commit(&[(1, Some(vec![1]))]).unwrap();
             let again = KeyedLog::open(&path).0;
@@ -249,6 +249,6 @@ mod tests {
         assert_eq!(log.get(1), Some([1_u8].as_slice()), "it counts");
         fs::create_dir(path.parent().unwrap()).unwrap();
         log.commit(&[(2, Some(vec![2]))]).unwrap();
-        assert_eq!(told(&KeyedLog::open(&path).0), BTreeMap::from([(1, vec![1]), (2, vec![2])]));
+        assert_eq!(contents(&KeyedLog::open(&path).0), BTreeMap::from([(1, vec![1]), (2, vec![2])]));
     }
 }

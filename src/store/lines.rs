@@ -4,7 +4,8 @@
 //! append ──► 00000007.jsonl ── full ──► 00000007.jsonl.gz      the oldest file goes when all are too large, or it is too old
 //! newest first ◄── 00000007.jsonl ◄── 00000006.jsonl.gz ◄── ...
 //! ```
-//! Whoever likes reads the files with `zcat -f *.jsonl* | jq`. What stands behind the last end of a line was never acknowledged, and is cut off.
+//! A user reads the files with `zcat -f *.jsonl* | jq`. What stands behind the last end of a line was never
+//! acknowledged, and is cut off.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -64,7 +65,7 @@ impl LineLog {
     ///
     /// Errors: the disk does not take them, and nothing of them is there.
     pub fn append(&mut self, lines: &[Vec<u8>]) -> io::Result<()> {
-        // Whoever removes the directory wants what comes then in a new one.
+        // If the directory was removed, what comes then is written to a new one.
         let mut last = match self.last.take().filter(|last| last.is_at(&self.dir)) {
             Some(last) => last,
             None => self.open()?,
@@ -72,7 +73,7 @@ impl LineLog {
         let bytes: Vec<u8> = lines.iter().flat_map(|line| line.iter().chain(b"\n")).copied().collect();
         let written = last.file.write_all_at(&bytes, last.length).and_then(|()| last.file.sync_data());
         if let Err(error) = written {
-            // Opened anew it would be cut there as well.
+            // Opened again it would be cut there as well.
             let _ = last.file.set_len(last.length);
             self.last = Some(last);
             return Err(error);
@@ -160,7 +161,7 @@ fn full(limits: &LineLimits) -> u64 {
     FULL.min(limits.bytes / 8)
 }
 
-/// The first number from this one on that nobody has taken.
+/// The first number from this one on that is not taken.
 fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<Last> {
     const MOST_TAKEN: u64 = 100;
     let mut number = from;
@@ -175,9 +176,9 @@ fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<Last> {
     Ok(Last { number, file, length: 0, full_at: full(limits), began: SystemTime::now() })
 }
 
-/// Each line, the newest first, until `each` has enough. Files of which all is older than `since` are not opened.
+/// Each line, the newest first, until `each` has enough. Files whose lines are all older than `since` are not opened.
 ///
-/// Errors: the directory cannot be read. A file that cannot is told in the log, and passed over.
+/// Errors: the directory cannot be read. A file that cannot be read is reported in the log, and passed over.
 pub fn newest_first(
     dir: &Path,
     since: Option<SystemTime>,
@@ -189,7 +190,7 @@ pub fn newest_first(
         }
         let bytes = match read(&file) {
             Ok(bytes) => bytes,
-            // The oldest goes while somebody reads.
+            // The oldest may be removed during a read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
                 tracing::warn!(path = %file.path.display(), error = error.to_string(), "a file of lines cannot be read");
@@ -391,8 +392,8 @@ mod tests {
         assert_eq!(lines(dir.path()).len(), 1);
         fs::remove_dir_all(dir.path()).unwrap();
         log.append(&numbered(8, 9)).unwrap();
-        assert!(lines(dir.path())[0].starts_with("00008"), "whoever removed it has a new one");
-        // Nothing goes on for longer in a file of which the first line is old.
+        assert!(lines(dir.path())[0].starts_with("00008"), "the removed one has a new one in its place");
+        // A file whose first line is old takes no more lines.
         log.last.as_mut().unwrap().began = SystemTime::now() - Duration::from_secs(1_000);
         log.tidy();
         log.append(&numbered(9, 10)).unwrap();

@@ -187,7 +187,8 @@ pub(super) struct Log {
     copy_bytes: u64,
     /// Shortening it failed: it is not tried again before it has grown to this.
     not_before: u64,
-    /// The disk refused to say whether it has the last write: the file must be written anew before anything is appended.
+    /// The disk refused to say whether it has the last write: the file must be written again before anything is
+    /// appended.
     doubtful: bool,
 }
 
@@ -245,7 +246,7 @@ impl Log {
     /// Durable when it returns. After an error none of it is in the file.
     pub fn append(&mut self, schema: u32, seq: u64, frame: &[u8]) -> io::Result<()> {
         if self.doubtful {
-            *self = self.anew(schema, seq)?;
+            *self = self.rewritten(schema, seq)?;
         }
         if let Err(error) = self.file.write_all_at(frame, self.len) {
             // What was written of it is no whole frame. Were even cutting it off impossible, it would count for nothing.
@@ -270,7 +271,7 @@ impl Log {
     }
 
     /// The same records up to commit `seq` in a new file.
-    pub fn anew(&self, schema: u32, seq: u64) -> io::Result<Log> {
+    pub fn rewritten(&self, schema: u32, seq: u64) -> io::Result<Log> {
         Log::write(&self.dir, schema, seq, &self.records()?)
     }
 
@@ -280,7 +281,7 @@ impl Log {
         self.file.read_exact_at(&mut bytes, 0)?;
         let found = parse(&bytes);
         if !found.is_whole() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the log was changed by somebody else"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the log was changed by another process"));
         }
         let mut records = Records::new();
         found.replay(&mut records, None);

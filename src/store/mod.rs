@@ -1,8 +1,9 @@
 //! What must survive the agent: small records under text keys. The trait blocks; who must not block asks
 //! `runner::journal`, which commits for many at once.
 //!
-//! [`queue`] is a second thing that survives: batches for a collector, in files of their own. [`keyed`] is a third: what a collector was told
-//! last, where it is told differences. [`lines`] is a fourth: what has ended, for longer than its series.
+//! [`queue`] is a second thing that survives: batches for a collector, in files of their own. [`keyed`] is a third: the
+//! last values that a collector got, where it gets differences. [`lines`] is a fourth: what has ended, for longer than
+//! its series.
 //!
 //! [`Dedup`] stands above any of them: what is there already is not written again.
 //!
@@ -85,8 +86,8 @@ pub trait Store: Send + Sync {
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
     /// Durable when it returns: it survives the power going.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
-    /// Work left behind by commits that nobody need wait for, and a look whether the files are still in their place. Whoever
-    /// commits calls it when he has told who waited, and each second.
+    /// Work left behind by commits that no caller waits for, and a check whether the files are still in their place.
+    /// The committer calls it after it has answered those that waited, and each second.
     ///
     /// Errors: the next agent would not find what was committed.
     fn tidy(&self) -> Result<(), StoreError> {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! <dir>/log               every acknowledged batch is here before it is acknowledged
-//! <dir>/db conf blobs/    sled's files: follow the log, and are waited for by nobody
-//! <dir>/damaged-<n>/      files that were found damaged, for people to look at; `quarantine/damaged-<n>` tells of them
+//! <dir>/db conf blobs/    sled's files: follow the log, and no commit waits for them
+//! <dir>/damaged-<n>/      files that were found damaged, for people to look at; listed in `quarantine/damaged-<n>`
 //! <dir>.schema-<n>/       the database as an older agent left it
 //!
 //! commit, tidy   the log is not in its place any more: nothing is taken until it is back
@@ -43,7 +43,7 @@ struct State {
     log: Log,
     /// Of the last commit.
     seq: u64,
-    /// `None`: it failed. The log alone does; the next start makes it anew.
+    /// `None`: it failed. The log alone does; the next start makes it again.
     mirror: Option<Mirror>,
     /// Durable, and not in the mirror yet.
     behind: BTreeMap<String, Option<Vec<u8>>>,
@@ -144,7 +144,7 @@ impl Drop for SledStore {
 }
 
 impl State {
-    /// Errors: somebody has removed the files, or moved them away. What is open takes writes all the same, and no later agent finds
+    /// Errors: the files were removed, or moved away. What is open takes writes all the same, and no later agent finds
     /// them: so they are refused until the files are back.
     fn must_be_in_place(&mut self, dir: &Path) -> Result<(), StoreError> {
         let message = match self.log.is_in_place() {
@@ -175,7 +175,7 @@ impl State {
     fn tidy(&mut self, schema: u32) {
         self.catch_up();
         if self.log.is_long() {
-            match self.log.anew(schema, self.seq) {
+            match self.log.rewritten(schema, self.seq) {
                 Ok(log) => self.log = log,
                 Err(error) => {
                     self.log.stays_long();
@@ -219,7 +219,7 @@ fn patiently<T>(mut take: impl FnMut() -> Result<T, Trouble>) -> Result<T, Troub
     }
 }
 
-/// Errors: somebody else has it.
+/// Errors: another process has it.
 fn lock_directory(directory: &File) -> io::Result<()> {
     let take = || flock(directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| Trouble::Busy);
     patiently(take).map_err(|_| io::Error::other(BUSY))
@@ -254,7 +254,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     }
 
     let mut damage = Damage { dir, into: None, said: Vec::new() };
-    // With what it holds; `None`: it was damaged and is made anew below.
+    // With what it holds; `None`: it was damaged and is made again below.
     let mirror =
         match patiently(|| Mirror::open(dir)).and_then(|mirror| mirror.contents().map(|contents| (mirror, contents))) {
             Ok((mirror, contents)) => Some((mirror, Some(contents))),
@@ -319,7 +319,7 @@ struct Damage<'a> {
 
 impl Damage<'_> {
     /// Moves sled's files away. Where the log says everything they are worth nothing: a power failure may well leave them
-    /// so, for nobody syncs them.
+    /// so, for they are never synced.
     fn sled(&mut self, why: &str, log_is_whole: bool) -> io::Result<()> {
         let into = if log_is_whole { None } else { Some(self.place()?) };
         for entry in fs::read_dir(self.dir)? {
@@ -334,7 +334,7 @@ impl Damage<'_> {
             }
         }
         if log_is_whole {
-            tracing::warn!(why, "the second copy of the state was damaged; it is made anew from the log");
+            tracing::warn!(why, "the second copy of the state was damaged; it is made again from the log");
         } else {
             self.say(format!("sled's files: {why}"));
         }
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_opening_says_that_somebody_has_it_open() {
+    fn second_open_reports_that_another_process_has_it_open() {
         let dir = tempfile::tempdir().unwrap();
         let _first = SledStore::open(dir.path()).unwrap();
         let message = SledStore::open(dir.path()).unwrap_err().to_string();

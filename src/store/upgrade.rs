@@ -3,7 +3,7 @@
 //! ```text
 //! <dir>.schema-<n>.partial   the copy while it is made; thrown away by the next start
 //! <dir>.schema-<n>           the copy, on the device; made once
-//! <dir>/log                  of our schema: the upgrade is done (one rename). Before that, it begins anew
+//! <dir>/log                  of our schema: the upgrade is done (one rename). Before that, it begins again
 //! ```
 
 use std::fs::{self, File};

@@ -19,7 +19,7 @@ pub fn find(run_dir: &Path) -> io::Result<Option<Process>> {
         if !is_executed_for(pid, run_dir)? {
             continue;
         }
-        // Once more when nobody else can have its pid any more.
+        // Once more when no other process can have its pid any more.
         if let Some(id) = identity(pid)?
             && let Some(process) = Process::open(id)?
             && is_executed_for(pid, run_dir)?
@@ -88,7 +88,7 @@ fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
     if !std::fs::metadata(&place).is_ok_and(|meta| meta.uid() == ours) {
         return Ok(None);
     }
-    // A process that hides itself belongs to root there, whoever runs it, and its line may have any length.
+    // A process that hides itself belongs to root there, whatever its user, and its line may have any length.
     let line = match untrusted::memory(Path::new(&place), "cmdline", 4 << 10) {
         Ok(line) => line,
         Err(e) if is_resource_shortage(&e) => return Err(e),

@@ -5,9 +5,9 @@
 //!   supervisors/           this process, and the supervisor of each task
 //!   tasks/<alloc>/<task>   cgroup.parent
 //! ```
-//! It is started into the scope by `systemd-run --scope`, or, where the scope is there already, told its directory. When the agent
-//! goes (the end of its standard input), it goes as well, unless cgroups of allocs are left, whose last values only an agent can
-//! read: then it stays until the next agent's takes over.
+//! It is started into the scope by `systemd-run --scope`, or, where the scope is there already, with its directory.
+//! When the agent goes (the end of its standard input), it goes as well, unless cgroups of allocs are left, whose last
+//! values only an agent can read: then it stays until the next agent's takes over.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// From all that was said so far, by it or by whoever was to start it. `None`: it has not said so yet.
+    /// From its whole output so far, or that of the command that was to start it. `None`: not known yet.
     pub fn parse(said: &str) -> Option<Kept> {
         let (whole, _) = said.rsplit_once('\n')?;
         let scope = whole.lines().find_map(|line| line.strip_prefix(KEPT))?;

@@ -13,8 +13,8 @@
 //!                          final files, exit slot, fdatasync
 //! pidfd readable <-------  leaves
 //! ```
-//! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
-//! removes the cgroup. It allocates little and touches little, for there is one per task.
+//! It takes no requests but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It
+//! never removes the cgroup. It allocates little and touches little, for there is one per task.
 
 mod attach;
 mod beside;

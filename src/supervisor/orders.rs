@@ -1,4 +1,4 @@
-//! What the agent tells a supervisor: one JSON file in the attempt's run directory, read once.
+//! What the agent orders a supervisor to do: one JSON file in the attempt's run directory, read once.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub const ERRORS_FILE: &str = "supervisor.err";
 pub struct Orders {
     pub version: u32,
     pub boot_id: BootId,
-    /// A path, or a name that is looked for in the task's `PATH`.
+    /// A path, or a name that is searched in the task's `PATH`.
     pub command: String,
     pub args: Vec<String>,
     /// The whole environment.

@@ -26,8 +26,8 @@ use crate::model::units::Timestamp;
 
 pub const FILE: &str = "record";
 /// Written into each slot. A reader knows this version and the one before it: a supervisor outlives the agent that started it,
-/// and one upgrade. Of each version that was ever written a sample is kept (`samples/`); whoever changes what is written begins
-/// the next one.
+/// and one upgrade. A sample of each version that was ever written is kept (`samples/`); a change of what is written
+/// begins the next one.
 pub const VERSION: u16 = 1;
 /// The first, so far.
 const OLDEST: u16 = 1;
@@ -135,7 +135,7 @@ impl Record {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e),
         };
-        // Asked after it was opened: until then nobody else can have had its pid.
+        // Checked after it was opened: until then no other process can have had its pid.
         Ok(file.filter(|_| supervisor.has_ended().is_ok_and(|ended| !ended)).map(|file| Record { file }))
     }
 
@@ -153,8 +153,8 @@ impl Record {
         Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
     }
 
-    /// `true`: nobody else holds it, now we do, until this descriptor and its copies are closed. Copies arise when another
-    /// thread forks: [`Record::unlock`] ends it for all of them.
+    /// `true`: no other process holds it, now we do, until this descriptor and its copies are closed. Copies arise when
+    /// another thread forks: [`Record::unlock`] ends it for all of them.
     pub fn try_lock(&self) -> io::Result<bool> {
         match rustix::fs::flock(self.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),

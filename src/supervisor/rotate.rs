@@ -210,12 +210,12 @@ pub(super) fn name(prefix: &str, index: u64) -> String {
     format!("{prefix}{index}")
 }
 
-/// Errors: why it could not be opened, every time anew.
+/// Errors: why it could not be opened, each time again.
 fn directory(opened: &Result<OwnedFd, (io::ErrorKind, String)>) -> io::Result<&OwnedFd> {
     opened.as_ref().map_err(|(kind, message)| io::Error::new(*kind, message.clone()))
 }
 
-/// Errors: it is a link, or no directory, or somebody else's, who could put anything into it.
+/// Errors: it is a link, or no directory, or another user's, who could put anything into it.
 pub fn open_own(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_a_link_or_of_somebody_else_is_refused() {
+    fn directory_that_is_a_link_or_of_another_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (logs, link) = (dir.path().join("logs"), dir.path().join("link"));
         std::fs::create_dir(&logs).unwrap();

@@ -60,7 +60,7 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
     }
 }
 
-/// The record, and the pipe whose closing tells whoever started us that the record has the answer.
+/// The record, and the pipe whose closing reports to the parent that the record has the answer.
 /// Makes sure that this is what the agent started: descriptor 0 is the record of that directory, and locked.
 fn inherited(run_dir: &Path) -> Result<(Record, OwnedFd), String> {
     let (record, report) = process::take_standard_streams().ok_or("descriptors 0 and 1 are not the agent's to give")?;

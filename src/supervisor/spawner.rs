@@ -1,5 +1,5 @@
-//! Forks supervisors for the agent, which has thousands of descriptors and pages that a fork of its own would copy, for each start
-//! anew; and a supervisor that is forked and not executed is at once where a loader would have brought it.
+//! Forks supervisors for the agent, which has thousands of descriptors and pages that a fork of its own would copy for
+//! each start; and a supervisor that is forked and not executed is at once where a loader would have brought it.
 //!
 //! ```text
 //! agent                                  spawner (one, with nothing in it)      supervisor
@@ -63,7 +63,7 @@ struct Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Who does not end by that cannot be ended; then nobody waits.
+        // A process that SIGKILL does not end cannot be ended; then there is nothing to wait for.
         if self.child.kill().is_ok() {
             let _ = self.child.wait();
         }
@@ -82,7 +82,7 @@ impl Spawner {
     /// A supervisor of that directory, with the locked record, the pipe that it closes when the record has the answer, and a file for
     /// what it says. Blocks for less than a millisecond.
     ///
-    /// Errors: nothing was forked; after a spawner that has not answered nobody knows.
+    /// Errors: nothing was forked; after a spawner that has not answered it is not known.
     pub fn spawn(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<Process> {
         let mut kept = lock(&self.line);
         let line = match kept.take() {
@@ -294,7 +294,7 @@ fn become_supervisor(request: Request) -> Result<(), String> {
         .and_then(|()| rustix::stdio::dup2_stderr(&errors));
     moved.map_err(|e| format!("allostat supervise: descriptors 0 to 2: {}", io::Error::from(e)))?;
     drop((record, report, errors));
-    // It is told apart by its name where nothing else is left of it, and by whoever reads `ps`.
+    // Its name identifies it where nothing else is left of it, and in `ps`.
     let _ = rename(&run_dir);
     run::run(&run_dir).map_err(|problem| format!("allostat supervise: {problem}"))
 }

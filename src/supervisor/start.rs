@@ -13,7 +13,7 @@ use super::orders::Orders;
 use super::record::How;
 use crate::host::process::{Confined, LaunchError, Program, ResourceLimit, Step, errno_text};
 
-/// Where a command without a slash is looked for when the task has no `PATH`.
+/// Where a command without a slash is searched when the task has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The reading ends of the task's output; `None` where it goes nowhere.
@@ -28,7 +28,7 @@ const MESSAGE_KEPT: usize = 4_000;
 
 /// Why it cannot run, as it will stand in the record.
 pub fn refuse(message: String, errno: Option<i32>) -> How {
-    // What another moment may mend: memory, processes, descriptors, room on the disk, a file that is being written.
+    // What another moment may have: memory, processes, descriptors, room on the disk, a file that is being written.
     const PASSING: [i32; 10] = [
         libc::EAGAIN,
         libc::ENOMEM,
@@ -198,7 +198,7 @@ pub fn explain(orders: &Orders, confined: Option<&Confined>, error: LaunchError)
         Step::ParentDeath => format!("cannot tie it to the process that started it: {why}"),
     };
     match refuse(message, Some(error.errno)) {
-        // Somebody removed it after the agent had made it, and with it what was to be found in it.
+        // It was removed after the agent had made it, and with it what was to be found in it.
         How::NotStarted { message, .. } if is_gone(&orders.task_dir) => How::NotStarted { message, recoverable: true },
         how => how,
     }

@@ -13,7 +13,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reaps whoever has ended. `true`: no child is left.
+    /// Reaps the children that have ended. `true`: no child is left.
     /// `init`: no orphan, and none of the task's.
     pub fn reap(&mut self, main: u32, init: Option<u32>, problems: &mut Vec<String>) -> bool {
         loop {
@@ -59,7 +59,7 @@ pub fn kill_rest(cgroup: Option<&Cgroup>, problems: &mut Vec<String>) -> bool {
         Ok(children) => {
             empty &= children.is_empty();
             for pid in children {
-                // Ours and not reaped: nobody else can have this pid.
+                // Ours and not reaped: no other process can have this pid.
                 if let Err(e) = process::signal_pid(pid, 9) {
                     note(problems, format!("cannot end process {pid}: {e}"));
                 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problems_are_told_with_their_causes_and_once() {
+    fn problems_are_reported_once_with_their_causes() {
         let source = std::io::Error::other("why");
         let error = crate::host::roots::ReadError::Io { path: "/x".into(), source };
         let mut problems = Vec::new();

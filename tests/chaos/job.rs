@@ -37,7 +37,7 @@ pub fn ends(hcl: &str, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseE
     explore::ends(&allostat::jobspec::parse("job.hcl", hcl).unwrap().job, courses, asked)
 }
 
-/// How an alloc ended, as the API tells it.
+/// How an alloc ended, as the API reports it.
 pub fn end(alloc: &Value) -> CourseEnd {
     let tasks = alloc["definition"]["groups"][0]["tasks"].as_array().unwrap();
     let exits = |task: &Value| {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::chaos::job::{end, ends, hook, job, task, tasks};
 use crate::common::{Agent, Random, allostat, counters, how_many, is_root, none_fell, patience, wait_for, workload};
 
-/// A job, how its tasks go if nobody ends them, and what is asked of it.
+/// A job, how its tasks go without a request to end them, and what is asked of it.
 #[derive(Clone)]
 struct Kind {
     name: &'static str,
@@ -179,25 +179,29 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
         kinds.iter().map(|kind| (kind.name, ends(&kind.hcl, kind.courses, kind.asked))).collect();
     for id in &ids {
         let alloc = agent.json(&format!("/v1/allocs/{id}"));
-        let told = |what: &str| format!("ALLOSTAT_SEED={seed}: {what}: {alloc:#}");
+        let with_seed = |what: &str| format!("ALLOSTAT_SEED={seed}: {what}: {alloc:#}");
         let (job, end) = (alloc["job"].as_str().unwrap(), end(&alloc));
         assert!(
             ends[job].contains(&end),
             "{}",
-            told(&format!("it ended as {end:?}, and not as one of {:#?}", ends[job]))
+            with_seed(&format!("it ended as {end:?}, and not as one of {:#?}", ends[job]))
         );
         for (name, task) in tasks(&alloc) {
             let exits = |outcome: &str| task["exits_by_outcome"][outcome].as_u64().unwrap();
             let all: u64 = task["exits_by_outcome"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
             let started = noted.get(&(id.clone(), name.clone())).copied().unwrap_or(0);
-            assert!(started <= all, "{}", told(&format!("{name} was started {started} times and has {all} exits")));
+            assert!(
+                started <= all,
+                "{}",
+                with_seed(&format!("{name} was started {started} times and has {all} exits"))
+            );
             if exits("killed") == 0 {
-                assert_eq!(started, all, "{}", told(&format!("starts and exits of {name}")));
+                assert_eq!(started, all, "{}", with_seed(&format!("starts and exits of {name}")));
             }
             let events = |kind: &str| task["event_counts"][kind].as_u64().unwrap_or(0);
-            assert!(events("killing") <= 1 && events("received") == 1, "{}", told("told twice"));
+            assert!(events("killing") <= 1 && events("received") == 1, "{}", with_seed("reported twice"));
             let cause = events("sibling_failed") + events("leader_dead") + events("main_tasks_dead");
-            assert!(cause <= 1, "{}", told("more than one cause"));
+            assert!(cause <= 1, "{}", with_seed("more than one cause"));
         }
         // The newest ten events are kept: agents that came and went may have pushed out the first.
         let all_told = tasks(&alloc).all(|(_, task)| task["events"][0]["task_seq"] == 1);
@@ -205,16 +209,20 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
             let at = |task: &str, event: &str| {
                 let events = alloc["tasks"][task]["events"].as_array().unwrap();
                 let found = events.iter().find(|e| e["kind"] == event).map(|e| e["time"].as_u64().unwrap());
-                found.unwrap_or_else(|| panic!("{}", told(&format!("{task} was never told {event}"))))
+                found.unwrap_or_else(|| panic!("{}", with_seed(&format!("{task} has no event {event}"))))
             };
-            assert!(at("init", "Terminated") <= at("main", "Started"), "{}", told("main before the end of init"));
-            // Not `Killing`: that is told when the signal has been sent, and an agent may die in between.
+            assert!(at("init", "Terminated") <= at("main", "Started"), "{}", with_seed("main before the end of init"));
+            // Not `Killing`: that is recorded when the signal has been sent, and an agent may die in between.
             let sidecar_told = at("proxy", "Leader Task Dead");
             let follower_ran = noted.contains_key(&(id.clone(), "follower".to_owned()));
             if follower_ran {
-                assert!(at("follower", "Terminated") <= sidecar_told, "{}", told("a sidecar before a main task"));
+                assert!(at("follower", "Terminated") <= sidecar_told, "{}", with_seed("a sidecar before a main task"));
             }
-            assert!(at("proxy", "Terminated") <= at("clean", "Started"), "{}", told("poststop before the others' end"));
+            assert!(
+                at("proxy", "Terminated") <= at("clean", "Started"),
+                "{}",
+                with_seed("poststop before a main task's end")
+            );
         }
     }
     println!("{kills} kills, {stops} stops between them; of the kills:");

@@ -30,10 +30,10 @@ struct Scenario {
     /// Of one alloc.
     job: fn(Task<'_>) -> String,
     /// What is asked of it before it ends.
-    wishes: fn(&mut Run),
+    actions: fn(&mut Run),
     /// What it asks, as the model knows it.
     asked: &'static [Demand],
-    /// How its tasks go if nobody ends them.
+    /// How its tasks go without a request to end them.
     courses: &'static [Course],
 }
 
@@ -55,14 +55,14 @@ const SCENARIOS: &[Scenario] = &[
             ];
             job("group", "batch", 1, 0, &tasks)
         },
-        wishes: |_| {},
+        actions: |_| {},
         asked: &[],
         courses: &[Ends(&[Success]), Runs, Runs, Ends(&[Success]), Ends(&[Success])],
     },
     Scenario {
         name: "a crash loop",
         job: |task| job("loop", "batch", 1, 2, &[task("bad", "", "exit 7"), task("beside", "", HOLD)]),
-        wishes: |_| {},
+        actions: |_| {},
         asked: &[],
         courses: &[Ends(&[Error]), Runs],
     },
@@ -76,7 +76,7 @@ const SCENARIOS: &[Scenario] = &[
             ];
             job("stopped", "service", 1, 2, &tasks)
         },
-        wishes: |run| {
+        actions: |run| {
             run.until("its tasks to run", |alloc| {
                 state(alloc, "serve", "running") && state(alloc, "beside", "running")
             });
@@ -91,9 +91,9 @@ const SCENARIOS: &[Scenario] = &[
             let tasks = [task("init", &hook("prestart", false), "true"), task("serve", "", HOLD)];
             job("again", "service", 1, 2, &tasks)
         },
-        wishes: |run| {
-            for (wish, attempts) in [("restart?task=serve", 1), ("restart?all=true", 2)] {
-                run.restart(wish);
+        actions: |run| {
+            for (action, attempts) in [("restart?task=serve", 1), ("restart?all=true", 2)] {
+                run.restart(action);
                 run.until("the restart", |alloc| {
                     let serve = &alloc["tasks"]["serve"];
                     serve["state"] == "running" && exits(serve) == attempts
@@ -224,18 +224,18 @@ impl Run {
         }
     }
 
-    /// A wish that may be said twice, until it is acknowledged.
-    fn insist(&mut self, wish: &str) {
-        let path = format!("/v1/allocs/{}/{wish}", self.id);
+    /// A request that may be sent twice, until it is acknowledged.
+    fn insist(&mut self, request: &str) {
+        let path = format!("/v1/allocs/{}/{request}", self.id);
         while self.ask("POST", &path, "").is_none_or(|answer| {
             assert_eq!(answer.status, 202, "{}: {}", self.what, answer.text());
             false
         }) {}
     }
 
-    /// A wish that is another one when it is said twice: only where it was not heard.
-    fn restart(&mut self, wish: &str) {
-        let path = format!("/v1/allocs/{}/{wish}", self.id);
+    /// A request that counts twice when it is sent twice: only where it was not received.
+    fn restart(&mut self, request: &str) {
+        let path = format!("/v1/allocs/{}/{request}", self.id);
         let heard = |alloc: &Value| alloc["tasks"]["serve"]["event_counts"]["restart_signaled"].as_u64().unwrap_or(0);
         loop {
             let before = heard(&self.until("its task to run", |alloc| state(alloc, "serve", "running")));
@@ -292,8 +292,8 @@ fn kind(record: &str) -> String {
     let Ok(value) = serde_json::from_str::<Value>(value) else { return format!("{what} {value}") };
     let is = |name: &str| value.get(name).is_some_and(|value| !value.is_null());
     match what {
-        "task" if is("restart") => "task told to restart".to_owned(),
-        "task" if is("kill") && value["status"]["state"] != "dead" => "task told to end".to_owned(),
+        "task" if is("restart") => "task ordered to restart".to_owned(),
+        "task" if is("kill") && value["status"]["state"] != "dead" => "task ordered to end".to_owned(),
         "task" => format!("task {}", value["status"]["state"].as_str().unwrap()),
         "alloc" if is("finished") => "alloc ended".to_owned(),
         "alloc" if is("again") => "alloc to restart".to_owned(),
@@ -314,7 +314,7 @@ fn live_through(scenario: &Scenario, moments: Vec<Moment>) -> Vec<(String, Strin
     let mut run = Run { agent, what, moments, deaths: 0, shown, id };
     run.start();
     run.submit(&job);
-    (scenario.wishes)(&mut run);
+    (scenario.actions)(&mut run);
     let alloc = run.until("its end", |alloc| tasks(alloc).all(|(_, task)| task["state"] == "dead"));
     let starts = std::fs::read_to_string(&starts).unwrap_or_default();
     check(&run, &ends(&job, scenario.courses, scenario.asked), &alloc, &starts);
@@ -323,25 +323,25 @@ fn live_through(scenario: &Scenario, moments: Vec<Moment>) -> Vec<(String, Strin
 }
 
 fn check(run: &Run, ends: &BTreeSet<CourseEnd>, alloc: &Value, starts: &str) {
-    let told = |what: &str| format!("{}: {what}: {alloc:#}\nstarts:\n{starts}", run.what);
+    let of_run = |what: &str| format!("{}: {what}: {alloc:#}\nstarts:\n{starts}", run.what);
     let end = end(alloc);
-    assert!(ends.contains(&end), "{}", told(&format!("it ended as {end:?}, and not as one of {ends:#?}")));
+    assert!(ends.contains(&end), "{}", of_run(&format!("it ended as {end:?}, and not as one of {ends:#?}")));
     for (name, task) in tasks(alloc) {
         let all = exits(task);
         let started = starts.lines().filter(|line| **line == format!("{} {name}", run.id)).count() as u64;
         // One that is killed at once has not come to note that it was started.
         let unnoted = task["exits_by_outcome"]["killed"].as_u64().unwrap();
-        assert!((all - unnoted..=all).contains(&started), "{}", told(&format!("{name} was started {started} times")));
+        assert!((all - unnoted..=all).contains(&started), "{}", of_run(&format!("{name} was started {started} times")));
         assert_eq!(
             task["event_counts"]["started"].as_u64().unwrap_or(0),
             all,
             "{}",
-            told(&format!("starts of {name}"))
+            of_run(&format!("starts of {name}"))
         );
-        assert_eq!(task["event_counts"]["received"], 1, "{}", told(&format!("{name} was received twice")));
+        assert_eq!(task["event_counts"]["received"], 1, "{}", of_run(&format!("{name} was received twice")));
         let attempts = task["exits"].as_array().unwrap().iter().filter(|exit| exit.get("started_at").is_some());
         let attempts: BTreeSet<u64> = attempts.map(|exit| exit["attempt"].as_u64().unwrap()).collect();
-        assert_eq!(attempts.len() as u64, all, "{}", told(&format!("an attempt of {name} ended twice")));
+        assert_eq!(attempts.len() as u64, all, "{}", of_run(&format!("an attempt of {name} ended twice")));
     }
 }
 
@@ -359,7 +359,7 @@ fn nothing_left(mut run: Run) -> Vec<(String, String)> {
         run.look();
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Its last write may be the one at which it dies: nobody asks for anything any more.
+    // Its last write may be the one at which it dies: it gets no request any more.
     while !run.agent.ask_to_end().is_some_and(|status| status.success()) {
         run.deaths += 1;
         run.start();

@@ -13,7 +13,7 @@ use super::exposition::Exposition;
 use super::http::{self, Response};
 use super::{environment, free_address, patience, programs, wait_for};
 
-const NOBODY: u32 = 65534;
+const NOBODY_UID: u32 = 65534;
 /// With two hundred tasks to find again, on a machine that runs all other tests beside it; times [`patience`].
 const READY: Duration = Duration::from_secs(60);
 
@@ -105,7 +105,7 @@ impl Agent {
             Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, outputs: None, dir };
         agent.configure(&agent.options.config);
         if agent.options.as_nobody {
-            agent.open_to_nobody();
+            agent.open_to_unprivileged();
         }
         agent
     }
@@ -136,7 +136,7 @@ impl Agent {
         let log = File::options().create(true).append(true).open(self.log_file()).expect("the log must be writable");
         let mut command = if self.options.as_nobody {
             let mut command = Command::new(self.scratch().join("allostat"));
-            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+            command.uid(NOBODY_UID).gid(NOBODY_UID).current_dir("/");
             command
         } else if self.options.first_process {
             let mut command = Command::new("unshare");
@@ -168,8 +168,8 @@ impl Agent {
         self.child = Some(child);
     }
 
-    /// Nobody can write our directory, and execute a copy of the binary: the way to it may be closed to him.
-    fn open_to_nobody(&self) {
+    /// That user cannot write our directory, and execute a copy of the binary: the way to it may be closed to it.
+    fn open_to_unprivileged(&self) {
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(self.scratch(), open).expect("our own directory");

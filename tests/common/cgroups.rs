@@ -17,7 +17,8 @@ pub fn mounted_v1(controller: &str) -> Option<PathBuf> {
         .map(|m| m.at)
 }
 
-/// Whether the kernel counts what is read from some disk: newer ones with cgroup v1 only once somebody has set a throttle rule on one.
+/// Whether the kernel counts what is read from some disk: newer ones with cgroup v1 only once a throttle rule was set
+/// on one.
 pub fn counts_io() -> bool {
     let Some(root) = mounted_v1("blkio") else { return true };
     let text = fs::read_to_string(root.join("blkio.throttle.io_service_bytes_recursive"));
@@ -127,7 +128,7 @@ impl Cgroups {
     /// Puts a process into it, in every hierarchy that takes it.
     pub fn place(&self, path: impl AsRef<Path>, pid: u32) {
         let dirs = self.directories(&path).into_iter();
-        // A fresh cpuset of v1 takes nobody.
+        // A fresh cpuset of v1 takes no process.
         let placed = dirs.filter(|dir| fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok()).count();
         assert!(placed > 0, "nothing takes a process into {}", path.as_ref().display());
     }
@@ -189,8 +190,8 @@ impl Cgroups {
 }
 
 impl Drop for Cgroups {
-    /// Nobody else knows this name, so whatever lives below it is ours: killed and removed, several times over, because
-    /// a killed process leaves its cgroup a little later.
+    /// No other test knows this name, so whatever lives below it is ours: killed and removed, several times over,
+    /// because a killed process leaves its cgroup a little later.
     fn drop(&mut self) {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while std::time::Instant::now() < until {

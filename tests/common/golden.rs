@@ -1,4 +1,5 @@
-//! What stands in a file of the repository and is made by a test: written anew with `ALLOSTAT_BLESS=1`, and then read like code.
+//! What stands in a file of the repository and is made by a test: written again with `ALLOSTAT_BLESS=1`, and then read
+//! like code.
 
 use std::path::Path;
 
@@ -13,11 +14,11 @@ pub fn golden(path: impl AsRef<Path>, text: &str) {
     let wanted = std::fs::read_to_string(&path).unwrap_or_default();
     let other = wanted.lines().zip(text.lines()).enumerate().find(|(_, (wanted, is))| wanted != is);
     if let Some((n, (wanted, is))) = other {
-        panic!("{}, line {}: {wanted:?} has become {is:?}; ALLOSTAT_BLESS=1 writes it anew", path.display(), n + 1);
+        panic!("{}, line {}: {wanted:?} has become {is:?}; ALLOSTAT_BLESS=1 writes it again", path.display(), n + 1);
     }
     assert!(
         wanted == text,
-        "{} has {} lines, and would have {}; ALLOSTAT_BLESS=1 writes it anew",
+        "{} has {} lines, and would have {}; ALLOSTAT_BLESS=1 writes it again",
         path.display(),
         wanted.lines().count(),
         text.lines().count()

@@ -85,7 +85,7 @@ fn exemplars(all: &[Exemplar]) -> Vec<String> {
 /// Every point, in its order; all are cumulative.
 pub fn points(request: &ExportMetricsServiceRequest) -> Vec<Told> {
     let all = points_of_any_kind(request);
-    assert!(!all.iter().any(|told| told.is_delta), "cumulative");
+    assert!(!all.iter().any(|point| point.is_delta), "cumulative");
     all
 }
 
@@ -107,7 +107,7 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
             };
             assert!([DELTA, CUMULATIVE].contains(&is_delta));
             let is_delta = is_delta == DELTA;
-            let told = |kind, own: &[KeyValue], start, at, value, of: &[Exemplar]| Told {
+            let point = |kind, own: &[KeyValue], start, at, value, of: &[Exemplar]| Told {
                 resource: resource.clone(),
                 metric: metric.name.clone(),
                 unit: metric.unit.clone(),
@@ -122,7 +122,7 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
             let (kind, numbers) = match metric.data.as_ref().expect("a metric has data") {
                 metric::Data::Gauge(gauge) => ("gauge", &gauge.data_points),
                 metric::Data::Sum(sum) => {
-                    assert!(sum.is_monotonic || !is_delta, "what may fall is told whole");
+                    assert!(sum.is_monotonic || !is_delta, "what may fall is sent whole");
                     (if sum.is_monotonic { "sum" } else { "up-down sum" }, &sum.data_points)
                 }
                 metric::Data::Histogram(histogram) => {
@@ -136,7 +136,7 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
                                 Value::Histogram { bounds, counts: p.bucket_counts.clone(), sum: p.sum.expect("a sum") }
                             }
                         };
-                        told("histogram", &p.attributes, p.start_time_unix_nano, p.time_unix_nano, value, &p.exemplars)
+                        point("histogram", &p.attributes, p.start_time_unix_nano, p.time_unix_nano, value, &p.exemplars)
                     }));
                     continue;
                 }
@@ -154,7 +154,7 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
                             other => panic!("{}: {other:?}", metric.name),
                         };
                         let (start, at) = (p.start_time_unix_nano, p.time_unix_nano);
-                        told("exponential_histogram", &p.attributes, start, at, value, &p.exemplars)
+                        point("exponential_histogram", &p.attributes, start, at, value, &p.exemplars)
                     }));
                     continue;
                 }
@@ -167,7 +167,7 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
                     (0, Some(number_data_point::Value::AsDouble(n))) => Value::Float(*n),
                     other => panic!("{}: {other:?}", metric.name),
                 };
-                told(kind, &p.attributes, p.start_time_unix_nano, p.time_unix_nano, value, &p.exemplars)
+                point(kind, &p.attributes, p.start_time_unix_nano, p.time_unix_nano, value, &p.exemplars)
             }));
         }
     }
@@ -182,14 +182,14 @@ fn shown(attributes: &Attributes) -> String {
 /// For people: what a golden file holds.
 pub fn text(bytes: &[u8]) -> String {
     let (mut out, mut last) = (String::new(), (Attributes::new(), String::new()));
-    for told in points(&decode(bytes)) {
-        if told.resource != last.0 {
-            out += &format!("{}\n", shown(&told.resource));
+    for point in points(&decode(bytes)) {
+        if point.resource != last.0 {
+            out += &format!("{}\n", shown(&point.resource));
         }
-        if (&told.resource, &told.metric) != (&last.0, &last.1) {
-            out += &format!("  {} ({}, {})\n", told.metric, told.kind, told.unit);
+        if (&point.resource, &point.metric) != (&last.0, &last.1) {
+            out += &format!("  {} ({}, {})\n", point.metric, point.kind, point.unit);
         }
-        let value = match &told.value {
+        let value = match &point.value {
             Value::Int(n) => n.to_string(),
             Value::Float(n) => format!("{n:?}"),
             Value::Histogram { bounds, counts, sum } => format!("{counts:?} up to {bounds:?}, sum {sum:?}"),
@@ -198,10 +198,10 @@ pub fn text(bytes: &[u8]) -> String {
             }
             Value::Ended => "ended".to_owned(),
         };
-        let since = if told.start == 0 { String::new() } else { format!(" since {}", told.start) };
-        out += &format!("    {} {value} @{}{since}\n", shown(&told.attributes), told.at);
-        told.exemplars.iter().for_each(|exemplar| out += &format!("      # {exemplar}\n"));
-        last = (told.resource, told.metric);
+        let since = if point.start == 0 { String::new() } else { format!(" since {}", point.start) };
+        out += &format!("    {} {value} @{}{since}\n", shown(&point.attributes), point.at);
+        point.exemplars.iter().for_each(|exemplar| out += &format!("      # {exemplar}\n"));
+        last = (point.resource, point.metric);
     }
     out
 }

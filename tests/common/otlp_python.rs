@@ -15,7 +15,7 @@ pub fn python(word: &str) -> Option<Command> {
     Some(command)
 }
 
-/// As the script tells points; of exemplars only how many there are.
+/// As the script reports points; of exemplars only how many there are.
 pub fn from_python(points: &serde_json::Value) -> Vec<Told> {
     let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
     let map = |value: &serde_json::Value| -> Attributes {
@@ -68,7 +68,7 @@ pub fn from_python(points: &serde_json::Value) -> Vec<Told> {
     points.as_array().expect("points").iter().map(point).collect()
 }
 
-/// What a request says to who reads it in Python; `None` where that is not there.
+/// What a reader in Python finds in a request; `None` where that is not there.
 pub fn read_by_python(bytes: &[u8]) -> Option<Vec<Told>> {
     let mut child = python("decode")?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it must start");
     let (mut stdin, bytes) = (child.stdin.take().expect("piped"), bytes.to_vec());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::ports::free_address;
 use super::{http, patience, programs, wait_for};
 
-/// A running server that scrapes its targets, each second unless told otherwise. Ended on drop.
+/// A running server that scrapes its targets, each second by default. Ended on drop.
 #[derive(Debug)]
 pub struct Prometheus {
     child: Child,

@@ -76,7 +76,7 @@ impl OnTerminal {
         let (mut from, into) = (std::fs::File::from(terminal.try_clone().expect("a terminal")), Arc::clone(&said));
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // Ends with an error when nobody has the other end any more.
+            // Ends with an error when no process has the other end any more.
             while let Ok(read @ 1..) = from.read(&mut buffer) {
                 into.lock().expect("nobody panics with it").extend_from_slice(&buffer[..read]);
             }
@@ -93,11 +93,11 @@ impl OnTerminal {
         command.arg("top").env("ALLOSTAT_ADDR", &address);
         OnTerminal::start(command, (120, 40))
     }
-    /// Of so many columns and rows from now on, and it is told so.
+    /// Of so many columns and rows from now on, with a signal of that.
     pub fn resize(&self, (columns, rows): (u16, u16)) {
         tcsetwinsize(&self.terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })
             .expect("a terminal");
-        // The kernel tells the processes of a session that has the terminal, which this one is not.
+        // The kernel signals the processes of a session that has the terminal, which this one is not.
         self.signal(Signal::WINCH);
     }
     pub fn text(&self) -> String {

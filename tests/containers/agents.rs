@@ -61,7 +61,7 @@ fn a_container_that_no_record_names_is_ended_by_the_next_agent() {
     });
     agent.kill();
     std::fs::remove_dir_all(agent.data_dir().join("state")).unwrap();
-    // One of somebody else is left alone.
+    // A container of another owner is left alone.
     docker.run(&["-d", "--name", "other", "bb:1", "sleep", "1000"]);
     agent.start_again();
     wait_for("its end", long(), || (docker.containers().len() == 1).then_some(()));

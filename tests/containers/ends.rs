@@ -4,7 +4,7 @@ use super::{MIB, alloc_of, job, long, over};
 use crate::common::{Agent, Docker, Sample, is_root, wait_for};
 
 #[test]
-fn ends_are_those_that_docker_inspect_tells_and_peaks_those_of_the_kernel() {
+fn ends_are_those_of_docker_inspect_and_peaks_those_of_the_kernel() {
     if !is_root() {
         skip_test!("not-root");
     }

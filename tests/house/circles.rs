@@ -1,14 +1,15 @@
 //! Who uses whom inside a room, file by file: no room that is untied goes in circles, and its shelf is as its `mod.rs` draws it.
 //!
-//! What counts is what is named: `use` lines, and paths in the code. A name is looked for where it is defined, through all that hands
-//! it on; handing on alone (`pub use`, of what the file itself does not name) is a room's face, and ties nobody.
+//! What counts is what is named: `use` lines, and paths in the code. A name is searched where it is defined, through
+//! all that hands it on; handing on alone (`pub use`, of what the file itself does not name) is a room's face, and ties
+//! no rooms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::house::source::{Source, sources};
 
-/// Rooms without a circle. Whoever unties another one adds it.
+/// Rooms without a circle. A change that unties another one adds it.
 const UNTIED: &[&str] = &[
     "api",
     "board",
@@ -29,7 +30,8 @@ const UNTIED: &[&str] = &[
     "telemetry",
 ];
 
-/// Files that define what all below them are made of, and list them (`ALL`, `ROUTES`): to name these is their work, and ties nobody.
+/// Files that define what all below them are made of, and list them (`ALL`, `ROUTES`): to name these is their work, and
+/// ties no rooms.
 const REGISTERS: &[&str] = &[
     "api/mod.rs",
     "cli/mod.rs",
@@ -298,7 +300,7 @@ fn house(files: &[(&str, &str)]) -> House {
 }
 
 #[test]
-fn a_name_is_found_where_it_is_defined_and_a_face_ties_nobody() {
+fn name_is_found_where_it_is_defined_and_a_face_ties_no_rooms() {
     let house = house(&[
         ("a/mod.rs", "mod b;\nmod c;\npub use self::b::{B, other as Else};\npub use c::C;\nstruct Own;\n"),
         ("a/b.rs", "use super::{C, Own};\nuse crate::a::c::{self, D};\nfn f() { c::g(); std::fs::read(); }\n"),
@@ -319,7 +321,7 @@ fn a_name_is_found_where_it_is_defined_and_a_face_ties_nobody() {
 }
 
 #[test]
-fn a_circle_is_told_once_with_what_ties_it() {
+fn circle_is_reported_once_with_what_ties_it() {
     let house = house(&[
         ("a/mod.rs", "mod b;\nmod c;\nmod d;\nfn f() { d::g() }\n"),
         ("a/b.rs", "use super::c::C;\n"),

@@ -1,4 +1,5 @@
-//! Files are read through `host::untrusted` (regular, up to a limit, at once). Who reads otherwise is listed here with the reason.
+//! Files are read through `host::untrusted` (regular, up to a limit, at once). Other readers are listed here with the
+//! reason.
 
 use crate::house::source::sources;
 

@@ -64,7 +64,7 @@ fn the_drawing_reads_as_people_read_it() {
 }
 
 #[test]
-fn nobody_looks_upwards_or_sideways() {
+fn no_room_uses_one_above_or_beside_it() {
     assert!(Floor::Number(4).may_use(&Floor::Number(3)));
     assert!(!Floor::Number(3).may_use(&Floor::Number(4)));
     assert!(!Floor::Number(3).may_use(&Floor::Number(3)));

@@ -129,7 +129,7 @@ fn flaky() -> Vec<String> {
 }
 
 #[test]
-fn test_that_was_flaky_three_times_is_mended() {
+fn test_that_was_flaky_three_times_is_fixed() {
     let mut mentions: BTreeMap<String, usize> = BTreeMap::new();
     flaky().into_iter().for_each(|test| *mentions.entry(test).or_default() += 1);
     mentions.retain(|_, times| *times > MENTIONS);

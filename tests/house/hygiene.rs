@@ -1,11 +1,11 @@
-//! Nothing in the repository tells of the machine it was written on.
+//! Nothing in the repository reveals the machine it was written on.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::house::source::walk;
 
-/// Homes of people, and places where packages come from on somebody's machine only.
+/// Homes of people, and places where packages come from on one developer's machine only.
 /// Put together here, so that this file holds none of them itself.
 const FOREIGN: &[&str] = &[concat!("/home", "/"), concat!("/Users", "/"), concat!("/root", "/")];
 
@@ -61,7 +61,7 @@ fn offences(files: &[(String, String)], words: &[String]) -> Vec<String> {
     found
 }
 
-/// A path counts where it begins: a directory of that name inside another one is nobody's home.
+/// A path counts where it begins: a directory of that name inside another one is no home.
 fn stands_in(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -70,7 +70,7 @@ fn stands_in(line: &str, word: &str) -> bool {
 }
 
 #[test]
-fn no_file_names_this_machine_or_somebodys_home() {
+fn no_file_names_this_machine_or_a_home_directory() {
     let mut words = words_of_this_machine();
     words.extend(FOREIGN.iter().map(|word| (*word).to_owned()));
     let mut files = files();
@@ -78,12 +78,12 @@ fn no_file_names_this_machine_or_somebodys_home() {
     // This file must name what it refuses.
     files.retain(|(name, _)| name != file!());
     let found = offences(&files, &words);
-    assert!(found.is_empty(), "words of somebody's machine:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "words of one developer's machine:\n{}", found.join("\n"));
 }
 
 /// What a test kills the agent with must not be in anybody's hands.
 #[test]
-fn no_release_can_be_told_to_die_at_a_write() {
+fn no_release_has_the_switch_to_die_at_a_write() {
     let variable = concat!("ALLOSTAT_TEST", "_DIE");
     let source = files().into_iter().filter(|(name, _)| name.starts_with("src/"));
     let known: Vec<String> = source.filter(|(_, text)| text.contains(variable)).map(|(name, _)| name).collect();
@@ -132,7 +132,7 @@ fn packages_come_from_the_public_registry_alone() {
 }
 
 #[test]
-fn a_word_of_somebodys_machine_is_found_where_it_stands() {
+fn word_of_a_developers_machine_is_found_where_it_stands() {
     let files = [("a.rs".to_owned(), "fine\nlet x = \"/srv/build-7/x\";\n".to_owned())];
     assert_eq!(offences(&files, &["/srv/build-7".to_owned()]), ["a.rs:2: /srv/build-7"]);
     assert!(offences(&files, &["/srv/build-8".to_owned(), "/build-7".to_owned()]).is_empty());

@@ -122,7 +122,7 @@ const ABOVE_THE_KERNEL: &[&str] = &[
 /// `unsafe` stands only there.
 const UNSAFE: &[&str] = &["host/bpf.rs", "host/bpf/", "host/process.rs", "host/process/", "host/gpu/", "host/timex.rs"];
 
-/// `println!` and its like panic where their output cannot be written: a full disk, a pipe that nobody reads.
+/// `println!` and its like panic where their output cannot be written: a full disk, a pipe without a reader.
 const PANICKING: &[&str] = &["println!", "print!", "eprintln!", "eprint!", "dbg!"];
 
 /// Who holds standard output or error itself. Everything else writes by `cli/output.rs`.
@@ -247,7 +247,7 @@ fn no_failed_output_panics_and_there_is_one_way_to_write() {
     assert!(wrong.is_empty(), "write by cli::output (Out, say):\n{}", wrong.join("\n"));
 }
 
-/// `remove_dir_all` goes through whatever is mounted in the directory: somebody's data that a task had bound there.
+/// `remove_dir_all` goes through whatever is mounted in the directory: a user's data that a task had bound there.
 #[test]
 fn directories_are_removed_by_the_one_that_goes_through_no_mount() {
     let mut wrong = Vec::new();

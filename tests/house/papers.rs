@@ -1,5 +1,5 @@
 //! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists, and so does each place
-//! to which `CONTRIBUTING.md` sends whoever adds something.
+//! to which `CONTRIBUTING.md` sends contributors who add something.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -105,7 +105,7 @@ fn a_promise_is_one_line_that_can_be_read() {
     let text = fs::read_to_string(PAPER).expect("the paper must be readable");
     let promises = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let long: Vec<_> = promises.filter(|promise| promise.chars().count() > LONGEST).collect();
-    assert!(long.is_empty(), "longer than {LONGEST} characters, tell the rest above the test:\n{}", long.join("\n"));
+    assert!(long.is_empty(), "longer than {LONGEST} characters, write the rest above the test:\n{}", long.join("\n"));
 }
 
 /// Of a row of "where does it go?": places that are not there, and lists that are not in the file named beside them.

@@ -1,5 +1,5 @@
 //! No wait without an end: whatever the runner awaits is one of its own functions, whose waits are looked at likewise, has a
-//! time in its name, or says who ends it; and nothing runs that nobody holds.
+//! time in its name, or says what ends it; and nothing runs without an owner.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::house::source::sources;
 
 /// End by themselves: at a time, or with work that is at hand.
 const BOUNDED: [&str; 4] = ["timeout", "sleep", "yield_now", "spawn_blocking"];
-/// Wait for as long as somebody else likes, whoever has a function of that name.
+/// Wait for as long as another part likes, in any module with a function of that name.
 const WAITS: [&str; 9] =
     ["changed", "notified", "recv", "acquire", "acquire_owned", "join_next", "wait_for", "pending", "readable"];
 /// So far above the wait its reason may stand.
@@ -108,7 +108,7 @@ fn every_wait_of_the_runner_says_what_ends_it() {
 }
 
 #[test]
-fn nothing_of_the_runner_runs_that_nobody_holds() {
+fn nothing_of_the_runner_runs_without_an_owner() {
     let wrong = of_the_runner(|code, _, text| detached(code, text));
     assert!(wrong.is_empty(), "hold it (`AbortOnDrop`, `Context::see_to`), or say what ends it:\n{}", wrong.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! Which files rows tell, kernel by kernel: a field that falls back to its file is right, but costs a reading of it at each tick, and nobody
-//! would see that.
+//! Which files rows replace, kernel by kernel: a field that falls back to its file is right, but costs a reading of it
+//! at each tick, and no other test would see that.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ const THERE: &[Field] = &[
 ];
 
 #[test]
-fn rows_tell_of_a_task_that_works_what_they_told_before_and_cost_no_other_file() {
+fn rows_of_a_working_task_keep_their_fields_and_cost_no_other_file() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -122,16 +122,17 @@ fn rows_tell_of_a_task_that_works_what_they_told_before_and_cost_no_other_file()
         text.is_some_and(|text| text.contains(':'))
     };
     let few = || if is_v1 { of_blkio.iter().filter(|name| has_device(name)).count() as u64 } else { 1 };
-    // Numbers that nobody had seen are compared first, by each reader for itself, until a row and its file are of one moment.
-    wait_for("rows that tell all of it", Duration::from_secs(30) * patience(), || {
+    // Numbers without a previous reading are compared first, by each reader for itself, until a row and its file are of
+    // one moment.
+    wait_for("rows that have all of it", Duration::from_secs(30) * patience(), || {
         let (_, opened, read) = tick();
         if !read.is_empty() || opened > few() {
             eprintln!("not yet: {read:?}, {opened} in all");
         }
         (read.is_empty() && opened <= few()).then_some(())
     });
-    // Once a minute what somebody may have set above it, and numbers of which nobody has seen any. A number that moves on its own while
-    // others work here is compared anew.
+    // Once a minute what a user may have set above it, and numbers without a previous reading. A number that moves on
+    // its own while other tests work here is compared again.
     let most = few();
     wait_for("ticks that read few files of a task that works", Duration::from_secs(30) * patience(), || {
         let opened: Vec<u64> = (0..20).map(|_| tick().1).collect();

@@ -53,7 +53,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     let plain = scene.sampling();
     let of = |sampling: &Arc<Sampling>| {
         let reader = |(path, _): &(CgroupPath, _)| TaskReader::for_cgroup(sampling, path.clone());
-        // As our own, and as others', of which rows tell the modes of CPU time too.
+        // As managed, and as observed ones, whose rows have the modes of CPU time too.
         scene.tasks.iter().flat_map(|task| [reader(task), reader(task).read_only()]).collect::<Vec<_>>()
     };
     let (passed, files) = (of(&sampling), of(&plain));
@@ -113,7 +113,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
 }
 
 #[test]
-fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
+fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -167,7 +167,7 @@ fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
 
 /// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take back.
 #[test]
-fn whoever_reads_after_this_agent_finds_no_less_cpu_time_of_any_mode_of_our_own_tasks() {
+fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -199,7 +199,7 @@ fn whoever_reads_after_this_agent_finds_no_less_cpu_time_of_any_mode_of_our_own_
 }
 
 #[test]
-fn what_somebody_sets_is_read_when_its_row_moved_and_not_before() {
+fn setting_is_read_again_when_its_row_changed_and_not_before() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -219,7 +219,7 @@ fn what_somebody_sets_is_read_when_its_row_moved_and_not_before() {
     ];
     let reader = TaskReader::for_files(&sampling, scene.tasks[1].0.clone(), files.as_flattened());
     let mut now = Instant::now();
-    // Where no rows tell of them they are read again when a minute has gone by.
+    // Where no rows have them they are read again when a minute has gone by.
     let mut usage = |seconds: u32| {
         for _ in 0..seconds {
             now += Duration::from_secs(1);
@@ -269,14 +269,14 @@ fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[Ta
     let (mut child, _) = work_in(directories, &["touch", &mib.to_string(), "60000"]);
     read(by_files, Instant::now());
     let opened = tick();
-    let (told, before) = (rss(first), rss(by_files));
+    let (in_row, before) = (rss(first), rss(by_files));
     read(by_files, Instant::now());
     let _ = (child.kill(), child.wait());
-    opened == 0 && told != earlier && told > Some(3 << 20) && told == before && told == rss(by_files)
+    opened == 0 && in_row != earlier && in_row > Some(3 << 20) && in_row == before && in_row == rss(by_files)
 }
 
 #[test]
-fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
+fn memory_stat_is_read_from_rows_once_comparing_has_identified_its_lines() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -295,7 +295,7 @@ fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
     };
     let (sampling, readers) = set_up(&description);
     let mut rounds = 0;
-    wait_for("memory that is told by its row", Duration::from_secs(30) * patience(), || {
+    wait_for("memory that its row has", Duration::from_secs(30) * patience(), || {
         rounds += 1;
         is_seen_without_a_file(&scene, &sampling, &readers, 4 + rounds % 5).then_some(())
     });
@@ -306,7 +306,7 @@ fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
 }
 
 #[test]
-fn without_the_right_and_without_a_description_it_is_said_what_would_mend_it() {
+fn without_permission_or_btf_the_reason_says_what_would_help() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -331,7 +331,7 @@ fn without_the_right_and_without_a_description_it_is_said_what_would_mend_it() {
 
 /// Other tests make cgroups at the same time.
 #[test]
-fn whether_cgroups_have_come_or_gone_is_told_where_all_are_walked() {
+fn cgroups_that_come_or_go_are_noticed_where_all_are_walked() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -346,22 +346,23 @@ fn whether_cgroups_have_come_or_gone_is_told_where_all_are_walked() {
     let below = scene.open(&description).expect("this host has a kernel pass");
     assert_eq!(below.population(&homes), None, "of others nothing is known");
     let pass = scene.open_at(&description, &CgroupPath::from("/")).expect("this host has a kernel pass");
-    let told = || {
+    let present = || {
         pass.take_all(&scene.layout, Instant::now());
         pass.population(&homes)
     };
-    let Some(first) = told() else {
+    let Some(first) = present() else {
         assert!(!must_have_pass(), "a guest's kernel walks all that there is");
         skip_test!("no-kernel-pass")
     };
     let limit = Duration::from_secs(20) * patience();
-    let before =
-        wait_for("a moment in which nobody comes or goes", limit, || told().filter(|now| told() == Some(*now)));
+    let before = wait_for("a moment in which no process comes or goes", limit, || {
+        present().filter(|now| present() == Some(*now))
+    });
     assert!(before >= first);
     let path = scene.parent.child("one-more");
     let one_more = Cgroup::at(&scene.layout, &path);
     one_more.create().expect("root can make a cgroup");
-    assert_ne!(told(), Some(before));
+    assert_ne!(present(), Some(before));
 }
 
 /// Where it stands the walk has met another one before.
@@ -380,7 +381,7 @@ fn a_cgroup_that_is_made_again_has_a_row_of_its_own() {
         cgroup.create().expect("root can make a cgroup");
         let reader = TaskReader::for_cgroup(&sampling, path.clone());
         reader.look(now, Timestamp(1), false).expect("it is there");
-        wait_for("a row that tells all of it", Duration::from_secs(20) * patience(), || {
+        wait_for("a row that has all of it", Duration::from_secs(20) * patience(), || {
             now += Duration::from_secs(1);
             let before = sampling.budget.reopened();
             sampling.take_pass(now);

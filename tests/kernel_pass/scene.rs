@@ -16,10 +16,10 @@ use allostat::model::usage::{Field, Usage};
 
 use crate::common::{Cgroups, work_in};
 
-/// Modes of CPU time are divided in the proportion of clock ticks, of which there are 250 a second or fewer.
+/// Modes of CPU time are divided in the proportion of clock ticks; there are 250 a second or fewer.
 pub const MODES_NS: u64 = 100_000_000;
 
-/// A parent with two tasks, of which one works.
+/// A parent with two tasks; one of them works.
 pub struct Scene {
     pub layout: Layout,
     pub parent: CgroupPath,
@@ -79,7 +79,7 @@ impl Scene {
         self.work(1, &["touch", "21", "60000"]);
     }
 
-    /// More cgroups than there are otherwise, of which all memory is the kernel's: of v1 two files say the same there.
+    /// More cgroups than there are otherwise, whose memory is all the kernel's: of v1 two files say the same there.
     pub fn idle(&mut self) {
         let Some(memory) = self.layout.controller("memory").filter(|home| home.version == Version::V1) else { return };
         let held = tempfile::tempdir_in("/dev/shm").expect("there is memory to write to");

@@ -15,7 +15,7 @@ use allostat::model::usage::{Field, Usage};
 use crate::common::{Description, description, is_root, patience, wait_for};
 use crate::kernel_pass::scene::{Scene, between, outside, read, read_at};
 
-/// Fields that rows tell, of which structure they are, and others of the same width that may stand in their places.
+/// Fields of rows with their structures, and others of the same width that may stand in their places.
 const FIELDS: &[(&str, &str, &str)] = &[
     ("page_counter", "usage", "max"),
     ("page_counter", "watermark", "low_usage"),
@@ -45,7 +45,7 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("psi_states", "PSI_IO_SOME", "PSI_CPU_SOME"),
 ];
 
-/// So many looks as there are in the longest time after which a file is read again that rows tell, and some more.
+/// As many reads as there are in the longest time after which a file is read again that rows replace, and some more.
 const LOOKS: u32 = 70;
 
 #[test]
@@ -72,7 +72,7 @@ fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
                 println!("{how}: {:?}", pass.distrusted_files());
                 sampling.set_kernel_pass(pass);
             }
-            // Files tell everything.
+            // Files have everything.
             Err(why @ (KernelPassError::Btf(_) | KernelPassError::Contradicted | KernelPassError::NoValues)) => {
                 println!("{how}: {}", why.reason());
                 continue;
@@ -135,7 +135,7 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
     [first, tick(true)]
 }
 
-/// Somebody is killed for what he used; is refused what he asks for; has to wait.
+/// A process is killed for what it used; is refused what it asks for; has to wait.
 fn suffer_and_end(scene: &mut Scene) {
     scene.suffer();
     let limit = Duration::from_secs(20) * patience();
@@ -153,7 +153,7 @@ fn suffer_and_end(scene: &mut Scene) {
 }
 
 #[test]
-fn a_number_that_nobody_had_seen_is_not_told_by_a_row_before_a_file_says_the_same() {
+fn number_not_read_before_is_taken_from_a_row_only_once_its_file_agrees() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -170,7 +170,8 @@ fn a_number_that_nobody_had_seen_is_not_told_by_a_row_before_a_file_says_the_sam
     for (of, one, other) in [
         ("memcg_memory_event", "MEMCG_OOM_KILL", "MEMCG_MAX"),
         ("memcg_memory_event", "MEMCG_MAX", "MEMCG_LOW"),
-        // Not periods: who has to wait in each of them has the same number of both, and nobody can tell which is which.
+        // Not periods: a task that has to wait in each of them has the same number of both, and they cannot be
+        // distinguished.
         ("cfs_bandwidth", "nr_throttled", "nr_burst"),
         ("cfs_bandwidth", "throttled_time", "burst_time"),
         ("page_counter", "failcnt", "watermark"),
@@ -183,9 +184,9 @@ fn a_number_that_nobody_had_seen_is_not_told_by_a_row_before_a_file_says_the_sam
     }
 }
 
-/// What rows say nothing of is not told by them for longer than a minute.
+/// What rows do not have is not taken from them for longer than a minute.
 #[test]
-fn a_number_that_stays_0_in_its_row_is_looked_for_in_its_file() {
+fn number_that_stays_0_in_its_row_is_read_from_its_file() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -1,4 +1,4 @@
-//! A restart that somebody asks for, on real processes: a new one, the same log, and counters that go on.
+//! A requested restart, on real processes: a new one, the same log, and counters that go on.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn a_restart_brings_a_new_process_keeps_the_log_and_lets_no_counter_fall() {
     assert!(cpu(&agent) >= after);
     assert_eq!(requested(&agent), 2);
 
-    // Ended by itself, from somebody else's signal: with --all it lives again.
+    // Ended by itself, from a foreign signal: with --all it lives again.
     agent.cli(&["signal", "--signal", "SIGKILL", &id]).ok();
     wait_for("its end", limit, || pid(&agent, &id).is_none().then_some(()));
     let refused = agent.cli(&["restart", &id, "again"]);
@@ -104,7 +104,7 @@ fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
 }
 
 #[test]
-fn series_that_the_churn_limit_leaves_out_are_counted_where_somebody_looks_for_them() {
+fn series_left_out_by_the_churn_limit_are_counted_and_shown() {
     let config = "telemetry {\n churn_limit = 1\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let left_out = || {

@@ -1,4 +1,5 @@
-//! The wall clock of a whole machine is set by a day under a running agent. In guests alone: nobody sets the clock of a host.
+//! The wall clock of a whole machine is set by a day under a running agent. In guests alone: no test sets the clock of
+//! a host.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ fn no_negative_time(metrics: &Exposition, when: &str) {
     assert!(negative.is_empty(), "{when}: {negative:#?}");
 }
 
-/// What was told since the last look: each event under a number above all before it, and none is missing.
+/// What was recorded since the last look: each event under a number above all before it, and none is missing.
 #[track_caller]
 fn none_is_missed(agent: &Agent, since: &mut u64, when: &str) {
     loop {
@@ -118,7 +119,7 @@ fn a_wall_clock_that_is_set_by_a_day_ends_nothing_early_keeps_nothing_alive_and_
             (fails_id, deaf_id, ends_id) = (crashes.id, stubborn.id, limited.id);
         }
         let stopped = Instant::now();
-        wait_for("it is told", limit, || (state(&agent, &deaf_id) == "killing").then_some(()));
+        wait_for("its state", limit, || (state(&agent, &deaf_id) == "killing").then_some(()));
         none_is_missed(&agent, &mut since, day);
         let (mut before, burnt) = (counters(&agent.metrics()), cpu(&agent));
         let mut look = |agent: &Agent, when: &str| {

@@ -43,7 +43,7 @@ const LIVE: [&str; 4] = ["memory_usage_bytes", "memory_rss_bytes", "memory_worki
 const WHOLES: [&str; 5] =
     ["memory_usage_bytes", "memory_rss_bytes", "memory_cache_bytes", "pids_current", "cpu_usage_seconds_total"];
 
-/// Two tasks in one alloc, of which one ends and begins again.
+/// Two tasks in one alloc; one of them ends and begins again.
 fn pair() -> String {
     let task = |name: &str, args: &str| {
         format!(
@@ -253,8 +253,8 @@ fn page_faults_of_an_alloc_are_those_of_its_only_task_while_it_runs_and_over_its
             assert!(kind == "major" || faults > 0, "{} ran", alloc.task);
         }
     }
-    let told = agent.json(&format!("/v1/allocs/{}/stats", ended.id));
-    assert_eq!(told["usage"]["page_faults_minor"], told["tasks"]["faults"]["usage"]["page_faults_minor"]);
+    let stats = agent.json(&format!("/v1/allocs/{}/stats", ended.id));
+    assert_eq!(stats["usage"]["page_faults_minor"], stats["tasks"]["faults"]["usage"]["page_faults_minor"]);
     agent.stop();
 }
 
@@ -271,25 +271,25 @@ fn what_a_sleeping_task_shows_is_as_old_as_metrics_say_though_the_sampler_is_at_
         now - metrics.f64(name, &[("collector", "task")])
     };
     // It is looked at every 9 s: once in that time it is some seconds old.
-    let (told, oldest, last) = wait_for("a value of 4 s ago", Duration::from_secs(20) * patience(), || {
+    let (shown, oldest, last) = wait_for("a value of 4 s ago", Duration::from_secs(20) * patience(), || {
         // It may have said that it is ready before its start was shown.
-        let told_now = || {
+        let shown_now = || {
             let stats = agent.json(&format!("/v1/allocs/{}/stats", asleep.id));
             Some(stats["tasks"]["asleep"]["age_ms"].as_f64()? / 1e3)
         };
-        let told = told_now()?;
+        let shown = shown_now()?;
         let metrics = agent.metrics();
-        // It was read anew between the two: they tell of two readings.
-        if told_now()? < told {
+        // It was read again between the two: they show two readings.
+        if shown_now()? < shown {
             return None;
         }
         metrics.one("allostat_collector_oldest_sample_timestamp_seconds", &[("collector", "task")])?;
         let oldest = age(&metrics, "allostat_collector_oldest_sample_timestamp_seconds");
         let last = age(&metrics, "allostat_collector_last_sample_timestamp_seconds");
-        assert!(oldest + 0.1 >= told, "the API tells of {told} s, the metric of {oldest} s");
+        assert!(oldest + 0.1 >= shown, "the API shows {shown} s, the metric {oldest} s");
         // Passes went on since it was read.
-        (told > 4.0 && last + 2.0 < oldest).then_some((told, oldest, last))
+        (shown > 4.0 && last + 2.0 < oldest).then_some((shown, oldest, last))
     });
-    assert!(oldest - last < 10.0, "{oldest} s, where {told} s were told, and the last pass was {last} s ago");
+    assert!(oldest - last < 10.0, "{oldest} s, where {shown} s were shown, and the last pass was {last} s ago");
     agent.stop();
 }

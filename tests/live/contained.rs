@@ -21,7 +21,7 @@ fn children(of: u32) -> Vec<(u32, String)> {
 }
 
 /// As the first process of a container, or a subreaper, the agent reaps what lost its supervisor, and takes the exit of no
-/// child that somebody waits for.
+/// child that has a waiting parent.
 #[test]
 fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_loses_no_exit() {
     let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc", "true"];
@@ -30,7 +30,7 @@ fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_lo
     }
     let mut agent = Agent::with(AgentOptions { first_process: true, ..AgentOptions::default() });
     let [(first, _)] = children(agent.pid())[..] else { panic!("unshare has one child") };
-    // Ends by itself, again and again: each end is for who waits for it.
+    // Ends by itself, again and again: each end is for its supervisor.
     let looping = Work::looping("looping", &["burn", "20"]).run(&agent);
     let held: Vec<_> = ["one", "two"].map(|name| Work::looping(name, &["hold", "600000"]).run(&agent)).into();
     held.iter().for_each(|alloc| drop(alloc.ready()));
@@ -45,7 +45,7 @@ fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_lo
         held.iter().all(|alloc| alloc.exits("unknown") == 1).then_some(())
     });
     wait_for("no zombie to be left", Duration::from_secs(20) * patience(), || {
-        // Those of tasks that end at that moment are reaped at once, by who waits for them.
+        // Those of tasks that end at that moment are reaped at once, by their supervisors.
         let zombies = || children(first).into_iter().filter(|(_, state)| state == "Z").map(|(pid, _)| pid);
         let before: Vec<u32> = zombies().collect();
         std::thread::sleep(Duration::from_millis(300));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Agent, counters, none_fell, patience, wait_for};
 use crate::live::work::{Alloc, Work};
 
-/// Somebody moves the state database away, and back again: what could not be kept is not taken on, and what runs goes on.
+/// The state database is moved away, and back again: what could not be kept is not taken on, and what runs goes on.
 #[test]
 fn a_state_database_that_is_moved_away_takes_nothing_on_until_it_is_back() {
     let mut agent = Agent::start();

@@ -29,18 +29,18 @@ impl Follower {
         Follower { child: command.spawn().expect("the binary under test must start"), file }
     }
     /// Whole lines, so far.
-    fn told(&self) -> Vec<Value> {
+    fn events(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.file).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
     }
     fn seqs(&self) -> Vec<u64> {
-        // A line that tells what was missed has no number.
-        self.told().iter().map(|event| event["seq"].as_u64().unwrap_or(0)).collect()
+        // A line about missed events has no number.
+        self.events().iter().map(|event| event["seq"].as_u64().unwrap_or(0)).collect()
     }
     #[track_caller]
     fn wait_for(&self, seq: u64) {
-        wait_for(&format!("event {seq} to be told"), Duration::from_secs(30) * patience(), || {
+        wait_for(&format!("event {seq} to be shown"), Duration::from_secs(30) * patience(), || {
             self.seqs().contains(&seq).then_some(())
         });
     }
@@ -79,8 +79,8 @@ fn kept(agent: &Agent) -> Vec<u64> {
     events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect()
 }
 
-/// `events -f` goes on over SIGKILLs of the agent without loss or repeat; what was gone before it began is told once, exactly,
-/// what it missed later in its place.
+/// `events -f` goes on over SIGKILLs of the agent without loss or repeat; what was gone before it began is reported
+/// once, exactly, what it missed later in its place.
 #[test]
 fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
     let mut agent = without_devices();
@@ -112,9 +112,9 @@ fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
     agent.stop();
 }
 
-/// Of what restarts of the agent cost, a reader is told once, exactly; what is kept lies scattered among it.
+/// A reader learns once, exactly, what restarts of the agent cost; what is kept lies scattered among it.
 #[test]
-fn who_follows_after_restarts_is_told_once_how_many_events_are_gone() {
+fn follower_after_restarts_learns_once_how_many_events_are_gone() {
     let mut agent = without_devices();
     for name in ["first", "second"] {
         let lives = Work::looping(name, &["burn", "1"]).run(&agent);
@@ -142,8 +142,8 @@ fn who_follows_after_restarts_is_told_once_how_many_events_are_gone() {
         std::fs::read_to_string(&err).ok().filter(|said| !said.is_empty())
     });
     assert_eq!(said, expected);
-    let told = std::fs::read_to_string(&out).expect("it is there");
-    assert_eq!((told.matches("missed").count(), told.lines().count()), (0, kept.len()), "{told}");
+    let text = std::fs::read_to_string(&out).expect("it is there");
+    assert_eq!((text.matches("missed").count(), text.lines().count()), (0, kept.len()), "{text}");
     follower.interrupt();
     assert_eq!(std::fs::read_to_string(&err).expect("it is there"), expected, "once");
     agent.stop();
@@ -175,7 +175,8 @@ fn a_reader_that_stalls_costs_the_agent_no_memory_and_others_no_event() {
     }
     let follower = Follower::start(&agent, "flood");
     agent.run(&restless());
-    // Past the first starts: what the tasks themselves take is there, and the ring of 4,096 events is full, whoever reads.
+    // Past the first starts: what the tasks themselves take is there, and the ring of 4,096 events is full, with any
+    // reader.
     let limit = Duration::from_secs(120) * patience();
     let (before, rss_before) = wait_for("the flow to begin", limit, || {
         let newest = newest(&agent);
@@ -194,12 +195,12 @@ fn a_reader_that_stalls_costs_the_agent_no_memory_and_others_no_event() {
     let page = agent.json(&format!("/v1/events?since={}", after - 500));
     let last: Vec<u64> = page["events"].as_array().expect("a list").iter().filter_map(|e| e["seq"].as_u64()).collect();
     let had: Vec<u64> = last.iter().copied().filter(|seq| *seq <= after).collect();
-    assert!(had.iter().all(|seq| seqs.binary_search(seq).is_ok()), "the follower has all that the agent tells");
+    assert!(had.iter().all(|seq| seqs.binary_search(seq).is_ok()), "the follower has all that the agent sends");
     assert!(u64::try_from(seqs.len()).expect("some thousand") * 100 > after * 99, "{} of {after}", seqs.len());
 
     agent.cli(&["stop", "--all"]).ok();
-    // Streams that nobody reads do not hold up the end: each end would take 3 s longer, which answers that have begun get. One that does
-    // not shows that.
+    // Streams without a reader do not hold up the end: each end would take 3 s longer, which answers that have begun
+    // get. One that does not shows that.
     drop(stalled);
     let mut ends: Vec<[Duration; 2]> = Vec::new();
     for _ in 0..5 {

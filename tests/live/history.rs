@@ -54,7 +54,7 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
 
     for _ in 0..2 {
         agent.kill();
-        // As somebody made it; all that stands in it by now is known to be ours.
+        // With the mode of a user's directory; all that stands in it by now is known to be ours.
         std::fs::set_permissions(agent.data_dir(), PermissionsExt::from_mode(0o755)).unwrap();
         agent.start_again();
         let mode = std::fs::metadata(agent.data_dir()).unwrap().permissions().mode();
@@ -104,8 +104,8 @@ fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
     agent.run(&job("secret", "/no/such/command", "password"));
     wait_for_ends(&agent, 1);
     agent.run(&job("bad", "/bin/sh", "exit 3"));
-    let told = wait_for_ends(&agent, 2);
-    assert!(told[1].to_string().contains("/no/such/command"), "who may open the socket is told: {}", told[1]);
+    let ends = wait_for_ends(&agent, 2);
+    assert!(ends[1].to_string().contains("/no/such/command"), "a user of the socket sees it: {}", ends[1]);
     let over_http = told_to_all("/v1/history");
     assert!(!over_http.to_string().contains("/no/such"), "{over_http}");
     for end in over_http["ended"].as_array().unwrap() {
@@ -121,7 +121,7 @@ fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
 }
 
 #[test]
-fn who_wants_no_history_has_none_and_is_told_so() {
+fn disabled_history_is_empty_and_the_answer_says_so() {
     let env = vec![("ALLOSTAT_HISTORY_KEEP".to_owned(), "0s".to_owned())];
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     agent.run(&job("good", "/bin/sh", "exit 0"));

@@ -122,7 +122,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn what_is_mounted_and_taken_away_is_counted_as_the_kernel_tells_it() {
+fn mounted_and_removed_file_systems_are_counted_as_the_kernel_reports_them() {
     let agent = agent();
     let before = mounts(&agent.metrics(), "no_storage");
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! SIGKILL of the agent at any moment: no counter falls, no event is lost, changed or told twice.
+//! SIGKILL of the agent at any moment: no counter falls, no event is lost, changed or recorded twice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,8 @@ fn no_counter_falls_and_no_event_is_lost_or_repeated_whenever_the_agent_is_kille
         if round == ROUNDS / 2 {
             agent.cli(&["stop", "--detach", &stubborn]).ok();
         }
-        // Events last: a task's ring keeps ten, and what is told between the look at them and the kill has to be in it.
+        // Events last: a task's ring keeps ten, and what is recorded between the look at them and the kill has to be in
+        // it.
         let before = counters(&agent.metrics());
         let (events, next, missed) = read_events(&agent, since);
         agent.kill();
@@ -67,18 +68,18 @@ fn no_counter_falls_and_no_event_is_lost_or_repeated_whenever_the_agent_is_kille
         std::thread::sleep(Duration::from_millis(random.below(200)));
         agent.start_again();
         none_fell(&before, &counters(&agent.metrics()), &when);
-        // What is still told of before is told as it was, under its number; what was told is not told again under another.
+        // What is still shown of before is unchanged, under its number; no event comes again under another one.
         let (events, ..) = read_events(&agent, 0);
         assert!(events.is_sorted_by_key(seq), "{when}");
         for event in events {
             let before = known.get(&seq(&event));
             assert!(before.is_none_or(|before| *before == event), "{when}: {before:?} became {event}");
-            assert!(before.is_some() || seq(&event) > since, "{when}: nobody was told of {event}");
+            assert!(before.is_some() || seq(&event) > since, "{when}: no reader was sent {event}");
         }
     }
     let (events, _, missed) = read_events(&agent, since);
     known.extend(events.into_iter().map(|event| (seq(&event), event)));
-    assert_eq!(lost + missed, 0, "ALLOSTAT_SEED={seed}: the rings held all that was told between two looks");
+    assert_eq!(lost + missed, 0, "ALLOSTAT_SEED={seed}: the rings held all that was recorded between two looks");
     let of = |alloc: &str, kind: &str| {
         known.values().filter(|e| e["alloc_id"] == alloc && e["kind"] == kind).collect::<Vec<_>>()
     };
@@ -92,7 +93,7 @@ fn no_counter_falls_and_no_event_is_lost_or_repeated_whenever_the_agent_is_kille
         let starts = tale.iter().filter(|e| ["Task Setup", "Started", "Terminated"].iter().any(|k| e["kind"] == *k));
         let order: Vec<_> = starts.map(|e| e["kind"].as_str().expect("a word")).collect();
         let expected = ["Task Setup", "Started", "Terminated"].iter().cycle().take(order.len());
-        // A start that the agent did not live to make durable was none, and its setup is told again.
+        // A start that the agent did not live to make durable was none, and its setup is recorded again.
         let mut whole = order.clone();
         whole.dedup();
         assert!(whole.iter().eq(expected.take(whole.len())), "ALLOSTAT_SEED={seed}: {order:?}");

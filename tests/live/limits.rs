@@ -147,8 +147,8 @@ fn a_child_that_dies_of_oom_is_counted_under_nomads_name() {
     assert_eq!((alloc.exits("oom"), alloc.exits("error")), (0, 1));
     assert_eq!(agent.metrics().u64("allostat_task_oom_kills_total", &alloc.labels()), 1);
     let page = agent.get("/metrics/nomad").text().to_owned();
-    let told = page.lines().find(|line| line.starts_with("nomad_client_allocs_oom_killed{")).unwrap_or_default();
-    assert!(told.contains(&alloc.id) && told.ends_with(" 1"), "{told}");
+    let killed = page.lines().find(|line| line.starts_with("nomad_client_allocs_oom_killed{")).unwrap_or_default();
+    assert!(killed.contains(&alloc.id) && killed.ends_with(" 1"), "{killed}");
     agent.stop();
 }
 
@@ -228,7 +228,7 @@ impl Drop for Freezer {
 }
 
 #[test]
-fn a_task_that_somebody_froze_is_killed_all_the_same() {
+fn frozen_task_is_killed_all_the_same() {
     let v1 = mounted_v1("freezer");
     let Some(root) = v1.clone().or_else(|| mounted_v2("memory")).filter(|_| is_root()) else {
         skip_test!("no-cgroups")

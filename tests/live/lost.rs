@@ -1,4 +1,4 @@
-//! Ends that nobody saw: what was shown of an attempt stays in every counter.
+//! Ends that no agent saw: what was shown of an attempt stays in every counter.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ fn without_cgroups_too_what_a_task_used_stays_counted_when_its_supervisor_is_kil
     no_counter_falls_when_supervisors_are_killed(AgentOptions { as_nobody: true, ..AgentOptions::default() });
 }
 
-/// An agent that does not have its driver any more cannot find it; its cgroup tells what it used all the same.
+/// An agent that does not have its driver any more cannot find it; its cgroup shows what it used all the same.
 #[test]
 fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
     let mut agent = Agent::start();
@@ -88,7 +88,7 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
     let alloc = Alloc { agent: &agent, id, task: "lost".into() };
     alloc.wait_dead();
     assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", "failed")]), 1);
-    none_fell(&before, &counters(&agent.metrics()), "of what was given up");
+    none_fell(&before, &counters(&agent.metrics()), "of what was abandoned");
     // With its driver it is ended, and counts no second time.
     agent.terminate();
     agent.set_env(Vec::new());
@@ -102,10 +102,10 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
     agent.stop();
 }
 
-/// A record that was overwritten under a living supervisor: what it would tell is on record with the agent as well.
-/// One that alone tells of its task is given up at once, and ended.
+/// A record that was overwritten under a living supervisor: what it would show is on record with the agent as well.
+/// If that record is the only one of its task, the task is abandoned at once, and ended.
 #[test]
-fn a_damaged_record_of_a_living_task_costs_it_nothing_and_holds_nobody_up() {
+fn damaged_record_of_a_living_task_costs_it_nothing_and_delays_no_other() {
     use std::os::unix::fs::FileExt;
     let mut agent = Agent::start();
     let id = burnt(&agent, "kept");

@@ -1,4 +1,4 @@
-//! The three memory cases that one number cannot tell apart: held, cached, spiked; and shared memory, counted once.
+//! The three memory cases that one number cannot distinguish: held, cached, spiked; and shared memory, counted once.
 
 use crate::common::Agent;
 use crate::live::work::{MIB, Work, assert_near, keyed, lacks};
@@ -56,7 +56,8 @@ fn page_cache_raises_usage_and_peak_but_not_the_working_set() {
     alloc.ready();
     let metrics = alloc.fresh_metrics();
     let task = |name: &str| metrics.u64(&format!("allostat_task_memory_{name}_bytes"), &alloc.labels());
-    // Under pressure from elsewhere, or where it reclaims what nobody touches (DAMON), the kernel may have taken some of it back.
+    // Under pressure from elsewhere, or where it reclaims untouched pages (DAMON), the kernel may have taken some of it
+    // back.
     assert!(task("usage") >= 50 * MIB, "usage holds the cache: {}", task("usage"));
     assert!(task("cache") >= 50 * MIB, "cache: {}", task("cache"));
     let usage = alloc.kernel_u64("memory", "memory.usage_in_bytes", "memory.current");

@@ -86,7 +86,7 @@ impl Ran {
         }
     }
 
-    /// What happened while nobody was there is known as well.
+    /// What happened without an agent is known as well.
     fn knows_what_ended(&self) {
         let alloc = Alloc { agent: &self.agent, id: self.ending.clone(), task: "ending".to_owned() };
         alloc.wait_dead();
@@ -137,7 +137,7 @@ fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_noth
     ran.away(&place);
     let big = top.join("big");
     std::fs::rename(&place, &big).expect("our own directory");
-    // Somebody else begins there.
+    // Another process begins there.
     std::fs::create_dir(&place).expect("our own directory");
     ran.ends();
     ran.is_kept(big);
@@ -167,7 +167,7 @@ fn of_a_moved_directory_without_its_database_what_runs_is_still_known_as_its_own
     wait_for("what is in no record to be ended", Duration::from_secs(30) * patience(), || {
         (!ran.pids.iter().any(|pid| lives(*pid))).then_some(())
     });
-    wait_for("each to be told of", Duration::from_secs(10) * patience(), || {
+    wait_for("each to be counted", Duration::from_secs(10) * patience(), || {
         (outcome(&ran.agent, "orphan_killed") >= 3).then_some(())
     });
     // The one that was being stopped may end by itself or be killed, and then its cgroup goes.

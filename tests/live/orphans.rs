@@ -1,4 +1,4 @@
-//! The state is lost while no agent is there: what still runs of it is ended, and nothing that is somebody else's.
+//! The state is lost while no agent is there: what still runs of it is ended, and no foreign process.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -130,9 +130,9 @@ fn what_runs_of_a_state_that_is_lost_is_ended_without_cgroups_too() {
     lost_state(AgentOptions { as_nobody: true, ..AgentOptions::default() });
 }
 
-/// Records in our own directory that name pids of somebody else, of another start time or another boot.
+/// Records in our own directory that name foreign pids, of another start time or another boot.
 #[test]
-fn a_pid_in_a_lost_attempts_record_that_is_somebody_elses_by_now_is_left_alone() {
+fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
     let mut agent = Agent::start();
     let tasks: Vec<Task> = ["stale", "booted"].iter().map(|name| run(&agent, name, &["hold", "600000"])).collect();
     agent.kill();
@@ -154,13 +154,13 @@ fn a_pid_in_a_lost_attempts_record_that_is_somebody_elses_by_now_is_left_alone()
     lose(&agent, "state");
     agent.start_again();
     tasks.iter().for_each(|task| until_gone(&agent, task));
-    assert!(foreign.iter_mut().all(Foreign::untouched), "somebody else was ended");
+    assert!(foreign.iter_mut().all(Foreign::untouched), "a foreign process was ended");
     assert_eq!((outcome(&agent, "orphan_killed"), outcome(&agent, "failed")), (0, 0));
     agent.stop();
     assert!(foreign.iter_mut().all(Foreign::untouched), "by the agent's end");
 }
 
-/// Somebody copies what a living agent has into the directory of another one: the tasks are not that one's.
+/// A user copies what a living agent has into the directory of another one: the tasks are not that one's.
 #[test]
 fn what_was_copied_from_another_agent_is_left_alone() {
     let agent = Agent::start();
@@ -173,7 +173,7 @@ fn what_was_copied_from_another_agent_is_left_alone() {
         std::fs::copy(from.join(file), to.join(file)).expect("they are there");
     }
     other.start_again();
-    wait_for("it to be told", LIMIT * patience(), || (fate(&other, &task.id)? == "may_run").then_some(()));
+    wait_for("it to be reported", LIMIT * patience(), || (fate(&other, &task.id)? == "may_run").then_some(()));
     assert_eq!((outcome(&other, "failed"), outcome(&other, "orphan_killed")), (1, 0));
     assert!(parent(task.main).is_some() && parent(task.supervisor).is_some(), "it was ended");
     assert!(to.join("record").exists(), "it stays for people to look at");
@@ -184,9 +184,9 @@ fn what_was_copied_from_another_agent_is_left_alone() {
     agent.stop();
 }
 
-/// Two agents on one host: one is killed, the other one says that nobody watches its tasks, until it is back.
+/// Two agents on one host: one is killed, the other one says that its tasks have no agent, until it is back.
 #[test]
-fn supervisors_that_another_agent_or_nobody_watches_are_told_in_words_and_by_a_series() {
+fn supervisors_of_another_or_no_agent_are_listed_and_exposed() {
     let mut owner = Agent::start();
     let task = run(&owner, "stray", &["hold", "600000"]);
     let mut other = Agent::start();

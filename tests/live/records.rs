@@ -1,10 +1,10 @@
-//! What somebody does to supervisors while their tasks run.
+//! What foreign signals and writes do to supervisors while their tasks run.
 
 use crate::common::Agent;
 use crate::live::survive::{main_pid, parent};
 use crate::live::work::Work;
 
-/// SIGSTOP of supervisors, by somebody who meant the tasks: they end as told, within their time.
+/// SIGSTOP of supervisors, by a user who meant the tasks: they end as requested, within their time.
 #[test]
 fn a_stopped_supervisor_makes_no_stop_slow_and_no_task_that_may_still_run() {
     let agent = Agent::start();
@@ -22,10 +22,10 @@ fn a_stopped_supervisor_makes_no_stop_slow_and_no_task_that_may_still_run() {
     for (alloc, signal) in [(&obeys, 2), (&deaf, 9)] {
         agent.cli(&["stop", &alloc.id]).ok();
         alloc.wait_dead();
-        let told = agent.json(&format!("/v1/allocs/{}", alloc.id));
-        assert!(told.get("may_run").is_none(), "{told}");
-        assert_eq!(told["tasks"][alloc.task.as_str()]["last_exit"]["status"]["signal"], signal, "{told}");
-        assert_eq!(alloc.exits("killed"), 1, "{told}");
+        let shown = agent.json(&format!("/v1/allocs/{}", alloc.id));
+        assert!(shown.get("may_run").is_none(), "{shown}");
+        assert_eq!(shown["tasks"][alloc.task.as_str()]["last_exit"]["status"]["signal"], signal, "{shown}");
+        assert_eq!(alloc.exits("killed"), 1, "{shown}");
     }
     agent.stop();
 }

@@ -1,4 +1,4 @@
-//! Pids that belong to others by now: records that name them cost their own task, and nobody else.
+//! Pids that belong to others by now: records that name them cost their own task, and no other process.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -28,7 +28,7 @@ struct Case {
 const CASES: [Case; 4] = [
     Case { name: "stale", stale: true, this_boot: true, recorded: true },
     Case { name: "stale-removed", stale: true, this_boot: true, recorded: false },
-    // Nothing tells them from ours but the boot: another one gave the same numbers.
+    // Nothing distinguishes them from ours but the boot: another one gave the same numbers.
     Case { name: "booted", stale: false, this_boot: false, recorded: true },
     Case { name: "booted-removed", stale: false, this_boot: false, recorded: false },
 ];
@@ -90,7 +90,7 @@ fn forge(data: &Path, id: &str, case: &Case, learned: &[ProcessId]) {
 }
 
 #[test]
-fn a_pid_that_is_somebody_elses_by_now_is_left_alone_over_a_whole_restart() {
+fn reused_pid_is_left_alone_over_a_whole_restart() {
     let mut agent = Agent::start();
     let running: Vec<(String, u64)> = CASES
         .iter()
@@ -127,20 +127,20 @@ fn a_pid_that_is_somebody_elses_by_now_is_left_alone_over_a_whole_restart() {
     let alloc = |case: &Case, id: &String| Alloc { agent: &agent, id: id.clone(), task: case.name.into() };
     allocs().for_each(|(case, id)| alloc(case, id).wait_dead());
     for (case, foreign) in CASES.iter().zip(&mut foreign) {
-        assert!(foreign.untouched(), "{}: somebody else was ended", case.name);
+        assert!(foreign.untouched(), "{}: a foreign process was ended", case.name);
     }
     for (case, id) in allocs() {
         let alloc = alloc(case, id);
         assert_eq!(alloc.exits("unknown"), 1, "{}: how it ended is not known", case.name);
-        let told = agent.json(&format!("/v1/allocs/{id}"));
-        let why = told["tasks"][case.name]["last_exit"]["status"]["unknown"].as_str().unwrap_or_default().to_owned();
+        let shown = agent.json(&format!("/v1/allocs/{id}"));
+        let why = shown["tasks"][case.name]["last_exit"]["status"]["unknown"].as_str().unwrap_or_default().to_owned();
         let expected = match (case.this_boot, case.recorded) {
             (false, _) => "the host was restarted meanwhile",
             (true, true) => "its supervisor was killed",
             (true, false) => "its record was removed",
         };
-        assert!(why.contains(expected), "{}: {told}", case.name);
-        assert!(told.get("may_run").is_none(), "{}: {told}", case.name);
+        assert!(why.contains(expected), "{}: {shown}", case.name);
+        assert!(shown.get("may_run").is_none(), "{}: {shown}", case.name);
     }
     assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", "lost")]), 4);
     agent.stop();

@@ -32,7 +32,7 @@ fn is_sought(alloc: &serde_json::Value) -> bool {
     alloc["description"].as_str().expect("in words").contains("still looked for")
 }
 
-/// Those that are found, and those that are looked for.
+/// Those that are found, and those that are in recovery.
 fn found(agent: &Agent) -> (usize, usize) {
     let all = allocs(agent);
     let sought = all.iter().filter(|alloc| is_sought(alloc)).count();
@@ -81,7 +81,7 @@ fn want_of_descriptors_is_no_verdict_on_a_task() {
     assert!(agent.log().contains("too few descriptors for all tasks"), "{}", agent.log());
     std::thread::sleep(PATIENCE);
     let (seen, sought) = found(&agent);
-    assert!((17..TASKS - 17).contains(&seen), "{seen} found, {sought} looked for");
+    assert!((17..TASKS - 17).contains(&seen), "{seen} found, {sought} in recovery");
     assert_eq!(pids(&agent), running, "nothing was ended, nothing begun");
     for never in ["lost", "failed", "ended", "restarted", "orphan_killed"] {
         assert_eq!(outcome(&agent, never), 0, "{never}");
@@ -100,7 +100,7 @@ fn want_of_descriptors_is_no_verdict_on_a_task() {
     agent.start_again();
     assert_eq!(outcome(&agent, "reattached"), TASKS as u64 - 1);
     assert_eq!(pids(&agent).len(), running.len() - running.len() / TASKS);
-    assert!(pids(&agent).is_subset(&running), "none was started anew");
+    assert!(pids(&agent).is_subset(&running), "none was started again");
     agent.stop();
 }
 
@@ -139,8 +139,8 @@ impl Drop for Few {
     }
 }
 
-/// A start that cannot have its threads, or of which a step does not end, says which and ends with 73: it does not live on and
-/// do nothing.
+/// A start that cannot have its threads, or has a step that does not end, says which and ends with 73: it does not live
+/// on and do nothing.
 #[test]
 fn an_agent_that_can_have_too_few_processes_says_so_and_does_not_hang() {
     let Some(few) = Few::make(6) else { skip_test!("no-cgroup-controller") };
@@ -164,7 +164,7 @@ fn a_step_of_the_start_that_does_not_end_is_named_at_its_deadline() {
     let dir = tempfile::tempdir().expect("a directory");
     let (data, fifo) = (dir.path().join("data"), dir.path().join("data/known-as"));
     std::fs::create_dir(&data).expect("our own directory");
-    // Whoever opens it waits for somebody who writes.
+    // A reader that opens it waits for a writer.
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).expect("our own directory");
     let mut command = Command::new(allostat());

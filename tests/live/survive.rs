@@ -1,4 +1,4 @@
-//! SIGKILL of the agent: every task and its log run on, and are there again, with exits that nobody was there to see.
+//! SIGKILL of the agent: every task and its log run on, and are there again, with exits that no agent was there to see.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
     let long = Alloc { agent: &agent, id: long_id, task: "long".into() };
     let short = Alloc { agent: &agent, id: short_id, task: "short".into() };
     short.wait_dead();
-    assert_eq!(short.exits("success"), 1, "its exit is there, though nobody was there to see it");
+    assert_eq!(short.exits("success"), 1, "its exit is there, though no agent was there to see it");
     assert_eq!(main_pid(&long), long_pid, "the same process, not a second one");
     let list = agent.json("/v1/allocs");
     assert_eq!(list["allocs"].as_array().expect("a list").len(), 2, "nothing was started twice");
@@ -174,7 +174,7 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     agent.stop();
 }
 
-/// Somebody cleans up in the wrong place. What is lost with a directory is said, and nothing else is.
+/// A cleaning job runs in the wrong place. What is lost with a directory is said, and nothing else is.
 #[test]
 fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     let agent = Agent::start();
@@ -188,7 +188,7 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     for of in [&hold.id, &lives.id] {
         remove_under_use(&data.join("run").join(of));
     }
-    // In directories made anew.
+    // In directories made again.
     let starts_again = || lives.wait_exits("success", lives.exits("success") + 2);
     starts_again();
     agent.cli(&["stop", &hold.id]).ok();
@@ -197,7 +197,7 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     for (name, mode) in [("alloc", 0o711), ("run", 0o700)] {
         remove_under_use(&data.join(name));
         starts_again();
-        let made = std::fs::metadata(data.join(name)).expect("made anew").permissions();
+        let made = std::fs::metadata(data.join(name)).expect("made again").permissions();
         assert_eq!(made.mode() & 0o7777, mode, "{name}");
     }
     agent.cli(&["stop", &lives.id]).ok();
@@ -216,8 +216,8 @@ pub fn parent(pid: u64) -> Option<u64> {
     (words.next()? != "Z").then(|| words.next()?.parse().ok())?
 }
 
-/// Somebody cleans up in the wrong place while no agent is there. A supervisor that lives still has the record; what one left
-/// that was killed as well is ended, and nothing is started beside anything.
+/// A cleaning job runs in the wrong place while no agent is there. A supervisor that lives still has the record; what
+/// one left that was killed as well is ended, and nothing is started beside anything.
 #[test]
 fn records_removed_while_no_agent_was_there_cost_no_living_task_and_leave_no_orphan() {
     let mut agent = Agent::start();

@@ -43,8 +43,8 @@ fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_l
             std::thread::sleep(Duration::from_secs(6));
             assert_eq!((window("task"), window("alloc")), (None, None), "absent, not 0 and not the lifetime peak");
             let node = agent.json("/v1/node");
-            let told = node["capabilities"].as_array().expect("a list").iter().find(|c| c["feature"] == feature);
-            let reason = told.expect("it is told")["reason"].as_str().expect("with a reason");
+            let window = node["capabilities"].as_array().expect("a list").iter().find(|c| c["feature"] == feature);
+            let reason = window.expect("it is listed")["reason"].as_str().expect("with a reason");
             assert!(reason.contains("it needs kernel 6.12"), "{reason}");
             agent.stop();
             return;
@@ -82,7 +82,7 @@ fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_l
         assert!(window.is_none(), "{level}: what rose in this minute before the agent came is not known to it");
     }
 
-    // It ends while nobody is there: all that is left is what the kernel and the cgroup say.
+    // It ends without an agent: all that is left is what the kernel and the cgroup say.
     agent.kill();
     let main = rustix::process::Pid::from_raw(main).expect("a pid is positive");
     rustix::process::kill_process(main, rustix::process::Signal::KILL).expect("it runs");

@@ -152,7 +152,7 @@ impl Alloc<'_> {
 /// The agent may be making directories in it meanwhile.
 pub fn remove_under_use(path: &std::path::Path) {
     use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
-    wait_for("a removal that nobody crossed", Duration::from_secs(10) * patience(), || {
+    wait_for("a removal that no other one crossed", Duration::from_secs(10) * patience(), || {
         let removed = std::fs::remove_dir_all(path).map_err(|e| e.kind());
         assert!(matches!(removed, Ok(()) | Err(NotFound | DirectoryNotEmpty)), "{removed:?}");
         (removed != Err(DirectoryNotEmpty)).then_some(())

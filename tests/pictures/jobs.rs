@@ -91,7 +91,7 @@ pub fn import() -> String {
     job("import", 0, "csv", 1, &[task("load", &[&work, "exit", "3"], "", "memory = 32")])
 }
 
-/// One that ends when it is told to, and one that does not.
+/// One that ends on SIGTERM, and one that does not.
 pub fn ended_by_hand() -> String {
     let work = workload().display().to_string();
     let tasks = ["hold", "stubborn"].map(|does| task(does, &[&work, does, "100000000"], "", "memory = 32"));

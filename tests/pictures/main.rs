@@ -1,6 +1,6 @@
-//! Pictures of the boards: three agents, one of which never answers, run real tasks for some minutes, a real Prometheus scrapes them,
-//! and the page in `xtask/pictures` draws each board by Grafana's own components in a real browser; `top` and the demo beside them.
-//! No test: `cargo xtask pictures` runs it.
+//! Pictures of the boards: three agents, and one of them never answers, run real tasks for some minutes, a real
+//! Prometheus scrapes them, and the page in `xtask/pictures` draws each board by Grafana's own components in a real
+//! browser; `top` and the demo beside them. No test: `cargo xtask pictures` runs it.
 //!
 //! ```text
 //! ALLOSTAT_PICTURES          where the page and its packages are
@@ -146,7 +146,7 @@ fn rules() -> Vec<PathBuf> {
         .into()
 }
 
-/// Of what others run it sees what is made here, and nothing else of this machine.
+/// Of observed workloads it sees what is made here, and nothing else of this machine.
 fn environment(collector: Option<std::net::SocketAddr>, others: &Cgroups) -> Vec<(String, String)> {
     let endpoint = collector.map(|address| ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}")));
     let all = [

@@ -1,4 +1,4 @@
-//! A real agent with a directory of plugins, one of which is sound.
+//! A real agent with a directory of plugins; one of them is sound.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -193,7 +193,7 @@ fn children_of_a_plugin_do_not_outlive_the_agent() {
         let place = dir.path().join("plugins");
         fs::create_dir(&place).expect("our own directory");
         fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).expect("our own directory");
-        // By its arguments it is told apart from all others; the plugin says nothing, which its patience allows for a while.
+        // Its arguments distinguish it from all others; the plugin says nothing, which its patience allows for a while.
         let marker = format!("{}/child", dir.path().display());
         script(&place.join("parent"), &format!("sh -c 'while :; do sleep 1; done' '{marker}' &\nwait"));
         let config = format!("devices {{\n nvidia = false\n plugin_dir = {:?}\n}}\n", place.display().to_string());

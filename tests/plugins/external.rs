@@ -20,7 +20,7 @@ use crate::common::{part, patience, test_dir, wait_for};
 
 const TICK: Duration = Duration::from_millis(50);
 
-/// So that a fault is told in a test's time; on a busy machine Python takes its time to begin.
+/// So that a fault is reported in a test's time; on a busy machine Python takes its time to begin.
 fn impatient() -> PluginTimeouts {
     PluginTimeouts {
         start: Duration::from_secs(20) * patience(),
@@ -94,9 +94,10 @@ impl Running {
     pub fn start(plugin: External) -> Running {
         let (to, reports) = sync_channel(1024);
         let (ends, plugin) = (Arc::new(StopSignal::default()), Arc::new(plugin));
-        let (told, own) = (PluginReports::new(to, Arc::clone(&ends), TICK), Arc::clone(&plugin));
+        let (reported, own) = (PluginReports::new(to, Arc::clone(&ends), TICK), Arc::clone(&plugin));
         // As small as the manager's.
-        let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || own.run(&told)).expect("a thread");
+        let thread =
+            std::thread::Builder::new().stack_size(256 << 10).spawn(move || own.run(&reported)).expect("a thread");
         Running { plugin, reports, ends, thread }
     }
     #[track_caller]
@@ -130,7 +131,7 @@ impl Running {
             }
         }
     }
-    /// Nobody listens any more.
+    /// The receiver is gone.
     pub fn stop(self) -> PluginError {
         self.ends.end();
         self.ended().0
@@ -253,7 +254,7 @@ fn a_plugin_on_a_loopback_port_is_followed_too() {
 
 /// P-521 is what go-plugin makes.
 #[test]
-fn both_sides_show_the_certificate_that_the_other_was_told_of() {
+fn both_sides_show_the_certificate_that_the_other_expects() {
     for curve in ["P-521", "P-256"] {
         let made = made!(Made::new("", Some(curve)));
         let running = Running::start(made.plugin(|_| ()));
@@ -281,7 +282,7 @@ fn what_a_plugin_has_started_ends_with_it() {
 }
 
 #[test]
-fn a_change_is_told_as_it_comes() {
+fn change_is_reported_as_it_comes() {
     let made = made!(Made::new("changes", None));
     let running = Running::start(made.plugin(|_| ()));
     let health = |groups: &[DeviceGroup]| groups[0].devices[1].unhealthy.clone();
@@ -354,7 +355,7 @@ fn a_report_that_cannot_be_ends_the_plugin_and_names_the_field() {
     let (error, reports) = made!(end_of("stats nan"));
     let path = "groups[0].instance_stats[\"f-0\"].stats.attributes[\"zero\"].float_numerator_val is not finite";
     assert_eq!((error.fault, error.message.as_str()), (PluginFault::Invalid, path));
-    assert!(matches!(reports[..], [PluginReport::Groups(_)]), "its devices were told: {reports:?}");
+    assert!(matches!(reports[..], [PluginReport::Groups(_)]), "its devices were reported: {reports:?}");
 }
 
 #[test]
@@ -368,14 +369,14 @@ fn a_plugin_that_ends_or_fails_says_how() {
     ];
     for (fault, groups, expected, message) in cases {
         let (error, reports) = made!(end_of(fault));
-        let told = reports.iter().filter(|report| matches!(report, PluginReport::Groups(_))).count();
-        assert_eq!((error.fault, told), (expected, groups), "{fault}: {error}");
+        let listed = reports.iter().filter(|report| matches!(report, PluginReport::Groups(_))).count();
+        assert_eq!((error.fault, listed), (expected, groups), "{fault}: {error}");
         assert!(error.message.contains(message), "{fault}: {error}");
     }
 }
 
 #[test]
-fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
+fn plugin_that_hangs_is_reported_within_its_deadline_and_killed() {
     type Change = fn(&mut PluginTimeouts);
     let cases: [(&str, Change, &str); 3] = [
         ("hangs", |p| p.start = Duration::from_secs(1), "no handshake line within 1 s"),
@@ -408,9 +409,9 @@ fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
     {
         let made = made!(Made::new(fault, None));
         let running = Running::start(made.plugin(|_| ()));
-        let told = running.fault();
-        assert_eq!(told.fault, PluginFault::Failed);
-        assert!(told.message.contains(message), "{fault}: {told}");
+        let fault = running.fault();
+        assert_eq!(fault.fault, PluginFault::Failed);
+        assert!(fault.message.contains(message), "{fault}: {fault}");
         assert_eq!(running.reading().device.as_str(), "f-0");
         running.stop();
     }
@@ -423,11 +424,11 @@ fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
 }
 
 #[test]
-fn readings_of_a_device_that_was_not_reported_are_dropped_and_told_once() {
+fn readings_of_an_unlisted_device_are_dropped_and_reported_once() {
     let made = made!(Made::new("stranger", None));
     let running = Running::start(made.plugin(|_| ()));
-    let told = running.fault();
-    assert_eq!(told.message, "readings of 1 unlisted devices, first \"f-9\"");
+    let fault = running.fault();
+    assert_eq!(fault.message, "readings of 1 unlisted devices, first \"f-9\"");
     for _ in 0..5 {
         assert_eq!(running.reading().device.as_str(), "f-0");
     }

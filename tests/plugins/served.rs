@@ -1,4 +1,4 @@
-//! Others run a plugin of ours.
+//! Another runtime runs a plugin of ours.
 
 use std::fs;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn check(mut heard: Value) {
     first.as_object_mut().expect("an object").remove("devices");
     assert_eq!(first, group);
 
-    // One device is up; of the other nothing is told.
+    // One device is up; of the other nothing is reported.
     let instances = stats[0]["groups"][0]["instance_stats"].as_object().expect("an object");
     assert_eq!(instances.keys().collect::<Vec<_>>(), ["GPU-1"]);
     let instance = &instances["GPU-1"];
@@ -135,7 +135,7 @@ fn a_plugin_that_finds_nothing_says_so_at_once_and_stays() {
 }
 
 #[test]
-fn whoever_runs_a_plugin_by_hand_is_told_what_it_is() {
+fn plugin_run_by_hand_says_what_it_is() {
     let output = Command::new(plugin()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = String::from_utf8_lossy(&output.stderr);

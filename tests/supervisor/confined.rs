@@ -239,7 +239,7 @@ async fn its_whole_tree_ends_with_it_and_with_force() {
 }
 
 #[tokio::test]
-async fn the_oom_killer_and_the_peak_are_told_of_its_cgroup() {
+async fn oom_kill_and_peak_are_reported_for_its_cgroup() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let mut greedy = inside("workload", &["touch", "200", "1000"]);
     greedy.resources.memory_bytes = Some(32 * MIB);

@@ -18,7 +18,7 @@ async fn what_is_denied_cannot_be_opened_by_the_task_and_its_place_goes_with_it(
     let devices =
         layout.controller("devices").filter(|home| home.version == Version::V1).map(|home| home.mount.clone());
     let all = capability::probe(&world.sampling.roots, layout, &CgroupPath::from("/"), false);
-    let closes = all.into_iter().find(|c| c.feature == "device_nodes").expect("it is always told");
+    let closes = all.into_iter().find(|c| c.feature == "device_nodes").expect("it is always listed");
     if !closes.available {
         eprintln!("{}", closes.reason);
         assert!(!must_have_pass(), "a guest's kernel takes a program before devices");

@@ -36,7 +36,7 @@ async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
 }
 
 #[tokio::test]
-async fn a_signal_of_its_own_is_told_by_its_number() {
+async fn signal_of_its_own_is_reported_with_its_number() {
     let world = World::new();
     let (_, end) = world.run(work(&["kill-self", "6"])).await;
     assert_eq!(end.status, ExitStatus::Signal(6));
@@ -77,7 +77,7 @@ async fn a_death_by_the_oom_killer_is_counted_by_the_kernel() {
 #[tokio::test]
 async fn a_daemon_that_hid_in_another_session_is_ended_and_counted() {
     for world in [World::new(), World::without_cgroups()] {
-        // The grandchild burns CPU and is nobody's child any more when the main process ends.
+        // The grandchild burns CPU and is no child of the task any more when the main process ends.
         let script = "(setsid sh -c 'echo $$ > pid; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; touch burnt; sleep 60' &) ; \
                       while [ ! -e burnt ]; do sleep 0.01; done; exit 4";
         let (attempt, end) = world.run(shell(script)).await;
@@ -139,7 +139,7 @@ async fn a_supervisor_passes_sigterm_on_and_ignores_the_terminals_signals() {
     assert_eq!(ended(&attempt).await.status, ExitStatus::Code(6));
 }
 
-/// By somebody who meant the task, or a job controller.
+/// By a user who meant the task, or a job controller.
 #[tokio::test]
 async fn a_supervisor_that_was_stopped_goes_on_when_its_task_is_to_end() {
     for world in [World::new(), World::without_cgroups()] {
@@ -322,7 +322,7 @@ async fn many_short_tasks_at_once_all_end_as_they_should() {
 }
 
 /// The last reading and what the kernel says a moment later. A process is reaped before it has left its processor for
-/// good: the very last steps of its exit are charged after `wait4` has told of it, some microseconds on a real processor,
+/// good: the very last steps of its exit are charged after `wait4` has returned, some microseconds on a real processor,
 /// some milliseconds on an emulated one.
 #[track_caller]
 fn assert_tail(ours: u64, kernel: u64) {

@@ -30,7 +30,7 @@ async fn a_missing_program_is_named() {
 }
 
 #[tokio::test]
-async fn a_name_that_path_does_not_lead_to_says_where_it_was_looked_for() {
+async fn command_that_is_not_in_path_reports_the_searched_directories() {
     let (message, _) = refused(&World::new(), program("no-such-program", &[])).await;
     assert_eq!(message, "no-such-program: not found in PATH (/usr/local/bin:/usr/bin:/bin)");
 }
@@ -83,7 +83,7 @@ async fn a_directory_that_the_user_may_not_enter_is_named_with_the_user() {
     assert_eq!((message, recoverable), (expected, false));
 }
 
-/// Removed by somebody after the agent made it, it comes again with the next start; one that the job names does not.
+/// Removed after the agent made it, it comes again with the next start; one that the job names does not.
 #[tokio::test]
 async fn a_start_whose_directory_has_vanished_may_be_tried_again() {
     for world in [World::new(), World::without_cgroups()] {
@@ -112,7 +112,7 @@ async fn a_limit_that_the_kernel_does_not_take_names_it_and_leaves_no_cgroup() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_cannot_run_is_told_with_what_it_said() {
+async fn supervisor_that_cannot_run_is_reported_with_its_output() {
     let world = World::new();
     let mut request = world.request(shell("true"));
     let handle = world.driver.prepare(&request).unwrap();
@@ -125,7 +125,7 @@ async fn a_supervisor_that_cannot_run_is_told_with_what_it_said() {
 }
 
 #[tokio::test]
-async fn a_start_that_is_given_up_after_the_gate_was_opened_leaves_nothing_running() {
+async fn start_abandoned_after_the_gate_was_opened_leaves_nothing_running() {
     for world in [World::new(), World::without_cgroups()] {
         // Its supervisor keeps the report open: the agent never hears that the task runs.
         let world = world.with_supervisors("ALLOSTAT_TEST_STOP_AT=opened");

@@ -14,7 +14,7 @@ use crate::supervisor::world::{World, ended, lives, shell, until};
 enum Then {
     /// That it never ran: it may be started again.
     NotStarted,
-    /// That nobody saw its end.
+    /// That its end was not seen.
     Unknown,
     Code,
 }

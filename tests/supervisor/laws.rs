@@ -115,7 +115,7 @@ async fn a_waiter_that_gives_up_costs_the_others_nothing() {
 }
 
 #[tokio::test]
-async fn a_signal_that_nobody_catches_ends_it() {
+async fn signal_that_is_not_caught_ends_it() {
     for (world, words) in each() {
         let attempt = world.start(words.runs_on).await.unwrap();
         attempt.signal("SIGINT").await.unwrap();

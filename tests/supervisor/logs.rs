@@ -58,7 +58,7 @@ async fn what_was_written_just_before_the_end_is_kept() {
 }
 
 #[tokio::test]
-async fn output_that_nobody_wants_goes_nowhere() {
+async fn output_of_a_task_without_logs_goes_nowhere() {
     let world = World::new();
     let mut task = shell("echo x; echo y >&2; exit 2");
     task.logs.disabled = true;
@@ -85,7 +85,7 @@ async fn a_descriptor_in_foreign_hands_does_not_hold_up_the_end() {
 #[tokio::test]
 async fn a_task_that_reads_its_own_output_does_not_hold_up_its_end() {
     let world = World::new();
-    // Both wait for the same bytes: whoever comes second finds none.
+    // Both wait for the same bytes: the second one finds none.
     let script = "cat /dev/stdout >/dev/null & i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done; exit 3";
     let (attempt, end) = world.run(shell(script)).await;
     assert_eq!(end.status, ExitStatus::Code(3));

@@ -36,7 +36,7 @@ fn persisted(world: &World, attempt: &Arc<dyn Attempt>) -> TaskHandle {
 }
 
 #[tokio::test]
-async fn a_running_attempt_is_found_and_told_of_its_end() {
+async fn running_attempt_is_recovered_and_its_end_reported() {
     let world = World::new();
     let attempt = world.start(program("sleep", &["600"])).await.unwrap();
     let (handle, before) = (persisted(&world, &attempt), attempt.handle());
@@ -213,9 +213,9 @@ async fn a_damaged_record_loses_no_living_task_and_no_exit() {
     }
 }
 
-/// Damaged before anybody else knew of it: who it is cannot be told, now or later.
+/// Damaged before the agent knew of it: its identity is not known, now or later.
 #[tokio::test]
-async fn a_damaged_record_that_alone_tells_of_its_task_is_no_reason_to_wait() {
+async fn damaged_only_record_of_a_task_is_no_reason_to_wait() {
     let world = World::new();
     let attempt = world.start(program("sleep", &["600"])).await.unwrap();
     let (handle, main) = (persisted(&world, &attempt), attempt.handle().main.unwrap());
@@ -229,7 +229,7 @@ async fn a_damaged_record_that_alone_tells_of_its_task_is_no_reason_to_wait() {
     again.destroy().await.unwrap();
 }
 
-/// Nobody can open the record, until `back` puts it there again.
+/// No process can open the record, until `back` puts it there again.
 fn hide_record(handle: &TaskHandle) -> impl FnOnce() + use<> {
     let (record, aside) = (handle.run_dir.join("record"), handle.run_dir.join("aside"));
     std::fs::rename(&record, &aside).unwrap();
@@ -265,7 +265,7 @@ async fn an_error_that_passes_loses_no_living_task() {
 }
 
 #[tokio::test]
-async fn what_is_given_up_as_lost_does_not_run_on() {
+async fn task_abandoned_as_lost_does_not_run_on() {
     for world in [World::new(), World::without_cgroups()] {
         let attempt = world.start(shell("sleep 600 & echo ready; wait")).await.unwrap();
         world.ready().await;

@@ -28,7 +28,7 @@ fn beside(world: &World) -> World {
     beside
 }
 
-/// A task that ends when it is told to, with 3.
+/// A task that ends on request, with 3.
 fn waiting() -> allostat::model::job::Task {
     shell("echo ready; until [ -e go ]; do sleep 0.01; done; exit 3")
 }
@@ -72,7 +72,7 @@ async fn where_it_was_killed_another_takes_its_place_and_what_it_forked_goes_on(
     }
 }
 
-/// A stopped one answers nobody: the start fails in time, and the next one has another.
+/// A stopped one does not answer: the start fails in time, and the next one has another.
 #[tokio::test]
 async fn one_that_says_nothing_fails_one_start_and_no_more() {
     let world = World::new();
@@ -103,7 +103,8 @@ async fn a_program_that_is_no_supervisor_is_named() {
     }
 }
 
-/// Nobody knows then whether there is a supervisor: none is left, nor what it had started, before the start has failed.
+/// It is not known then whether there is a supervisor: none is left, nor what it had started, before the start has
+/// failed.
 #[tokio::test]
 async fn one_that_dies_before_it_answers_leaves_no_supervisor_and_no_task() {
     for world in [World::new(), World::without_cgroups()] {

@@ -1,4 +1,4 @@
-//! Devices that are made up: one of which everything is known, one that is gone, one that is divided, one of another maker.
+//! Devices that are made up: one wholly known, one that is gone, one that is divided, one of another maker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use allostat::model::units::Timestamp;
 
 use super::NOW;
 
-/// Every field present: a number that tells which it is.
+/// Every field present: a number that identifies it.
 pub fn usage() -> DeviceUsage {
     let some = |first: u64| move |n: usize| Some(first + n as u64);
     DeviceUsage {
@@ -84,7 +84,7 @@ fn device(id: &str, facts: DeviceFacts, usage: Option<DeviceUsage>, info: &[(&'s
     }
 }
 
-/// As an FPGA's plugin tells: two numbers, and what is no number.
+/// As an FPGA's plugin reports: two numbers, and what is no number.
 fn foreign() -> StatObject {
     let value = |value| StatValue { value: Some(value), description: None };
     let ratio = |n: u64, unit: &str| value(StatReading::number(n, Some(unit.to_owned().into())));

@@ -107,7 +107,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
     Published { identity: Arc::new(identity), status: Some(Arc::new(status)), readers, ..observed(id, &[]) }
 }
 
-/// One that somebody else runs.
+/// An observed one.
 pub fn observed(id: &str, tasks: &[&str]) -> Published {
     let cgroup = CgroupPath::new(format!("/allostat/{id}"));
     let identity = AllocIdentity::of_cgroup(AllocId::from(id), cgroup, tasks.iter().map(|name| TaskName::from(*name)));

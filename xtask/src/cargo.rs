@@ -32,7 +32,8 @@ pub fn cargo() -> Command {
     as_by_hand(Command::new(program()))
 }
 
-/// What cargo tells of a package to what it runs stays here: build scripts look at it, and would build anew what was built by hand.
+/// Variables of a package that cargo sets for its child stay here: build scripts look at them, and would rebuild what
+/// was built by hand.
 pub fn as_by_hand(mut command: Command) -> Command {
     let is_told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_told)) {
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn test_binaries_and_plain_ones_are_told_apart() {
+    fn test_binaries_and_plain_ones_are_distinguished() {
         let mut built = Built::default();
         for (test, kind) in [(true, "lib"), (false, "bin"), (false, "bench")] {
             add(

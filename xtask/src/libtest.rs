@@ -1,5 +1,5 @@
 //! Reads what a libtest binary printed. The summary lines count; names come from the list of failures and from `--list`,
-//! because a line `test x ... ok` may carry somebody else's words in its middle.
+//! because a line `test x ... ok` may carry other text in its middle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +62,8 @@ pub fn parse(text: &str) -> Printed {
 }
 
 impl Printed {
-    /// The process ended before its summary, and `how` says how: each test of which no line says that it ended well has failed. Where
-    /// all did, the process itself failed behind them.
+    /// The process ended before its summary, and `how` says how: each test without a line that it ended well has
+    /// failed. If all have one, the process itself failed behind them.
     pub fn cut_off(&mut self, tests: &[String], how: &str) {
         let lost: Vec<&String> = tests.iter().filter(|test| !self.ended_well.contains(*test)).collect();
         self.passed = self.ended_well.len().saturating_sub(self.ignored.len());

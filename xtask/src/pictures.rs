@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(cargo.status()?.success())
 }
 
-/// Copies the page beside its packages; these are got anew where they are others than last time.
+/// Copies the page beside its packages; these are fetched again where they are others than last time.
 fn page(root: &Path, parts: &Path) -> Result<PathBuf> {
     let (from, to) = (root.join("xtask/pictures"), parts.join("pictures"));
     fs::create_dir_all(&to)?;

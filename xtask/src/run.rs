@@ -85,7 +85,7 @@ pub fn kill_tree(child: &mut Child) -> Result<()> {
         tree.extend(children(parent));
         at += 1;
     }
-    // The youngest last: nobody starts another one meanwhile that would not be seen, or hardly.
+    // The youngest last: then no process starts another one meanwhile that would not be seen, or hardly.
     for pid in tree {
         let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
     }

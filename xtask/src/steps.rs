@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn steps_beside_each_other_all_end_and_their_results_keep_the_order() {
         let steps = Steps::begin();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         // The first one ends only after the second one: they do run at once.
-        let first: Step<'_, u32> = ("first", Box::new(move || Ok(told.recv()?)));
-        let second: Step<'_, u32> = ("second", Box::new(move || Ok(tell.send(1).map(|()| 2)?)));
+        let first: Step<'_, u32> = ("first", Box::new(move || Ok(receiver.recv()?)));
+        let second: Step<'_, u32> = ("second", Box::new(move || Ok(sender.send(1).map(|()| 2)?)));
         assert_eq!(steps.beside("both", vec![first, second]).unwrap(), [1, 2]);
         let text = steps.to_string();
         // Which of them is noted first is a race.
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_its_step_after_the_others_have_ended() {
+    fn error_is_reported_with_its_step_after_the_others_have_ended() {
         let steps = Steps::begin();
         let broken: Step<'_, ()> = ("broken", Box::new(|| Err("no disk".into())));
         let sound: Step<'_, ()> = ("sound", Box::new(|| Ok(())));

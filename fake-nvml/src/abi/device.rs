@@ -119,7 +119,7 @@ exports! {
     value nvmlDeviceGetDisplayActive() -> c_uint = |at| known(at.whole()?.display_active.as_ref()).map(c_uint::from);
 }
 
-/// What the hardware measures of itself as a whole is not told while it is divided.
+/// What the hardware measures of itself as a whole is not supported while it is divided.
 fn without_mig(at: &Found) -> Result<&Device, Code> {
     let device = at.whole()?;
     let divided = device.mig.as_ref().is_some_and(|mig| mig.enabled);

@@ -1,4 +1,4 @@
-//! Event sets: whoever registered hears of each event that came later, once, in their order.
+//! Event sets: a client that registered receives each event that came later, once, in order.
 
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_ulonglong};

@@ -62,7 +62,7 @@ fn others(at: &Found, which: fn(&Device) -> &[Process]) -> Result<Vec<ProcessInf
     Ok(list)
 }
 
-/// Strangers whose pids nobody has, as a fault wants it.
+/// Strangers whose pids no process has, as a fault wants it.
 fn grow(at: &Found, list: &mut Vec<ProcessInfo>) {
     let strangers = (0..at.grown).map(|number| Process::new(FIRST_STRANGER + number, 0));
     list.extend(strangers.map(|process| process_info(&process, None)));

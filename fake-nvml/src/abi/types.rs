@@ -102,7 +102,7 @@ structs! {
         id = metricId: c_uint,
         code = nvmlReturn: c_uint,
         value = value: c_double,
-        // Three names, which nobody must have.
+        // Three names, which a client need not have.
         names = metricInfo: [*const c_char; 3],
     }
     GpmMetrics = nvmlGpmMetricsGet_t {

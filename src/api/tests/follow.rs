@@ -109,7 +109,7 @@ fn without_following_it_is_json_and_what_is_no_place_is_refused() {
 }
 
 #[test]
-fn a_reader_that_comes_back_goes_on_and_is_told_what_is_gone() {
+fn reader_that_reconnects_goes_on_and_learns_what_it_missed() {
     let server = server();
     let log = server.log();
     for _ in 0..5 {
@@ -146,7 +146,7 @@ fn a_follower_may_be_silent_for_longer_than_anybody_else() {
 }
 
 #[test]
-fn a_reader_that_stalls_costs_nobody_anything_and_is_let_go() {
+fn stalled_reader_costs_others_nothing_and_is_disconnected() {
     const FLOW: u64 = 10_000;
     let patient = |write| Config { patience: Patience { write, ..Patience::default() }, ..Config::default() };
     let server = server_with(patient(Duration::from_secs(3_600)));

@@ -15,9 +15,9 @@ pub enum AccessError {
     Token { path: PathBuf, line: usize, message: String },
     #[error("{}: {what} would go by this change: that takes a restart of the agent", path.display())]
     Opens { path: PathBuf, what: &'static str },
-    /// Settings that are fine alone and give nobody anything together.
+    /// Settings that are fine alone and give no client a right together.
     #[error(
-        "agent.acting_certificates lets nobody act: {} verifies no certificates of clients (client_auth_type: \
+        "agent.acting_certificates lets no client act: {} verifies no certificates of clients (client_auth_type: \
          RequireAndVerifyClientCert or VerifyClientCertIfGiven)", path.display()
     )]
     Unverified { path: PathBuf },

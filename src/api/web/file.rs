@@ -18,7 +18,7 @@ use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
 use crate::model::words;
 
-/// The fields at its top: what tells it from other files.
+/// The fields at its top: what distinguishes it from other files.
 pub const WEB_FIELDS: [&str; 4] = ["tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"];
 
 /// A value and where it stands.
@@ -35,7 +35,7 @@ pub(super) struct WebFile {
     pub tls: Option<TlsServer>,
     /// On each answer.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// bcrypt hashes by user; none: nobody is asked for a password.
+    /// bcrypt hashes by user; none: no client needs a password.
     pub users: BTreeMap<String, String>,
     /// So long for one more request, and so many at once.
     pub rate: Option<(Duration, u32)>,
@@ -80,7 +80,7 @@ pub(super) struct TlsServer {
     pub key: Placed<Pem>,
     pub client_auth: ClientAuth,
     pub client_authorities: Option<Placed<Pem>>,
-    /// Exact names, of which a client's certificate must have one.
+    /// Exact names; a client's certificate must have one of them.
     pub allowed_names: Option<Vec<String>>,
     pub versions: Vec<&'static SupportedProtocolVersion>,
     pub suites: Vec<SupportedCipherSuite>,
@@ -127,7 +127,7 @@ pub(super) fn problem_of(source: &SourceText, pem: &Placed<Pem>, field: &str, me
     Diagnostics(vec![problem])
 }
 
-/// A problem goes to a log and a terminal; the line that it shows may hold a password that somebody forgot to hash.
+/// A problem goes to a log and a terminal; the line that it shows may hold a password that a user forgot to hash.
 fn hide(problem: &mut Diagnostic, source: &SourceText, secrets: &[Span]) {
     let line = problem.line;
     let is_secret = |at: usize| secrets.iter().any(|secret| secret.contains(&at));

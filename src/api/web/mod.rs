@@ -1,14 +1,14 @@
 //! Who is let in over TCP: TLS and passwords as Prometheus's web configuration file wants them, tokens and certificates of who may act.
 //!
 //! ```text
-//! connection ─► TLS, a certificate where one is wanted ─► Host header ─► rate ─► who asks?
-//!   nobody asked for a password ───────────────► reader
+//! connection ─► TLS, a certificate where one is wanted ─► Host header ─► rate ─► which caller?
+//!   no password is configured ─────────────────► reader
 //!   basic auth: user and password ─────────────► reader
 //!   a certificate in agent.acting_certificates ─► operator
 //!   Authorization: Bearer, over TLS or loopback ► operator: all that the Unix socket gives
 //! ```
-//! What is configured is read anew when its files change ([`watched`]); a reload never opens what was shut: neither TLS nor
-//! passwords go without a restart.
+//! What is configured is read again when its files change ([`watched`]); a reload never opens what was shut: neither
+//! TLS nor passwords go without a restart.
 
 mod error;
 mod file;
@@ -100,7 +100,7 @@ pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, Vec<AccessError>
     let web = config.web_config_file.as_deref().map(|path| Web::read(path, &mut files, None)).transpose();
     let tokens = config.token_file.as_deref().map(|path| Tokens::read(path, &mut files)).transpose();
     // What a file says that cannot be read is not known.
-    let acts = web.as_ref().map_or(Ok(()), |web| somebody_acts(config, web.as_ref()));
+    let acts = web.as_ref().map_or(Ok(()), |web| some_caller_may_act(config, web.as_ref()));
     match (web, tokens, acts) {
         (Ok(web), Ok(_), Ok(())) => Ok(web.map(|web| web.warnings).unwrap_or_default()),
         (web, tokens, acts) => Err([web.err(), tokens.err(), acts.err()].into_iter().flatten().collect()),
@@ -108,7 +108,7 @@ pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, Vec<AccessError>
 }
 
 /// Certificates that act are such that are verified.
-fn somebody_acts(config: &Config, web: Option<&Web>) -> Result<(), AccessError> {
+fn some_caller_may_act(config: &Config, web: Option<&Web>) -> Result<(), AccessError> {
     let verifies = web.is_some_and(|web| web.tls.as_ref().is_some_and(|tls| tls.verifies));
     match &config.web_config_file {
         Some(path) if !config.acting_certificates.is_empty() && !verifies => {
@@ -160,10 +160,10 @@ impl Guest {
     }
 }
 
-/// Who asks over TCP.
+/// The caller over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Gets what `telemetry.public` tells.
+    /// Gets what `telemetry.public` allows.
     Reader,
     /// Gets what the Unix socket gives.
     Operator { by_certificate: bool },
@@ -197,7 +197,7 @@ impl Gate {
         });
         let tokens = config.token_file.clone().map(|path| {
             let read = move |files: &mut Files, _: Option<&Tokens>| Tokens::read(&path, files);
-            // Whoever takes the file away takes the right away.
+            // Without the file no token is valid.
             Ok::<_, AccessError>(
                 Watched::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.or_else(Tokens::none()?),
             )
@@ -210,7 +210,7 @@ impl Gate {
             bucket: Mutex::new(Bucket { left: 0.0, since: None }),
             metrics: Arc::clone(metrics),
         };
-        somebody_acts(config, gate.web().as_deref())?;
+        some_caller_may_act(config, gate.web().as_deref())?;
         for warning in gate.web().iter().flat_map(|web| &web.warnings) {
             let (file, line, why) = (&warning.file, warning.line, &warning.message);
             tracing::warn!(file, line, why, "the web configuration says what has no effect, or not for everybody");
@@ -254,7 +254,7 @@ impl Gate {
         }
     }
 
-    /// Who asks. `from_here`: both ends are on this host's loopback.
+    /// The caller. `from_here`: both ends are on this host's loopback.
     ///
     /// Errors: why it is not let in.
     pub(super) async fn who(&self, guest: &Guest, headers: &HeaderMap, from_here: bool) -> Result<Caller, ApiError> {

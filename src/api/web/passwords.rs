@@ -1,7 +1,7 @@
 //! Passwords over TCP: compared with hashes of bcrypt, which cost much on purpose, and remembered so that a scrape does not.
 //!
-//! What took long tells nothing: a user who is not there costs what one costs who is, and what is compared byte by byte are sums of a
-//! key that nobody knows.
+//! Timing reveals nothing: an unknown user costs as much as a known one, and the bytes that are compared are sums under
+//! a secret key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -21,8 +21,8 @@ pub(super) struct Passwords {
     key: hmac::Key,
     /// By user, of hash and password together. At most as many as there are users.
     verified: Mutex<HashMap<String, hmac::Tag>>,
-    /// In the place of the sum of who has none.
-    nobody: hmac::Tag,
+    /// In the place of the sum of a user without one.
+    no_user: hmac::Tag,
     turn: Semaphore,
     compare: Compare,
 }
@@ -34,14 +34,14 @@ impl Passwords {
     }
     fn comparing(compare: Compare) -> Result<Passwords, AccessError> {
         let key = random_key()?;
-        let nobody = hmac::sign(&key, b"");
-        Ok(Passwords { key, verified: Mutex::default(), nobody, turn: Semaphore::new(1), compare })
+        let no_user = hmac::sign(&key, b"");
+        Ok(Passwords { key, verified: Mutex::default(), no_user, turn: Semaphore::new(1), compare })
     }
 
     /// `users`: hashes by user, at least one.
     pub(super) async fn are_right(&self, users: &BTreeMap<String, String>, user: &str, password: &str) -> bool {
         let known = users.get(user);
-        // Looked for and compared whoever asks: what is not needed costs as much.
+        // Searched and compared for each user: an unknown one costs as much.
         let stand_in = self.stand_in(users, user);
         let Some(hash) = known.or(stand_in) else { return false };
         let message = [hash.as_bytes(), b":", password.as_bytes()].concat();
@@ -49,7 +49,7 @@ impl Passwords {
             return true;
         }
         let Ok(_turn) = self.turn.acquire().await else { return false };
-        // Somebody may have come before with the same.
+        // Another request may have verified the same before.
         if self.remembers(user, &message) && known.is_some() {
             return true;
         }
@@ -66,11 +66,11 @@ impl Passwords {
 
     fn remembers(&self, user: &str, message: &[u8]) -> bool {
         let kept = lock(&self.verified).get(user).copied();
-        let is_kept = hmac::verify(&self.key, message, kept.unwrap_or(self.nobody).as_ref()).is_ok();
+        let is_kept = hmac::verify(&self.key, message, kept.unwrap_or(self.no_user).as_ref()).is_ok();
         is_kept && kept.is_some()
     }
 
-    /// For who is not there: the hash of one who is, always the same one, so that costs which differ tell nothing either.
+    /// For an unknown user: the hash of a known one, always the same, so that different costs reveal nothing either.
     fn stand_in<'u>(&self, users: &'u BTreeMap<String, String>, user: &str) -> Option<&'u String> {
         let tag = hmac::sign(&self.key, user.as_bytes());
         let number = tag.as_ref().iter().take(8).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
@@ -120,7 +120,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(ask(&known, "alice", "wrong"), (false, 1));
             assert_eq!(ask(&known, "carol", "wrong"), (false, 1), "who is not there costs as much");
-            // Whoever stands in for her: his password is not hers.
+            // A known user stands in for her: his password is not hers.
             assert_eq!(ask(&known, "carol", "secret"), (false, 1));
             assert_eq!(ask(&known, "carol", "other"), (false, 1));
         }

@@ -1,4 +1,4 @@
-//! Web configuration files: what they mean, and that each mistake is told with its place and no secret.
+//! Web configuration files: what they mean, and that each mistake is reported with its place and no secret.
 
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,7 @@ fn all_five_words_for_certificates_of_clients_are_known() {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_line_its_column_and_what_would_be_right() {
+fn each_mistake_is_reported_with_line_column_and_correction() {
     const TLS: &str = "tls_server_config:\n  cert_file: a\n  key_file: b\n";
     let cases: &[(&str, (usize, usize), &str)] = &[
         ("tls_server_confg:\n  cert_file: a\n", (1, 1), "did you mean tls_server_config?"),
@@ -120,9 +120,9 @@ fn each_mistake_is_told_with_its_line_its_column_and_what_would_be_right() {
     let of_tls = of_tls.iter().map(|(text, at, words)| (format!("{TLS}{text}"), at, words));
     let cases = cases.iter().map(|(text, at, words)| ((*text).to_owned(), at, words));
     for (text, at, words) in cases.chain(of_tls) {
-        let (line, column, told) = problem(&text);
-        assert_eq!((line, column), *at, "{text}{told}");
-        assert!(told.contains(words), "{text}{told}");
+        let (line, column, message) = problem(&text);
+        assert_eq!((line, column), *at, "{text}{message}");
+        assert!(message.contains(words), "{text}{message}");
     }
 }
 
@@ -146,9 +146,9 @@ fn a_secret_is_in_no_message_whatever_else_is_wrong() {
 #[test]
 fn an_expensive_hash_is_refused_before_anybody_waits_for_it() {
     let dear = HASH.replace("$10$", "$31$");
-    let (line, _, told) = problem(&format!("basic_auth_users:\n  alice: {dear}\n"));
-    assert!(line == 2 && told.contains("its cost of 31 is not between 4 and 16"), "{told}");
-    assert!(!told.contains("X0h1"), "{told}");
+    let (line, _, message) = problem(&format!("basic_auth_users:\n  alice: {dear}\n"));
+    assert!(line == 2 && message.contains("its cost of 31 is not between 4 and 16"), "{message}");
+    assert!(!message.contains("X0h1"), "{message}");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_rate_lets_a_burst_through_and_then_one_each_interval() {
 }
 
 #[test]
-fn tokens_are_read_by_line_and_wrong_ones_are_told_without_them() {
+fn tokens_are_read_by_line_and_errors_do_not_contain_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokens");
     let read = |text: &str| {
@@ -189,9 +189,9 @@ fn tokens_are_read_by_line_and_wrong_ones_are_told_without_them() {
     assert!(matches!(Tokens::read(&path, &mut Files::default()), Err(AccessError::Read { .. })));
 }
 
-/// From elsewhere over plain HTTP a token is not looked at: whoever listened in has it now.
+/// From elsewhere over plain HTTP a token does not count: it may have been overheard.
 #[test]
-fn a_token_that_came_as_plain_text_from_elsewhere_lets_nobody_act() {
+fn token_sent_as_plain_text_from_elsewhere_gives_no_rights() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokens");
     write_secret(&path, "0123456789abcdef\n");
@@ -215,14 +215,14 @@ fn a_token_that_came_as_plain_text_from_elsewhere_lets_nobody_act() {
 }
 
 #[test]
-fn certificates_that_nobody_verifies_are_not_taken_for_such_that_act() {
+fn acting_certificates_without_verification_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("web.yml");
     std::fs::write(&path, "http_server_config:\n  http2: false\n").unwrap();
     let config = Config { web_config_file: Some(path), acting_certificates: vec!["*".into()], ..Config::default() };
-    let error = Gate::open(&config, &Arc::default()).err().expect("nobody would act").to_string();
+    let error = Gate::open(&config, &Arc::default()).err().expect("it is refused").to_string();
     assert!(error.contains("web.yml verifies no certificates of clients"), "{error}");
-    assert!(check_access(&config).unwrap_err()[0].to_string().contains("lets nobody act"), "`check` says so before");
+    assert!(check_access(&config).unwrap_err()[0].to_string().contains("lets no client act"), "`check` says so before");
     Gate::open(&Config { acting_certificates: Vec::new(), ..config }, &Arc::default()).unwrap();
 }
 
@@ -247,7 +247,7 @@ fn secured(dir: &Path, more: &str) -> PathBuf {
 }
 
 #[test]
-fn a_reload_that_lets_in_whoever_shows_no_certificate_is_refused() {
+fn reload_that_stops_requiring_certificates_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let read = |word: &str, before: Option<&Web>| {
         let more = format!("  client_auth_type: {word}\n  client_ca_file: a.pem\n");

@@ -32,9 +32,9 @@ pub(super) struct Secured {
     pub verifies: bool,
     /// Who shows none is sent away.
     pub requires: bool,
-    /// So is whoever shows one without a name that is allowed.
+    /// So is a client whose certificate has no allowed name.
     pub asks_for_names: bool,
-    /// Of what works here, and not for everybody who asks.
+    /// Of what works here, and not for every client.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -77,13 +77,13 @@ impl Secured {
         if is_authority(&certificate) {
             let message = "this certificate is one of an authority (basicConstraints CA:TRUE): clients believe it only where it is named as \
                            their CA itself; create it with -addext basicConstraints=critical,CA:FALSE";
-            let Diagnostics(told) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
-            warnings.extend(told.into_iter().map(|told| Diagnostic { severity: Severity::Warning, ..told }));
+            let Diagnostics(found) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
+            warnings.extend(found.into_iter().map(|found| Diagnostic { severity: Severity::Warning, ..found }));
         }
         Ok(Secured { config: Arc::new(config), certificate, verifies, requires, asks_for_names, warnings })
     }
 
-    /// Whether the certificate that we show is good for this name: then whoever came by it was told the truth.
+    /// Whether the certificate that we show is valid for this name: then a client that used it was not misled.
     pub(super) fn is_called(&self, host: &str) -> bool {
         let name = ServerName::try_from(host);
         let certificate = ParsedCertificate::try_from(&self.certificate);
@@ -122,7 +122,7 @@ fn certificates(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<CertificateD
     }
 }
 
-/// `None`: nobody is asked. Errors: of the authorities.
+/// `None`: no client needs a certificate. Errors: of the authorities.
 fn clients(
     tls: &TlsServer,
     provider: &Arc<CryptoProvider>,
@@ -240,10 +240,10 @@ pub(in crate::api) fn handshake_refusal(error: &io::Error) -> (AccessRefusal, St
         Error::InvalidCertificate(_) => AccessRefusal::CertificateInvalid,
         _ => AccessRefusal::Tls,
     };
-    let told = match reason {
+    let detail = match reason {
         AccessRefusal::CertificateName => "no name of the certificate is in client_allowed_sans".to_owned(),
         AccessRefusal::NoCertificate => "it showed no certificate, and everybody must".to_owned(),
         _ => error.to_string(),
     };
-    (reason, told)
+    (reason, detail)
 }

@@ -1,4 +1,4 @@
-//! Tokens of who may act over TCP: one on each line of a file, of which only sums are kept.
+//! Tokens of clients that may act over TCP: one on each line of a file. Only their sums are kept.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ impl Tokens {
         Ok(Tokens { key, sums })
     }
 
-    /// Nobody has one.
+    /// No client has one.
     pub(super) fn none() -> Result<Tokens, AccessError> {
         Ok(Tokens { key: random_key()?, sums: Vec::new() })
     }

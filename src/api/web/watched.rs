@@ -1,4 +1,4 @@
-//! What is read from files, and read anew when one of them has changed: at the next knock, not by a timer.
+//! What is read from files, and again when one of them has changed: at the next knock, not by a timer.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use crate::jobspec;
 use crate::telemetry::access::AccessFile;
 use crate::telemetry::{Metrics, chain, lock};
 
-/// A file that changed so recently may change once more without its times telling: they move in steps of some milliseconds.
+/// A file that changed so recently may change again without new times: they move in steps of some milliseconds.
 const SETTLES_IN: Duration = Duration::from_millis(200);
 
 /// Which content a path had.
@@ -107,8 +107,8 @@ impl<T, E: std::error::Error + 'static> Watched<T, E> {
         Watched { without: Some(Arc::new(nothing)), ..self }
     }
 
-    /// As the files say now. What cannot be read is logged once for each change, and what held before holds on, if nothing else is
-    /// to: a typing error opens nothing and shuts nobody out.
+    /// As the files say now. What cannot be read is logged once for each change. What held before goes on, unless
+    /// another value is set for that: a typing error opens nothing and locks no client out.
     pub(super) fn current(&self) -> Arc<T> {
         let mut held = lock(&self.held);
         let changed = held.files.have_changed();
@@ -125,17 +125,17 @@ impl<T, E: std::error::Error + 'static> Watched<T, E> {
             Ok(value) => {
                 held.value = Arc::new(value);
                 if changed {
-                    tracing::info!(file = self.file.as_str(), "settings of access were read anew");
+                    tracing::info!(file = self.file.as_str(), "settings of access were read again");
                 }
             }
             Err(error) => {
                 let (file, error) = (self.file.as_str(), chain(&error));
                 match &self.without {
                     Some(_) if changed => {
-                        tracing::error!(file, error, "settings of access cannot be read anew: none hold")
+                        tracing::error!(file, error, "settings of access cannot be read again: none hold")
                     }
                     None if changed => {
-                        tracing::error!(file, error, "settings of access cannot be read anew: those of before hold");
+                        tracing::error!(file, error, "settings of access cannot be read again: those of before hold");
                     }
                     Some(_) | None => {}
                 }

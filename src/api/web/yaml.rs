@@ -1,6 +1,7 @@
 //! YAML as a tree in which each node knows its place: what the web configuration file needs of it. Pure.
 //!
-//! Anchors, tags and further documents are refused: nobody writes them there, and each is a way to mean something else than is read.
+//! Anchors, tags and further documents are refused: no such file has them, and each could mean something else than is
+//! read.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 

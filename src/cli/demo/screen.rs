@@ -109,8 +109,8 @@ fn device_line(view: &DeviceView, holders: &[String]) -> String {
         values.temperature[Sensor::Gpu.index()].map(|celsius| format!("{celsius} C")),
         values.power_milliwatts.map(|milliwatts| format!("{} W", milliwatts / 1_000)),
     ];
-    let told: Vec<String> = parts.into_iter().flatten().collect();
-    format!("{name}: {}", or_absent((!told.is_empty()).then(|| told.join(", "))))
+    let known: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{name}: {}", or_absent((!known.is_empty()).then(|| known.join(", "))))
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_device_only_what_it_tells_is_said() {
+    fn a_device_line_shows_only_what_the_device_reports() {
         let reading = |values: DeviceUsage| DeviceReading {
             device: DeviceId::from("0"),
             at: Timestamp(0),

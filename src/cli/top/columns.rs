@@ -494,13 +494,13 @@ mod tests {
     #[test]
     fn a_partial_sum_is_marked_and_fits_into_its_column_without_saying_more_than_there_is() {
         let row = Row { cpu_cores: Some(0.3019), memory: Some(1023 << 10), ..super::super::testing::row("g", "", "") };
-        let told = |column: usize, is_partial| sum_cell(&COLUMNS[column], &row, is_partial, Timestamp(0)).text;
-        assert_eq!((told(CPU, false).as_str(), told(CPU, true).as_str()), ("0.302", "≥0.30"));
-        assert_eq!((told(MEMORY, false).as_str(), told(MEMORY, true).as_str()), ("1023 KiB", "≥1023KiB"));
+        let shown = |column: usize, is_partial| sum_cell(&COLUMNS[column], &row, is_partial, Timestamp(0)).text;
+        assert_eq!((shown(CPU, false).as_str(), shown(CPU, true).as_str()), ("0.302", "≥0.30"));
+        assert_eq!((shown(MEMORY, false).as_str(), shown(MEMORY, true).as_str()), ("1023 KiB", "≥1023KiB"));
     }
 
     #[test]
-    fn the_columns_of_each_width_fit_into_it_and_oom_kills_that_nobody_knows_are_no_zero() {
+    fn the_columns_of_each_width_fit_into_it_and_unknown_oom_kills_are_no_zero() {
         for width in 80..=300 {
             for (sort, by) in COLUMNS.iter().enumerate() {
                 let shown = shown(width, false, sort);
@@ -511,9 +511,9 @@ mod tests {
         }
         assert_eq!(OVER_LIFE.map(|at| COLUMNS[at].head), ["TIME", "RST", "OOM"]);
         let oom = &COLUMNS[named("oom").unwrap()];
-        let told =
+        let text_of =
             |oom_kills| (oom.cell)(&Row { oom_kills, ..super::super::testing::row("a", "", "") }, Timestamp(0)).text;
-        assert_eq!([told(None), told(Some(0)), told(Some(2))], ["-", "0", "2"]);
+        assert_eq!([text_of(None), text_of(Some(0)), text_of(Some(2))], ["-", "0", "2"]);
         assert!(
             shown(84, false, CPU).contains(&named("oom").unwrap())
                 && !shown(80, false, CPU).contains(&named("oom").unwrap())

@@ -28,7 +28,7 @@ use crate::cli::output::{Align, Style, printable};
 use crate::cli::width::{columns_of, shortened};
 use crate::model::units::Timestamp;
 
-/// Below that the terminal is only told to grow.
+/// Below that the screen only asks for a larger terminal.
 const LEAST: (u16, u16) = (40, 10);
 /// Lines above the headings.
 const HEAD: u16 = 4;
@@ -350,7 +350,7 @@ fn help(pen: &mut Pen<'_>, area: Rect, title: &str, all: &[(&str, &str)]) {
     let wide = names + 2 + widest(&mut all.iter().map(|(_, about)| *about)) + 2;
     let count = u16::try_from(all.len()).unwrap_or(u16::MAX);
     let room = area.height.saturating_sub(3).max(1);
-    // One column more than fits is better than words that nobody sees: those at the right are cut.
+    // One column more than fits is better than words that stay hidden: those at the right are cut.
     let beside = count.div_ceil(room);
     let wide = if beside > 1 { wide.min(area.width / beside) } else { wide };
     let rows = count.div_ceil(beside.max(1));

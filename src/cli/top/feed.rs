@@ -37,7 +37,7 @@ const LOG_LINES: u32 = 100;
 
 pub enum Feed {
     Agent(Box<AgentFeed>),
-    /// Nobody runs: the passes are our own.
+    /// No agent runs: the passes are our own.
     Own(Box<OwnFeed>),
 }
 
@@ -52,7 +52,7 @@ pub struct AgentFeed {
     from: String,
     /// The newest.
     tasks: Option<Arc<TaskTable>>,
-    /// Where to go on in the events; `None`: nobody has looked at them.
+    /// Where to go on in the events; `None`: they were not read yet.
     since: Option<u64>,
     /// It gives an earlier reading with its first answer, as far as is known.
     has_before: bool,
@@ -98,7 +98,7 @@ impl Feed {
                     processes: is_here.then(|| ProcessReader::new(Roots::default())),
                 })))
             }
-            // Somebody named an agent: looks of our own would be at another host, perhaps.
+            // The user named an agent: passes of our own would be of another host, perhaps.
             Err(none) if session.at.address.is_some() => Err(none.into()),
             Err(none) => {
                 let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
@@ -139,13 +139,13 @@ impl Feed {
         daemon::until_named(|| own.onlooker.is_settled());
     }
 
-    pub fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
+    pub fn look(&mut self, wanted: &Wanted) -> Result<Look, CliError> {
         match self {
-            Feed::Agent(feed) => feed.look(wish),
+            Feed::Agent(feed) => feed.look(wanted),
             Feed::Own(own) => {
                 let snapshot = own.onlooker.snapshot();
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&snapshot, Detail::Full), None)?);
-                let details = wish.open.as_ref().map(|open| own.details(open, &snapshot));
+                let details = wanted.open.as_ref().map(|open| own.details(open, &snapshot));
                 Ok(Look { tasks, devices: None, growth: None, events: Vec::new(), details })
             }
         }
@@ -174,7 +174,7 @@ pub fn table_with_rates(agent: &mut Agent) -> Result<TaskTable, CliError> {
 }
 
 impl AgentFeed {
-    fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
+    fn look(&mut self, wanted: &Wanted) -> Result<Look, CliError> {
         let before = self.tasks.take();
         let tasks = match before.as_deref() {
             None if self.has_before => {
@@ -189,12 +189,12 @@ impl AgentFeed {
         };
         let tasks = Arc::new(tasks);
         self.tasks = Some(Arc::clone(&tasks));
-        let devices = match tasks.devices > 0 || wish.view == ScreenView::Devices {
+        let devices = match tasks.devices > 0 || wanted.view == ScreenView::Devices {
             true => Some(self.agent.get("/v1/devices")?),
             false => None,
         };
-        let events = if wish.view == ScreenView::Events { self.events()? } else { Vec::new() };
-        let details = wish.open.as_ref().map(|open| self.details(open)).transpose()?;
+        let events = if wanted.view == ScreenView::Events { self.events()? } else { Vec::new() };
+        let details = wanted.open.as_ref().map(|open| self.details(open)).transpose()?;
         let growth = self.growth.look(&mut self.agent);
         Ok(Look { tasks, devices, growth, events, details })
     }

@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::columns::{CPU, MEMORY, NAME, OOM, TIME};
 
-/// What somebody wants.
+/// What the user wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Up,
@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(act(&KeyEvent::new(KeyCode::Char('x'), KeyModifiers::NONE)), None);
         assert_eq!(act(&KeyEvent::new(KeyCode::Char('q'), KeyModifiers::CONTROL)), None);
         let shifted = KeyEvent::new(KeyCode::Char('G'), KeyModifiers::SHIFT);
-        assert_eq!(act(&shifted), Some(Act::Last), "terminals that tell of Shift mean the letter");
+        assert_eq!(act(&shifted), Some(Act::Last), "terminals that report Shift mean the letter");
     }
 }

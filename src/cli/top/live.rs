@@ -35,7 +35,7 @@ enum News {
     /// The terminal says nothing more.
     NoInput,
     Suspend,
-    /// Somebody let it go on.
+    /// A signal let it go on.
     Continue,
     End,
 }
@@ -55,17 +55,17 @@ struct Live {
 }
 
 pub fn run(feed: Feed, choice: Choice, interval: Duration, paint: Paint) -> CliResult {
-    let (tell, news) = mpsc::channel();
-    let (ask, wishes) = mpsc::channel();
+    let (news_sender, news) = mpsc::channel();
+    let (ask, requests) = mpsc::channel();
     let from = feed.from();
-    listen_for_signals(tell.clone())?;
+    listen_for_signals(news_sender.clone())?;
     // Before anything is asked for: an agent that is slow is waited for on a screen that can be left.
     let mut screen = Screen::open()?;
     spawn("input", {
-        let tell = tell.clone();
-        move || read_input(&tell)
+        let news_sender = news_sender.clone();
+        move || read_input(&news_sender)
     })?;
-    spawn("looks", move || look_on(feed, interval, &wishes, &tell))?;
+    spawn("looks", move || look_on(feed, interval, &requests, &news_sender))?;
     let mut live = Live {
         tracker: RateTracker::default(),
         frame: Frame::default(),
@@ -87,8 +87,8 @@ pub fn run(feed: Feed, choice: Choice, interval: Duration, paint: Paint) -> CliR
                 Then::Quit => return Ok(Exit::Done),
                 Then::Suspend => screen.suspend()?,
                 Then::Redraw => screen.forget()?,
-                // Who looks has ended: the next word on the channel says so.
-                Then::Ask => drop(ask.send(live.wish())),
+                // The sampling thread has ended: the next message on the channel says so.
+                Then::Ask => drop(ask.send(live.wanted())),
                 Then::Draw | Then::Nothing => {}
             }
             match news.try_recv() {
@@ -122,7 +122,7 @@ impl Live {
         }
     }
 
-    fn wish(&self) -> Wanted {
+    fn wanted(&self) -> Wanted {
         Wanted { view: self.state.view, open: self.state.open.clone() }
     }
 
@@ -171,35 +171,35 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), CliErro
     begun.map(drop).map_err(|error| CliError::failed(format!("cannot start a thread: {error}")))
 }
 
-/// Ends when nobody listens any more.
-fn read_input(tell: &Sender<News>) {
+/// Ends when the receiver is gone.
+fn read_input(sender: &Sender<News>) {
     loop {
         let news = event::read().map_or(News::NoInput, News::Input);
         let is_last = matches!(news, News::NoInput);
-        if tell.send(news).is_err() || is_last {
+        if sender.send(news).is_err() || is_last {
             return;
         }
     }
 }
 
 /// A look each interval, and at once when something else is on the screen. An agent that is gone is asked again at the next one.
-fn look_on(mut feed: Feed, interval: Duration, wishes: &Receiver<Wanted>, tell: &Sender<News>) {
+fn look_on(mut feed: Feed, interval: Duration, requests: &Receiver<Wanted>, sender: &Sender<News>) {
     feed.settle();
-    let mut wish = Wanted::default();
+    let mut wanted = Wanted::default();
     loop {
         let next = Instant::now() + interval;
-        if tell.send(News::Look(feed.look(&wish).map(Box::new))).is_err() {
+        if sender.send(News::Look(feed.look(&wanted).map(Box::new))).is_err() {
             return;
         }
-        match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(newer) => wish = wishes.try_iter().last().unwrap_or(newer),
+        match requests.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(newer) => wanted = requests.try_iter().last().unwrap_or(newer),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-fn listen_for_signals(tell: Sender<News>) -> Result<(), CliError> {
+fn listen_for_signals(sender: Sender<News>) -> Result<(), CliError> {
     let cannot = |error: std::io::Error| CliError::failed(format!("cannot listen for signals: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
     let listen = |kind| -> Result<Signal, CliError> {
@@ -220,7 +220,7 @@ fn listen_for_signals(tell: Sender<News>) -> Result<(), CliError> {
                     _ = stop.recv() => News::Suspend,
                     _ = go_on.recv() => News::Continue,
                 };
-                if tell.send(news).is_err() {
+                if sender.send(news).is_err() {
                     return;
                 }
             }

@@ -34,7 +34,7 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
         session.remark("no rates: the agent did not read again within some seconds");
     }
     let screen = output::screen();
-    // Not in the table: who reads that reads its headings first.
+    // Not in the table: a program that parses the table reads its headings first.
     session.remark(&wrapped(&gauges::line(&frame), screen, 2));
     if lines.is_empty() {
         session.remark(if frame.rows.is_empty() {

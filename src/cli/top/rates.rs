@@ -31,7 +31,7 @@ pub struct Row {
     pub name: String,
     pub source: String,
     pub workload: String,
-    /// Empty: nobody knows.
+    /// Empty: not known.
     pub state: String,
     pub since: Option<Timestamp>,
     pub cpu_cores: Option<f64>,
@@ -81,7 +81,8 @@ impl Row {
     }
 }
 
-/// Between two attempts, before the first and after the last nothing does. Of whom nobody knows it is taken to.
+/// Only what runs uses anything; not what waits between two attempts, before the first or after the last. An unknown
+/// state counts as running.
 fn lives(state: &str) -> bool {
     matches!(state, "running" | "killing" | "")
 }
@@ -211,7 +212,7 @@ impl RateTracker {
         let epoch = table.epoch;
         let key = (task.alloc_id.clone(), task.task.clone());
         let runs = lives(&task.state);
-        // Whoever is not measured by its cgroup tells when it likes, or is read at each tick.
+        // Without a cgroup of its own the driver reports when it likes, or it is read at each tick.
         let last_tick = if task.measured == "cgroup" { self.ticked_at } else { Timestamp(0) };
         let mut row = row(task, key.clone(), &usage, on);
         row.growth = self.growth.get(&key).copied().filter(|_| runs);
@@ -382,7 +383,7 @@ fn row(task: &TaskReply, key: RowKey, usage: &Usage, on: OnDevices) -> Row {
     }
 }
 
-/// What others run is known by its id, which says whose it is; what is ours by its job and its task, and told apart by its id.
+/// An observed task is named by its ID, which says whose it is; a managed one by its job, its task and its ID.
 fn name(task: &TaskReply) -> String {
     let own = |id: &str| match task.job.is_empty() {
         true => format!("{id}/{}", task.task),
@@ -404,7 +405,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn cores_in_no_row_are_told_where_the_hosts_and_all_rows_are_known() {
+    fn cores_in_no_row_are_shown_where_the_hosts_and_all_rows_are_known() {
         let with = |busy_cores, rows: &[(&str, Option<f64>)]| {
             let row = |(state, cpu_cores): &(&str, Option<f64>)| Row {
                 state: (*state).to_owned(),
@@ -465,23 +466,23 @@ mod tests {
             assert_eq!(cores(&mut tracker, &table(second, 1, Some(0), "")), Some(0.0));
         }
         assert_eq!(cores(&mut tracker, &table(9, 9, Some(500), "")), Some(0.5), "and not 0.06");
-        let told = |second, at, ms| table(second, at, Some(ms), r#","measured_":0"#);
-        let mut by_driver = told(1, 1, 0);
+        let driven = |second, at, ms| table(second, at, Some(ms), r#","measured_":0"#);
+        let mut by_driver = driven(1, 1, 0);
         by_driver.tasks[0].measured = "none".to_owned();
         let mut tracker = RateTracker::default();
         cores(&mut tracker, &by_driver);
-        let mut later = told(6, 6, 500);
+        let mut later = driven(6, 6, 500);
         later.tasks[0].measured = "none".to_owned();
-        let mut between = told(5, 1, 0);
+        let mut between = driven(5, 1, 0);
         between.tasks[0].measured = "none".to_owned();
         cores(&mut tracker, &between);
-        assert_eq!(cores(&mut tracker, &later), Some(0.1), "a driver tells when it likes");
+        assert_eq!(cores(&mut tracker, &later), Some(0.1), "a driver reports when it likes");
     }
 
     #[test]
-    fn what_is_told_between_two_ticks_because_somebody_else_came_or_went_makes_no_second_shorter() {
+    fn answers_between_two_ticks_make_no_second_shorter() {
         let mut tracker = RateTracker::default();
-        let told = |second: u64, after_ms: u64| {
+        let reply = |second: u64, after_ms: u64| {
             let mut table = table(second, second, Some(second * 200), "");
             table.ticked_at = Some(table.taken_at);
             table.taken_at = Timestamp(table.taken_at.0 + after_ms * 1_000_000);
@@ -489,19 +490,19 @@ mod tests {
             table.host.pressure_cpu_some_ns = Some(second * 2 * SECOND);
             table
         };
-        tracker.frame(&told(1, 0), &BTreeMap::new());
+        tracker.frame(&reply(1, 0), &BTreeMap::new());
         for second in 2..5 {
-            let frame = tracker.frame(&told(second, 0), &BTreeMap::new());
+            let frame = tracker.frame(&reply(second, 0), &BTreeMap::new());
             assert_eq!((frame.rows[0].cpu_cores, frame.host.busy_cores), (Some(0.2), Some(1.0)));
             assert_eq!(frame.host.pressure[0], Some(1.0), "of no time waits more than all of it");
-            // Somebody has come 0.9 s later, or gone.
-            let between = tracker.frame(&told(second, 900), &BTreeMap::new());
+            // Another task has come 0.9 s later, or gone.
+            let between = tracker.frame(&reply(second, 900), &BTreeMap::new());
             assert_eq!((between.rows[0].cpu_cores, between.host.busy_cores), (Some(0.2), Some(1.0)));
         }
     }
 
     #[test]
-    fn an_agent_that_began_anew_has_no_reading_before() {
+    fn a_restarted_agent_has_no_reading_before() {
         let mut tracker = RateTracker::default();
         cores(&mut tracker, &table(8, 8, Some(100), ""));
         assert_eq!(cores(&mut tracker, &table(1, 9, Some(900), "")), None);
@@ -518,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_uses_nothing_now_and_names_of_others_do_not_steer() {
+    fn what_has_ended_uses_nothing_now_and_foreign_names_do_not_steer() {
         let mut tracker = RateTracker::default();
         tracker.frame(&table(1, 1, Some(0), ""), &BTreeMap::new());
         let mut ended = table(2, 2, Some(900), "");

@@ -19,12 +19,12 @@ use crate::model::usage::{Field, Usage};
 pub struct TaskTable<R = TaskReply> {
     #[serde(default)]
     pub epoch: u64,
-    /// Of the answer that it goes on from; 0: of none. Absent: an older agent, which always tells everything.
+    /// Of the answer that it goes on from; 0: of none. Absent: an older agent, whose answers are always whole.
     #[serde(default)]
     since: Option<Timestamp>,
     #[serde(default)]
     pub taken_at: Timestamp,
-    /// Of the tick: what is told between two ticks has the host's values of the one before. Absent: an older agent.
+    /// Of the tick: an answer between two ticks has the host's values of the one before. Absent: an older agent.
     #[serde(default)]
     pub(super) ticked_at: Option<Timestamp>,
     #[serde(default)]
@@ -54,7 +54,7 @@ pub(super) struct TaskBeforeReply {
     usage: Vec<Option<u64>>,
 }
 
-/// A row, as it is told.
+/// A row, as it is sent.
 #[derive(Debug, Clone)]
 enum RowNews {
     Whole(Box<TaskReply>),
@@ -67,7 +67,7 @@ enum RowNews {
     },
 }
 
-/// Counters and gauges of the host. Absent: nobody tells.
+/// Counters and gauges of the host. Absent: not reported.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct HostReply {
@@ -97,12 +97,12 @@ pub struct TaskReply {
     /// `cgroup`, `process`, `none`.
     #[serde(default)]
     pub measured: String,
-    /// Empty: nobody knows.
+    /// Empty: not known.
     #[serde(default)]
     pub state: String,
     #[serde(default)]
     pub state_since: Option<Timestamp>,
-    /// Absent: others run it, and nobody tells.
+    /// Absent: another runtime runs it, and does not report them.
     #[serde(default)]
     pub restarts: Option<u64>,
     #[serde(default)]
@@ -128,7 +128,7 @@ impl TaskTable {
         let before = before.filter(|before| news.since == Some(before.taken_at));
         let rows = before.map_or(&[][..], |before| &before.tasks);
         let tasks = news.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();
-        let tasks = tasks.ok_or_else(|| odd(&"a row that it never told"))?;
+        let tasks = tasks.ok_or_else(|| odd(&"a row that it never sent"))?;
         let TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, .. } = news;
         Ok(TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, tasks })
     }
@@ -141,7 +141,7 @@ impl TaskTable {
         }
     }
 
-    /// When the host was read, and who is not read anew was seen to sleep.
+    /// When the host was read, and a task that was not read again was seen to sleep.
     pub fn ticked_at(&self) -> Timestamp {
         self.ticked_at.unwrap_or(self.taken_at)
     }

@@ -215,7 +215,7 @@ impl ScreenState {
             self.at = at;
         }
         self.at = self.at.min(lines.len().saturating_sub(1));
-        // Until somebody moves the top of the list is looked at, whatever stands there.
+        // Until the user moves, the top of the list is shown, whatever stands there.
         if self.selected.is_none() {
             self.at = 0;
         }
@@ -446,7 +446,7 @@ mod tests {
     fn the_selection_stays_with_its_task_and_goes_to_the_next_one_when_that_is_gone() {
         let (mut state, mut rows) = (state(), rows());
         press(&mut state, &rows, "jjj");
-        // Sorted anew, it stands elsewhere.
+        // Sorted again, it stands elsewhere.
         press(&mut state, &rows, "M");
         assert_eq!((state.place(&lines(&rows, &state.choice)), selected(&state)), (26, "docker:03"));
         rows.remove(3);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_typed_taken_and_given_up() {
+    fn filter_is_typed_applied_and_cancelled() {
         let (mut state, rows) = (state(), rows());
         press(&mut state, &rows, "/qx\x08");
         assert_eq!((state.choice.filter.as_str(), state.typing.is_some()), ("q", true), "q leaves nothing here");

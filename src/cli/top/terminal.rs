@@ -13,7 +13,7 @@ use ratatui::crossterm::terminal::{
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::{Position, Rect};
 
-/// Somebody looks, and the cursor can be moved.
+/// Standard output is a terminal, and its cursor can be moved.
 pub fn is_one() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
@@ -38,14 +38,14 @@ impl Screen {
         Ok(())
     }
 
-    /// Everything is drawn again: somebody else wrote there, or it has another size.
+    /// Everything is drawn again: another program wrote there, or it has another size.
     pub fn forget(&mut self) -> io::Result<()> {
-        // Not `clear`, which asks the terminal for its cursor: who reads keys would get the answer.
+        // Not `clear`, which asks the terminal for its cursor: the thread that reads keys would get the answer.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
 
-    /// Stops this process like any other, with the terminal as it was; goes on when somebody lets it.
+    /// Stops this process like any other, with the terminal as it was; goes on when a signal lets it.
     pub fn suspend(&mut self) -> io::Result<()> {
         give_back();
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;

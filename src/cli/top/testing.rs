@@ -2,7 +2,7 @@
 
 use super::rates::Row;
 
-/// One that runs, of which nothing is known.
+/// One that runs; nothing else is known of it.
 pub fn row(name: &str, source: &str, workload: &str) -> Row {
     Row {
         key: (name.to_owned(), "t".to_owned()),

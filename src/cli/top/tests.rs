@@ -1,4 +1,4 @@
-//! Whole screens, of a recorded host: two answers of `/v1/tasks`, a second apart. `ALLOSTAT_BLESS=1` writes them anew.
+//! Whole screens, of a recorded host: two answers of `/v1/tasks`, a second apart. `ALLOSTAT_BLESS=1` writes them again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -146,7 +146,7 @@ fn same(file: &str, text: &str) {
         std::fs::write(&path, text).unwrap();
     }
     let wanted = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(wanted == text, "{file} has become:\n{text}\nALLOSTAT_BLESS=1 writes it anew");
+    assert!(wanted == text, "{file} has become:\n{text}\nALLOSTAT_BLESS=1 writes it again");
 }
 
 fn by_cpu() -> Choice {
@@ -272,7 +272,7 @@ fn an_answer_of_changes_goes_on_from_the_one_before_and_from_no_other() {
     assert_eq!(TaskTable::next(Some(&first)), "/v1/tasks?since=7");
     let second = read(&format!("[1,9,1,null],0,{}", row("z")), 7, Some(&first)).unwrap();
     let fields = second.known_fields();
-    let told: Vec<_> = second.tasks.iter().map(|task| (&*task.task, task.sampled_at, task.usage(&fields))).collect();
+    let rows: Vec<_> = second.tasks.iter().map(|task| (&*task.task, task.sampled_at, task.usage(&fields))).collect();
     let usage = |bytes| {
         let mut usage = Usage::default();
         usage.set(Field::cpu_usage_ns, Some(1));
@@ -280,7 +280,7 @@ fn an_answer_of_changes_goes_on_from_the_one_before_and_from_no_other() {
         usage
     };
     let at = |at| Some(Timestamp(at));
-    assert_eq!(told, [("y", at(9), usage(None)), ("x", at(5), usage(Some(2))), ("z", at(5), usage(Some(2)))]);
+    assert_eq!(rows, [("y", at(9), usage(None)), ("x", at(5), usage(Some(2))), ("z", at(5), usage(Some(2)))]);
     for (tasks, since) in [("0", 8), ("2", 7), ("[0,9,2,1]", 7), ("[0,9,1]", 7), ("[0]", 7), ("[]", 7), ("-1", 7)] {
         let error = read(tasks, since, Some(&first)).unwrap_err();
         assert!(error.message.contains("/v1/tasks"), "{tasks}: {error}");

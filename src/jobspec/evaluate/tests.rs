@@ -5,9 +5,9 @@ use super::scope::Scope;
 use super::value::HclValue;
 
 /// A world of one file.
-struct Told;
+struct OneFile;
 
-impl Outside for Told {
+impl Outside for OneFile {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         if path == "motd" { Ok(b"hello".to_vec()) } else { Err(format!("{path}: permission denied")) }
     }
@@ -29,7 +29,7 @@ fn evaluate(text: &str) -> Evaluated {
     let source = format!("x = {text}\n");
     let body = hcl_edit::parser::parse_body(&source).map_err(|error| Fault::new(0..0, error.to_string()))?;
     let budget = Budget::default();
-    let mut scope = Scope::new(&Told, &budget);
+    let mut scope = Scope::new(&OneFile, &budget);
     let variables =
         r#"{"n": 3, "name": "web", "ports": [80, 443], "tags": {"b": "2", "a": "1"}, "none": null, "on": true}"#;
     scope.set("var", HclValue::from_json(serde_json::from_str(variables).unwrap()));

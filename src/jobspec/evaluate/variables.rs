@@ -1,4 +1,4 @@
-//! `variable` and `locals` blocks of a job file, and the values that whoever submits it gives.
+//! `variable` and `locals` blocks of a job file, and the values that its user gives.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Reading a stanza by a table: which words it has, of which shape; everything else is refused with its place.
+//! Reading a stanza by a table of its words and their shapes; everything else is refused with its place.
 //!
 //! ```
 //! use allostat::jobspec::diagnostic::{Problems, SourceText};
@@ -120,7 +120,7 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Checks every key of `body` against the table. `family` are all tables of this kind of file: a word of another
-    /// one is told where it belongs. `path` is the path of the stanza, empty at the top.
+    /// one is reported with the place where it belongs. `path` is the path of the stanza, empty at the top.
     pub fn open(
         body: &'a Body,
         stanza: &'static Stanza,

@@ -56,7 +56,7 @@ fn write(out: &mut String, value: &TemplateValue) {
     }
 }
 
-/// Go's `Sprint`: blanks between operands of which none is a string.
+/// Go's `Sprint`: blanks between two operands where neither is a string.
 pub(super) fn sprint(values: &[TemplateValue]) -> String {
     let mut out = String::new();
     let mut was_text = true;

@@ -292,7 +292,7 @@ impl Edit<'_> {
     ) {
         let (alloc, now) = (self.alloc, self.now);
         let status = self.status();
-        // Told late of what was before: still not before what was told already, nor ahead of the clock.
+        // Recorded late, of an earlier moment: still not before earlier events, nor ahead of the clock.
         let shown = |text: String| match alloc.job.sensitive.hide(&text) {
             Cow::Borrowed(_) => event_text(text),
             Cow::Owned(hidden) => event_text(hidden),

@@ -145,7 +145,7 @@ fn reason(value: &[u8]) -> String {
     String::from_utf8_lossy(value).chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
-/// A file of which the archive has the extents alone.
+/// A file whose extents alone are in the archive.
 #[derive(Default)]
 pub struct SparseFile {
     pub name: Vec<u8>,

@@ -40,8 +40,8 @@ impl Hook<OfTask> for Environment {
             })?;
             let task = subject.task();
             if task.traceparent && !task.env.contains_key(TRACEPARENT) {
-                let told = trace::traceparent(&subject.alloc_id, &task.name, subject.attempt);
-                prepared.env.insert(TRACEPARENT.to_owned(), told);
+                let id = trace::traceparent(&subject.alloc_id, &task.name, subject.attempt);
+                prepared.env.insert(TRACEPARENT.to_owned(), id);
             }
             subject.prepared = Some(prepared);
             Ok(HookOutcome::Again)

@@ -15,7 +15,7 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 pub enum Phase {
     /// Of an alloc: before its first task starts, after a restart of the agent too. In order; the first failure ends it, and the alloc.
     Prerun,
-    /// Of an alloc: before all its tasks begin anew. In order; failures are told.
+    /// Of an alloc: before all its tasks begin again. In order; failures are reported.
     PreTaskRestart,
     /// Of an alloc: all its tasks are dead. Backwards, all of them.
     Postrun,
@@ -23,7 +23,7 @@ pub enum Phase {
     Destroy,
     /// Of a task: before each start. In order; the first failure is the start's.
     Prestart,
-    /// Of a task: it has started. In order; failures are told.
+    /// Of a task: it has started. In order; failures are reported.
     Poststart,
     /// Of an alloc or a task: it is about to be ended. Backwards, all of them.
     Prekill,

@@ -30,7 +30,7 @@ pub struct OfAlloc {
     pub id: AllocId,
     /// Its own cgroup, if it is to have one and cgroups can be made.
     pub cgroup: Option<CgroupPath>,
-    /// Tasks of which nothing can be there any more but the records of their attempts.
+    /// Tasks that have left nothing but the records of their attempts.
     pub ended: Vec<TaskName>,
     /// By which its cgroup is read. There already: so is the cgroup.
     pub reader: Option<Arc<TaskReader>>,

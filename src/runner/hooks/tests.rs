@@ -216,7 +216,7 @@ async fn what_is_done_for_good_is_put_to_use_again_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_hook_whose_subject_records_nothing_is_told_that_what_it_leaves_is_lost() {
+async fn hook_whose_subject_records_nothing_fails_with_that_reason() {
     let mut seen = Seen { records_nothing: true, ..Seen::default() };
     let failed = suite(vec![hook("fetch", &[], Does::IsDone)]).run(Phase::Prestart, &mut seen).await;
     assert_eq!(failed[0].failure.message, "fetch: what a hook of tests leaves is recorded nowhere");

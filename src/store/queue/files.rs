@@ -125,14 +125,14 @@ mod tests {
     fn what_is_called_like_a_segment_and_is_none_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (elsewhere, queue_dir) = (dir.path().join("elsewhere"), dir.path().join("otlp"));
-        fs::write(&elsewhere, "of somebody else").unwrap();
+        fs::write(&elsewhere, "of another program").unwrap();
         fs::create_dir_all(queue_dir.join("0000000000000002.segment")).unwrap();
         for link in ["0000000000000001.segment", "00000000000000aa.segment"] {
             std::os::unix::fs::symlink(&elsewhere, queue_dir.join(link)).unwrap();
         }
         let strange = ["1.segment", "+5.segment", "ffffffffffffffff.segment", "notes"].map(|name| queue_dir.join(name));
         for path in &strange {
-            fs::write(path, "of somebody else").unwrap();
+            fs::write(path, "of another program").unwrap();
         }
         let limits = QueueLimits { bytes: 1 << 20, age: std::time::Duration::from_secs(60), memory_bytes: 1 << 20 };
         let mut queue = Queue::open(Box::new(SegmentFiles::new(&queue_dir)), limits);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(accepted.last(), Some(&Accepted::Durable), "a number that is taken is passed over");
         assert_eq!((queue.in_memory(), queue.ledger().queued), (0, 3));
         for path in strange.iter().chain([&elsewhere]) {
-            assert_eq!(fs::read_to_string(path).unwrap(), "of somebody else", "{}", path.display());
+            assert_eq!(fs::read_to_string(path).unwrap(), "of another program", "{}", path.display());
         }
     }
 }

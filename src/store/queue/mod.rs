@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! push ──► the last segment: one write, one fdatasync ──► durable ──► front ──► sent ──► settle: a mark, durable
-//!            │ the disk refuses                                                           └─ segments of which all is settled go
+//!            │ the disk refuses                                                           └─ settled segments go
 //!            └──► memory, bounded, and onto the disk when it can
 //! over bytes or age: the oldest segment goes whole, counted
 //! ```
@@ -513,7 +513,7 @@ impl Queue {
         bytes.extend_from_slice(record);
         let written = self.files.write_at(number, at, &bytes).and_then(|()| self.files.sync(number));
         if let Err(error) = written {
-            // Whether the disk has it, nobody knows: nothing is appended to this one any more.
+            // It is not known whether the disk has it: nothing is appended to this one any more.
             self.is_open = false;
             let _ = self.files.truncate(number, at);
             if at == 0 {
@@ -525,14 +525,14 @@ impl Queue {
         segment.length += bytes.len() as u64;
         self.is_behind = false;
         if at == 0 {
-            // It tells how things stand now.
+            // It records the current state.
             self.remove_settled();
         }
         Ok((number, offset))
     }
 
-    /// Segments of which nothing is wanted any more. The last one tells how things stand, if it is ours: one that was found may
-    /// be empty.
+    /// Removes segments whose records are all settled. The last one records the current state, if it is ours: one that
+    /// was found may be empty.
     fn remove_settled(&mut self) {
         let done = self.mark.done;
         while self.is_open

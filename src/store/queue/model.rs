@@ -167,11 +167,11 @@ enum Step {
     Wait {
         seconds: u64,
     },
-    /// Somebody sets the clock.
+    /// A user sets the clock.
     SetBack {
         seconds: u64,
     },
-    /// Somebody gives the queue other room, and starts the agent again.
+    /// A user gives the queue other room, and starts the agent again.
     Resize {
         bytes: u64,
     },
@@ -505,7 +505,7 @@ fn what_is_too_much_is_lost_to_its_room_the_oldest_first_and_the_newest_stay() {
     }
     assert_eq!(came, (lost + 1..=40).collect::<Vec<_>>());
     assert!(queue.waiting_bytes() == 0 && queue.bytes() > 0, "the newest file stays, and nothing in it waits");
-    // One that has no room at all costs nobody else's.
+    // One that is larger than all the room pushes no other out.
     assert_eq!(queue.push(Timestamp(42), 7, vec![0; 20_000]), Accepted::Dropped(LossReason::Capacity));
     assert!(queue.ledger().balances());
 }

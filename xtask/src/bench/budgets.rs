@@ -17,7 +17,7 @@ pub struct Budget {
     pub row: &'static str,
     pub says: &'static str,
     pub limit: Limit,
-    /// What others took, of `PEERS`: no figure of this run.
+    /// What peers took, of `PEERS`: no figure of this run.
     pub others: &'static str,
     /// It stands on the front page too.
     pub front: bool,
@@ -32,7 +32,7 @@ const fn on_the_front(budget: Budget) -> Budget {
 }
 
 /// A budget of time or CPU is a ratio where the machine decides most of it. What the agent takes has one of each: so that it is worth its
-/// CPU on the machine at hand, and so that it is no more than three times what the kernel takes to tell.
+/// CPU on the machine at hand, and so that it is no more than three times what the kernel takes to report it.
 pub const BUDGETS: &[Budget] = &[
     budget(
         "sampling/six-files",
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_named_beside_a_budget_has_a_version_and_a_recipe() {
+    fn peer_named_beside_a_budget_has_a_version_and_a_recipe() {
         for budget in BUDGETS.iter().filter(|budget| !budget.others.is_empty()) {
             for other in budget.others.split(", ").filter(|other| other.starts_with(char::is_alphabetic)) {
                 let known = PEERS

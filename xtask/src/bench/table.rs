@@ -67,7 +67,7 @@ pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
     let kept = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
     let mut text = format!(
         "# Figures\n\nMeasured by `cargo xtask bench` (what is of 5,000: with `--all`) on {machine}. Take the ratios: each is to something of the same run, which \
-         stands beside it.\n\n## Budgets\n\n{}\n## Others\n\n{}\n## What falls short, and what would mend it\n\n\
+         stands beside it.\n\n## Budgets\n\n{}\n## Others\n\n{}\n## What falls short, and what would help\n\n\
          <!-- why:begin -->{}<!-- why:end -->\n\n## The tests\n\n<!-- tests:begin -->{}<!-- tests:end -->\n\n## Everything\n",
         budgets(rows, |_| true),
         peers(),

@@ -28,8 +28,8 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
     symlink("busybox", tree.join("bin/sh"))?;
     fs::write(
         tree.join("etc/passwd"),
-        "root:x:0:0:root:/root:/bin/sh\nmessagebus:x:100:100::/:/bin/false\ntester:x:1000:1000::/data/tester:/bin/sh\n\
-         nobody:x:65534:65534:nobody:/:/bin/sh\n",
+        "root:x:0:0:root:/root:/bin/sh\nmessagebus:x:100:100::/:/bin/false\n\
+         tester:x:1000:1000::/data/tester:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
     )?;
     fs::write(tree.join("etc/group"), "root:x:0:\nmessagebus:x:100:\ntester:x:1000:\nnogroup:x:65534:\n")?;
     fs::write(tree.join("etc/hosts"), "127.0.0.1 localhost\n")?;

@@ -136,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn results_are_told_apart_by_binary() {
+    fn results_are_distinguished_by_binary() {
         let report = read_results(
             "noise\n@@BEGIN live 2.5\nrunning 1 test\ntest a ... ok\nhalf a line@@END live 0 4.0\n@@SKIPS live\na\tno-gpu\n\
              @@BEGIN places 4.1\nboom\n@@END places 101 4.2\n@@SKIPS places\n@@DONE\n",

@@ -58,7 +58,7 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "v1-6.1", kernel: "6.1", system: System::V1, tests: CGROUP_TESTS },
 ];
 
-/// On the kernel's command line: tests that do to a machine what nobody does to his own look for it (`in_guest`).
+/// On the kernel's command line: tests that no user would run on their own machine check for it (`in_guest`).
 const MARK: &str = "allostat.guest";
 /// Of every machine's kernel. An emulated timer that is late on a busy host is not a broken one, for which a kernel would not go on.
 pub const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off no_timer_check";
@@ -170,7 +170,7 @@ impl Guest {
         report.console = lossy(&work.join("qemu.log")) + &tail(&lossy(&console), 4000);
         report.finished &= ended.is_some_and(|status| status.success());
         if report.finished {
-            // Some hundred megabytes that nobody needs to understand a failure; the logs stay.
+            // Some hundred megabytes that do not help to understand a failure; the logs stay.
             fs::remove_file(&image)?;
             fs::remove_dir_all(work.join("tree"))?;
         }

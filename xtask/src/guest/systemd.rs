@@ -22,7 +22,7 @@ ExecStart=/bin/busybox sh /run-tests
 StandardOutput=journal+console
 ";
 
-/// No gettys: nobody will log in, and they would wait for their terminals.
+/// No gettys: no user will log in, and they would wait for their terminals.
 const TARGET: &str = "\
 [Unit]
 Requires=basic.target

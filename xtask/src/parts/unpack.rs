@@ -59,7 +59,7 @@ fn loader(root: &Path) -> Option<PathBuf> {
     places.iter().map(|p| root.join(p).join(TRIPLE).join("ld-linux-x86-64.so.2")).find(|path| path.exists())
 }
 
-/// What a program must be told because it does not lie where it was built for: lines before it, arguments after it.
+/// What a program needs because it does not lie where it was built for: lines before it, arguments after it.
 fn surroundings(root: &Path, program: &str) -> (String, String) {
     let root = root.display();
     match program {

@@ -1,4 +1,4 @@
-//! Files of whoever submits the job, read by the command with that user's rights.
+//! Files of the user that submits the job, read by the command with that user's rights.
 
 use std::path::Path;
 

@@ -179,8 +179,8 @@ fn a_server_that_lies_or_hangs_ends_in_a_named_failure() {
     }
     let bench = Bench::new().config(|config| config.http_read_timeout = Duration::from_millis(300));
     bench.refuses(&format!("{server}/endless"), network, "http_read_timeout");
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    bench.refuses(&format!("http://{nobody}/x"), network, "cannot connect");
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    bench.refuses(&format!("http://{unused}/x"), network, "cannot connect");
 }
 
 #[test]
