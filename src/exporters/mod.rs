@@ -77,7 +77,7 @@ pub static ALL: &[Exporter] = &[
         name: "otlp",
         metrics: &[],
         write: |walk| vec![("otlp", otlp::encode(walk))],
-        run: |parts| otlp::run(&parts.otlp, &parts.data_dir, &parts.metrics, &parts.snapshots, &parts.events),
+        run: |parts| otlp::run(parts),
     },
     Exporter {
         name: "history",

@@ -24,7 +24,7 @@ fn joins() -> Vec<String> {
 }
 
 /// The expressions of a board with the place of each.
-fn of_boards() -> Vec<(String, String)> {
+pub fn of_boards() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for board in boards() {
         for panel in board.panels() {

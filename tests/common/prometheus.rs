@@ -68,7 +68,17 @@ impl Prometheus {
     /// VictoriaMetrics, which is asked by the same API; with what it scrapes, as Prometheus's own configuration.
     #[track_caller]
     pub fn start_victoria(scrape: &str) -> Option<Prometheus> {
-        let program = programs::part("victoria-metrics")?;
+        Some(Prometheus::victoria(programs::part("victoria-metrics")?, scrape))
+    }
+
+    /// A later one, which takes OTLP as well.
+    #[track_caller]
+    pub fn start_victoria_for_otlp(scrape: &str) -> Option<Prometheus> {
+        Some(Prometheus::victoria(programs::part_of("victoria-metrics-otlp", "victoria-metrics")?, scrape))
+    }
+
+    #[track_caller]
+    fn victoria(program: PathBuf, scrape: &str) -> Prometheus {
         let (dir, address) = (programs::test_dir(), free_address());
         let config_file = dir.path().join("prometheus.yml");
         std::fs::write(&config_file, scrape).expect("the configuration must be writable");
@@ -77,12 +87,13 @@ impl Prometheus {
             .arg(format!("-promscrape.config={}", config_file.display()))
             // Rules are another program's of theirs, and a file that names some is refused otherwise.
             .arg("-promscrape.config.strictParse=false")
+            .arg("-promscrape.fileSDCheckInterval=1s")
             .arg("-memory.allowedPercent=5")
             .arg(format!("-storageDataPath={}", dir.path().join("data").display()))
             .arg(format!("-httpListenAddr={address}"))
             // By itself it shows nothing of the last half minute.
             .arg("-search.latencyOffset=0s");
-        Some(Prometheus::ready(command, address, dir, "/health"))
+        Prometheus::ready(command, address, dir, "/health")
     }
 
     /// One that scrapes another page of theirs.

@@ -18,7 +18,7 @@ mod page;
 mod protobuf;
 mod telling;
 
-use super::walk::{Teller, Walk};
+use super::walk::{Listener, Teller, Walk};
 use crate::model::metric::MetricDesc;
 
 pub use bodies::{Bodies, compressed};
@@ -30,6 +30,13 @@ pub use crate::model::answer::{Encoding, Format};
 
 /// What it tells of itself.
 pub static METRICS: &[&MetricDesc] = &[&itself::PROFILE, &itself::SERIES];
+
+/// A walk with what a body says of itself around it: `tell` gives the number of series of each family that it told.
+pub fn with_itself<L: Listener>(walk: &Walk<'_>, listener: &mut L, tell: impl FnOnce(&mut L) -> Vec<(&'static str, u64)>) {
+    itself::profile(listener, walk);
+    let counts = tell(listener);
+    itself::series(listener, walk, &counts);
+}
 
 /// One body for nobody who comes again.
 pub fn encode(walk: &Walk<'_>, format: Format) -> Vec<u8> {
