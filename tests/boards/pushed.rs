@@ -112,10 +112,9 @@ fn boards_and_rules_see_the_same_in_a_victoria_metrics_that_was_pushed_to() {
     let settings = documented_settings("VictoriaMetrics");
     assert!(settings.contains("HOST:8428"), "{settings}");
     let settings = settings.replace("HOST:8428", &store.address.to_string());
-    options.config += &settings.replace("otlp {", "otlp {\n destination \"store\" {\n interval = \"1s\"\n").replace(
-        "\n}\n",
-        "\n}\n}\n",
-    );
+    options.config += &settings
+        .replace("otlp {", "otlp {\n destination \"store\" {\n interval = \"1s\"\n")
+        .replace("\n}\n", "\n}\n}\n");
     let agent = Agent::with(options);
     gpus.are_mended(&agent);
     std::fs::write(&targets, format!("[{{\"targets\":[\"{}\"]}}]", agent.address)).expect("our own directory");
@@ -137,7 +136,14 @@ fn boards_and_rules_see_the_same_in_a_victoria_metrics_that_was_pushed_to() {
     let limit = Duration::from_secs(120) * patience();
     let mut why = String::new();
     let series = wait_for("the same series in both halves", limit, || {
-        is_the_same(&store).map_err(|error| if error != why { eprintln!("{error}"); why = error; }).ok()
+        is_the_same(&store)
+            .map_err(|error| {
+                if error != why {
+                    eprintln!("{error}");
+                    why = error;
+                }
+            })
+            .ok()
     });
     assert!(series > 700, "{series}");
 

@@ -23,7 +23,8 @@ fn scraped(agent: &Agent) -> BTreeSet<Series> {
     let is_histogram = |name: &str| page.types.get(name).is_some_and(|kind| kind == "histogram");
     let series = page.samples.iter().filter_map(|sample| {
         let stem = sample.name.strip_suffix("_count").filter(|stem| is_histogram(stem));
-        let of_histogram = ["_bucket", "_sum", "_count"].iter().any(|e| sample.name.strip_suffix(e).is_some_and(is_histogram));
+        let of_histogram =
+            ["_bucket", "_sum", "_count"].iter().any(|e| sample.name.strip_suffix(e).is_some_and(is_histogram));
         match stem {
             Some(stem) => Some((stem.to_owned(), sample.labels.clone())),
             None => (!of_histogram).then(|| (sample.name.clone(), sample.labels.clone())),
@@ -68,7 +69,8 @@ fn push_under_the_names_of_metrics_has_each_series_of_a_scrape() {
     // The end of the task ends its series.
     agent.cli(&["stop", &agent.alloc_ids()[0]]).ok();
     wait_for("the end of a series", limit(), || {
-        let ended = |point: &Told| point.value == Value::Ended && point.attributes.get("task").is_some_and(|t| t == "sleeps");
+        let ended =
+            |point: &Told| point.value == Value::Ended && point.attributes.get("task").is_some_and(|t| t == "sleeps");
         receiver.of(path).iter().flat_map(Request::points).any(|point| ended(&point)).then_some(())
     });
 }

@@ -46,8 +46,8 @@ pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
 pub use settings::{
-    Compression, Config, DEFAULT, HistogramAggregation, MetricNames, OutputStream, Protocol, PushEndpoint, Scheme, SignalConfig,
-    Temporality, destination_name, endpoint, headers, joined, pairs,
+    Compression, Config, DEFAULT, HistogramAggregation, MetricNames, OutputStream, Protocol, PushEndpoint, Scheme,
+    SignalConfig, Temporality, destination_name, endpoint, headers, joined, pairs,
 };
 
 /// One request for nobody who was told anything before.

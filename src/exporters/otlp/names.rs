@@ -268,7 +268,8 @@ mod tests {
     fn exposed_names_are_what_any_store_makes_of_them() {
         for desc in CATALOGUE.iter() {
             let (name, unit, instrument) = of(desc, Naming::Exposed).unwrap();
-            let mut tokens: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|t| !t.is_empty()).collect();
+            let mut tokens: Vec<&str> =
+                name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|t| !t.is_empty()).collect();
             if instrument == Instrument::Counter {
                 tokens.retain(|token| *token != "total");
                 tokens.push("total");

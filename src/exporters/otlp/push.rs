@@ -10,8 +10,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::collect::{Endings, collect_each};
-use super::exposed::collect_exposed;
 use super::delta::Delta;
+use super::exposed::collect_exposed;
 use super::flat::flatten;
 use super::lifecycle::Maker;
 use super::outbox::Outbox;

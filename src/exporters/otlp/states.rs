@@ -65,8 +65,8 @@ fn number(point: &SeriesPoint) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::names::Naming;
+    use super::*;
     use crate::exporters::catalogue;
 
     fn point(family: &str, attributes: &[(&str, &str)], n: u64) -> SeriesPoint {

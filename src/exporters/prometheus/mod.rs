@@ -32,7 +32,11 @@ pub use crate::model::answer::{Encoding, Format};
 pub static METRICS: &[&MetricDesc] = &[&itself::PROFILE, &itself::SERIES];
 
 /// A walk with what a body says of itself around it: `tell` gives the number of series of each family that it told.
-pub fn with_itself<L: Listener>(walk: &Walk<'_>, listener: &mut L, tell: impl FnOnce(&mut L) -> Vec<(&'static str, u64)>) {
+pub fn with_itself<L: Listener>(
+    walk: &Walk<'_>,
+    listener: &mut L,
+    tell: impl FnOnce(&mut L) -> Vec<(&'static str, u64)>,
+) {
     itself::profile(listener, walk);
     let counts = tell(listener);
     itself::series(listener, walk, &counts);
