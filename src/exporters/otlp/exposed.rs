@@ -181,8 +181,8 @@ impl<E: FnMut(ResourceMetrics)> Listener for Exposed<'_, E> {
 
 /// An empty value is the same as no label.
 fn pairs<'a>(labels: &'a Labels<'_>) -> impl Iterator<Item = (String, String)> + Clone + 'a {
-    let told = labels.iter().filter(|(_, value)| !value.is_empty());
-    told.map(|(name, value)| ((*name).to_owned(), written(name, value).into_owned()))
+    let present = labels.iter().filter(|(_, value)| !value.is_empty());
+    present.map(|(name, value)| ((*name).to_owned(), written(name, value).into_owned()))
 }
 
 fn cells(head: &Head<'_>) -> Vec<Vec<(String, String)>> {

@@ -21,7 +21,6 @@ use super::send::Sender;
 use super::settings::{Compression, Config, DEFAULT, MetricNames, Temporality};
 use super::workload_logs::{self, WorkloadMaker};
 use super::{deliver, lifecycle, packed};
-use crate::exporters::Parts;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::untrusted;
@@ -39,9 +38,14 @@ const TOLD: &str = "told";
 const MEMORY_BYTES: usize = 16 << 20;
 
 /// Each signal to each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing of it is there.
-pub fn run(all: &Parts) -> Option<JoinHandle<()>> {
-    let Parts { otlp: config, data_dir, metrics, snapshots, events, .. } = all;
-    let selection = all.bodies.selection(None);
+/// `selection`: what `/metrics` has.
+pub fn run(
+    (config, selection): (&Config, &Arc<Selection>),
+    data_dir: &Path,
+    metrics: &Arc<Metrics>,
+    snapshots: &Snapshots,
+    events: &Arc<Log>,
+) -> Option<JoinHandle<()>> {
     let mut all = JoinSet::new();
     for ((name, config), signal) in config.all().iter().flat_map(|one| Signal::ALL.map(|signal| (one, signal))) {
         let Some(endpoint) = config.target(signal) else { continue };
@@ -55,7 +59,7 @@ pub fn run(all: &Parts) -> Option<JoinHandle<()>> {
                 let dir = if signal == Signal::Metrics { dir } else { dir.join(signal.as_str()) };
                 let (metrics, snapshots, events) = (Arc::clone(metrics), snapshots.clone(), Arc::clone(events));
                 let data_dir = data_dir.to_owned();
-                let (lane, selection) = ((name.clone(), signal), Arc::clone(&selection));
+                let (lane, selection) = ((name.clone(), signal), Arc::clone(selection));
                 let opening = Opening { lane, config, selection, data_dir, dir, metrics };
                 all.spawn(to(opening, sender, snapshots, events));
             }

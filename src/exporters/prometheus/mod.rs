@@ -31,18 +31,18 @@ pub use crate::model::answer::{Encoding, Format};
 /// What it tells of itself.
 pub static METRICS: &[&MetricDesc] = &[&itself::PROFILE, &itself::SERIES];
 
-/// A walk with what a body says of itself around it: `tell` gives the number of series of each family that it told.
+/// A walk with the metrics of a body about itself around it: `expose` gives the number of series of each family.
 pub fn with_itself<L: Listener>(
     walk: &Walk<'_>,
     listener: &mut L,
-    tell: impl FnOnce(&mut L) -> Vec<(&'static str, u64)>,
+    expose: impl FnOnce(&mut L) -> Vec<(&'static str, u64)>,
 ) {
     itself::profile(listener, walk);
-    let counts = tell(listener);
+    let counts = expose(listener);
     itself::series(listener, walk, &counts);
 }
 
-/// One body for nobody who comes again.
+/// One body, without a cache for the next one.
 pub fn encode(walk: &Walk<'_>, format: Format) -> Vec<u8> {
     let (mut bytes, len) = Encoder::default().encode(walk, format, Vec::new());
     bytes.truncate(len);
