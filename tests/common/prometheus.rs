@@ -41,6 +41,17 @@ impl Prometheus {
     /// One that scrapes each so many seconds, and calls each target by a name of its own.
     #[track_caller]
     pub fn start_named(seconds: u64, targets: &[(SocketAddr, &str)], rules: &[PathBuf]) -> Option<Prometheus> {
+        Prometheus::start_named_on(2, seconds, targets, rules)
+    }
+
+    /// The same of version 2 or 3.
+    #[track_caller]
+    pub fn start_named_on(
+        major: u32,
+        seconds: u64,
+        targets: &[(SocketAddr, &str)],
+        rules: &[PathBuf],
+    ) -> Option<Prometheus> {
         let named = |(address, name): &(SocketAddr, &str)| {
             format!(
                 "  - {{source_labels: [__address__], regex: {address:?}, target_label: instance, replacement: {name:?}}}\n",
@@ -49,7 +60,7 @@ impl Prometheus {
         };
         let more = format!("  relabel_configs:\n{}", targets.iter().map(named).collect::<String>());
         let addresses: Vec<SocketAddr> = targets.iter().map(|(address, _)| *address).collect();
-        Prometheus::start_knowing(&["exemplar-storage"], seconds, &addresses, rules, &more)
+        Prometheus::start_program(program_of(major)?, &["exemplar-storage"], seconds, &addresses, rules, &more)
     }
 
     /// One that hands alerts on.
@@ -105,8 +116,7 @@ impl Prometheus {
     /// The next one, 3, with features more.
     #[track_caller]
     pub fn start_next(features: &[&str], target: SocketAddr, more: &str) -> Option<Prometheus> {
-        let program = programs::part_of("prometheus-3", "prometheus")?;
-        Prometheus::start_program(program, &[&["exemplar-storage"], features].concat(), 1, &[target], &[], more)
+        Prometheus::start_program(program_of(3)?, &[&["exemplar-storage"], features].concat(), 1, &[target], &[], more)
     }
 
     /// One that stores native histograms, and therefore asks for protocol buffers.
@@ -148,9 +158,7 @@ impl Prometheus {
     /// Version 3 or 2 with a configuration of its own.
     #[track_caller]
     pub fn start_version(major: u32, features: &[&str], config: &str) -> Option<Prometheus> {
-        let program =
-            if major == 3 { programs::part_of("prometheus-3", "prometheus") } else { programs::part("prometheus") };
-        Some(Prometheus::start_configured(program?, features, config))
+        Some(Prometheus::start_configured(program_of(major)?, features, config))
     }
 
     #[track_caller]
@@ -239,6 +247,10 @@ impl Prometheus {
             self.value(expression).filter(|value| check(*value))
         })
     }
+}
+
+fn program_of(major: u32) -> Option<PathBuf> {
+    if major == 3 { programs::part_of("prometheus-3", "prometheus") } else { programs::part("prometheus") }
 }
 
 impl Drop for Prometheus {
