@@ -133,6 +133,18 @@ pub(super) static OTLP: &[Setting] = &[
     },
     Setting {
         stanza: STANZA,
+        key: "names",
+        env: "ALLOSTAT_OTLP_NAMES",
+        about: "Names of pushed metrics. conventions: those of OpenTelemetry; prometheus: names, labels and profile of \
+                /metrics, so that the boards and alerts work on pushed data.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.names = word(&text.to_lowercase(), otlp::MetricNames::ALL, otlp::MetricNames::as_str)?;
+            Ok(())
+        }),
+        get: |c| Some(c.otlp.names.as_str().to_owned()),
+    },
+    Setting {
+        stanza: STANZA,
         key: "flat",
         env: "ALLOSTAT_OTLP_FLAT",
         about: "Repeat resource attributes on each of its points, for stores that drop resources.",
@@ -377,6 +389,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli"),
             ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "gamma"),
             ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "summary"),
+            ("ALLOSTAT_OTLP_NAMES", "nomad"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "-1"),
             ("OTEL_RESOURCE_ATTRIBUTES", "no pair"),
             ("OTEL_LOGS_EXPORTER", "console"),

@@ -77,7 +77,10 @@ pub static ALL: &[Exporter] = &[
         name: "otlp",
         metrics: &[],
         write: |walk| vec![("otlp", otlp::encode(walk))],
-        run: |parts| otlp::run(&parts.otlp, &parts.data_dir, &parts.metrics, &parts.snapshots, &parts.events),
+        run: |parts| {
+            let config = (&parts.otlp, &parts.bodies.selection(None));
+            otlp::run(config, &parts.data_dir, &parts.metrics, &parts.snapshots, &parts.events)
+        },
     },
     Exporter {
         name: "history",

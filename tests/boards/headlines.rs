@@ -28,11 +28,11 @@ const GPU: &[(&str, &str, &str)] = &[
 
 /// Numbers that are 0 where an agent has nothing to count, whatever its host is.
 const ZERO_OF_NOTHING: &[&str] = &[
-    "allostat-agent / Agents not scraped",
-    "allostat-allocs / Agents not scraped",
-    "allostat-fleet / Agents not scraped",
+    "allostat-agent / Agents without data",
+    "allostat-allocs / Agents without data",
+    "allostat-fleet / Agents without data",
     "allostat-fleet / Failed for good",
-    "allostat-host / Agents not scraped",
+    "allostat-host / Agents without data",
     "allostat-lifecycle / Abandoned tasks",
     "allostat-lifecycle / Failed for good",
     "allostat-lifecycle / Pending allocs",

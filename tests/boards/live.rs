@@ -49,7 +49,7 @@ pub fn job() -> String {
 }
 
 /// Its next launch is known, and is not due.
-const NIGHTLY: &str = "job \"nightly\" {\n type = \"batch\"\n periodic {\n cron = \"0 3 1 1 *\"\n }\n group \"g\" {\n \
+pub const NIGHTLY: &str = "job \"nightly\" {\n type = \"batch\"\n periodic {\n cron = \"0 3 1 1 *\"\n }\n group \"g\" {\n \
     task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/true\"\n }\n }\n }\n}\n";
 
 /// A service whose check fails: nothing listens at its port. Another version is an update.
@@ -78,7 +78,7 @@ const AT_ONCE: [&str; 10] = [
 ];
 
 /// One that ends when it is told to, and one that does not.
-fn some_are_killed(agent: &Agent) {
+pub fn some_are_killed(agent: &Agent) {
     let task = |name: &str, does: &str| {
         let command = workload().display().to_string();
         format!(
@@ -380,7 +380,7 @@ fn an_idle_agent_is_well(prometheus: &Prometheus, profile: Profile) {
             let steps = list(&panel["fieldConfig"]["defaults"]["thresholds"]["steps"]);
             let worst = steps.last().and_then(|step| step["value"].as_f64()).expect("a last step");
             // Here one of two targets never answers.
-            let wanted = |value: f64| if place.ends_with("Agents not scraped") { value == 1.0 } else { value < worst };
+            let wanted = |value: f64| if place.ends_with("Agents without data") { value == 1.0 } else { value < worst };
             wait_for(&place, Duration::from_secs(30) * patience(), || {
                 prometheus.value(&expression).filter(|v| wanted(*v))
             });
@@ -405,7 +405,8 @@ fn features() -> Vec<String> {
     found.into_iter().collect()
 }
 
-fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &str) {
+/// Each rule was evaluated, and none failed.
+pub fn rules_are_healthy(prometheus: &Prometheus) {
     let expected = rules().len();
     wait_for("every rule to be evaluated without an error", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/rules");
@@ -414,6 +415,10 @@ fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &s
         found.iter().for_each(|rule| assert_ne!(rule["health"], "err", "{rule}"));
         found.iter().all(|rule| rule["health"] == "ok").then_some(())
     });
+}
+
+fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &str) {
+    rules_are_healthy(prometheus);
     // This one waits for nothing, so it must fire by now, with the labels that people route by.
     wait_for("TaskOomKilled to fire for the leak", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/alerts");

@@ -9,7 +9,7 @@ use allostat::model::profile::Profile;
 
 use crate::boards::files::{boards, documented, in_folder, list, read, root, rules, text};
 use crate::boards::gpus::Gpus;
-use crate::boards::live::{filled_for, picked};
+use crate::boards::live::{filled_for, picked, rules_are_healthy};
 use crate::common::{Agent, Cgroups, Prometheus, is_root, patience, wait_for};
 
 /// Each join that a HELP text recommends.
@@ -24,7 +24,7 @@ fn joins() -> Vec<String> {
 }
 
 /// The expressions of a board with the place of each.
-fn of_boards() -> Vec<(String, String)> {
+pub fn of_boards() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for board in boards() {
         for panel in board.panels() {
@@ -89,6 +89,23 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself() {
     if !is_root() {
         skip_test!("not-root");
     }
+    if !are_shown_each_by_itself(2) {
+        skip_test!("no-prometheus");
+    }
+}
+
+#[test]
+fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself_on_prometheus_3() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    if !are_shown_each_by_itself(3) {
+        skip_test!("no-prometheus");
+    }
+}
+
+/// False: there is no such Prometheus.
+fn are_shown_each_by_itself(major: u32) -> bool {
     let (mut gpus, others) = (Gpus::install(), Cgroups::new());
     let shown = format!("cgroup:{}/*", others.parent);
     let agents = [0, 1].map(|_| {
@@ -99,7 +116,9 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself() {
     });
     agents.iter().take(1).for_each(|agent| gpus.are_mended(agent));
     let hosts = [(agents[0].address, "host-a"), (agents[1].address, "host-b")];
-    let Some(prometheus) = Prometheus::start_named(1, &hosts, &[]) else { skip_test!("no-prometheus") };
+    let Some(prometheus) = Prometheus::start_named_on(major, 1, &hosts, &in_folder("alerts", "yml")) else {
+        return false;
+    };
     let mut shared = others.sleeper("web");
     others.limit("web", 1 << 30, 64);
     let id = format!("cgroup:{}/web", others.parent);
@@ -142,10 +161,18 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself() {
         one_of_one_host_is_shown(&prometheus, host, &id);
     }
     assert!(picked.contains_key(&format!("host-b {own}")) && !picked.contains_key(&format!("host-a {own}")));
+    rules_are_healthy(&prometheus);
+    // What a person is called for is on one host; recorded totals of workloads are of all hosts.
+    for rule in rules() {
+        let found = prometheus.query(&rule.expression);
+        let is_of_a_host = |labels: &serde_json::Value| labels["instance"].is_string() && labels["job"].is_string();
+        assert!(rule.records || found.iter().all(|(labels, _)| is_of_a_host(labels)), "{}: {found:?}", rule.name);
+    }
     shared.kill().expect("it sleeps");
     shared.wait().expect("our own child");
     gpus.rest();
     agents.into_iter().for_each(Agent::stop);
+    true
 }
 
 /// The hidden variables are the alloc and its host, and no panel of it has a series of another host.

@@ -187,7 +187,7 @@ fn restarted(group: &str) -> Option<String> {
 }
 
 /// Promtool's short form of many values, each by itself.
-fn samples(text: &str) -> Vec<String> {
+pub fn samples(text: &str) -> Vec<String> {
     let number = |text: &str| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is no number"));
     let many = |word: &str| -> Vec<String> {
         let Some((first, times)) = word.split_once('x') else { return vec![word.to_owned()] };

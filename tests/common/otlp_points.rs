@@ -96,7 +96,10 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
     const ENDED: u32 = 1;
     let mut all = Vec::new();
     for of in &request.resource_metrics {
-        assert_eq!(of.schema_url, "https://opentelemetry.io/schemas/1.44.0");
+        // Names of the conventions have dots, those of `/metrics` have none and no schema.
+        let mut metrics = of.scope_metrics.iter().flat_map(|scope| &scope.metrics);
+        let is_conventional = metrics.any(|metric| metric.name.contains('.'));
+        assert_eq!(of.schema_url, if is_conventional { "https://opentelemetry.io/schemas/1.44.0" } else { "" });
         let resource = attributes(&of.resource.as_ref().expect("a resource").attributes);
         for metric in of.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
             let is_delta = match metric.data.as_ref().expect("a metric has data") {

@@ -41,6 +41,17 @@ impl Prometheus {
     /// One that scrapes each so many seconds, and calls each target by a name of its own.
     #[track_caller]
     pub fn start_named(seconds: u64, targets: &[(SocketAddr, &str)], rules: &[PathBuf]) -> Option<Prometheus> {
+        Prometheus::start_named_on(2, seconds, targets, rules)
+    }
+
+    /// The same of version 2 or 3.
+    #[track_caller]
+    pub fn start_named_on(
+        major: u32,
+        seconds: u64,
+        targets: &[(SocketAddr, &str)],
+        rules: &[PathBuf],
+    ) -> Option<Prometheus> {
         let named = |(address, name): &(SocketAddr, &str)| {
             format!(
                 "  - {{source_labels: [__address__], regex: {address:?}, target_label: instance, replacement: {name:?}}}\n",
@@ -49,7 +60,7 @@ impl Prometheus {
         };
         let more = format!("  relabel_configs:\n{}", targets.iter().map(named).collect::<String>());
         let addresses: Vec<SocketAddr> = targets.iter().map(|(address, _)| *address).collect();
-        Prometheus::start_knowing(&["exemplar-storage"], seconds, &addresses, rules, &more)
+        Prometheus::start_program(program_of(major)?, &["exemplar-storage"], seconds, &addresses, rules, &more)
     }
 
     /// One that hands alerts on.
@@ -68,7 +79,17 @@ impl Prometheus {
     /// VictoriaMetrics, which is asked by the same API; with what it scrapes, as Prometheus's own configuration.
     #[track_caller]
     pub fn start_victoria(scrape: &str) -> Option<Prometheus> {
-        let program = programs::part("victoria-metrics")?;
+        Some(Prometheus::victoria(programs::part("victoria-metrics")?, scrape))
+    }
+
+    /// A later one, which takes OTLP as well.
+    #[track_caller]
+    pub fn start_victoria_for_otlp(scrape: &str) -> Option<Prometheus> {
+        Some(Prometheus::victoria(programs::part_of("victoria-metrics-otlp", "victoria-metrics")?, scrape))
+    }
+
+    #[track_caller]
+    fn victoria(program: PathBuf, scrape: &str) -> Prometheus {
         let (dir, address) = (programs::test_dir(), free_address());
         let config_file = dir.path().join("prometheus.yml");
         std::fs::write(&config_file, scrape).expect("the configuration must be writable");
@@ -77,12 +98,13 @@ impl Prometheus {
             .arg(format!("-promscrape.config={}", config_file.display()))
             // Rules are another program's of theirs, and a file that names some is refused otherwise.
             .arg("-promscrape.config.strictParse=false")
+            .arg("-promscrape.fileSDCheckInterval=1s")
             .arg("-memory.allowedPercent=5")
             .arg(format!("-storageDataPath={}", dir.path().join("data").display()))
             .arg(format!("-httpListenAddr={address}"))
             // By itself it shows nothing of the last half minute.
             .arg("-search.latencyOffset=0s");
-        Some(Prometheus::ready(command, address, dir, "/health"))
+        Prometheus::ready(command, address, dir, "/health")
     }
 
     /// One that scrapes another page of theirs.
@@ -94,8 +116,7 @@ impl Prometheus {
     /// The next one, 3, with features more.
     #[track_caller]
     pub fn start_next(features: &[&str], target: SocketAddr, more: &str) -> Option<Prometheus> {
-        let program = programs::part_of("prometheus-3", "prometheus")?;
-        Prometheus::start_program(program, &[&["exemplar-storage"], features].concat(), 1, &[target], &[], more)
+        Prometheus::start_program(program_of(3)?, &[&["exemplar-storage"], features].concat(), 1, &[target], &[], more)
     }
 
     /// One that stores native histograms, and therefore asks for protocol buffers.
@@ -137,9 +158,7 @@ impl Prometheus {
     /// Version 3 or 2 with a configuration of its own.
     #[track_caller]
     pub fn start_version(major: u32, features: &[&str], config: &str) -> Option<Prometheus> {
-        let program =
-            if major == 3 { programs::part_of("prometheus-3", "prometheus") } else { programs::part("prometheus") };
-        Some(Prometheus::start_configured(program?, features, config))
+        Some(Prometheus::start_configured(program_of(major)?, features, config))
     }
 
     #[track_caller]
@@ -228,6 +247,10 @@ impl Prometheus {
             self.value(expression).filter(|value| check(*value))
         })
     }
+}
+
+fn program_of(major: u32) -> Option<PathBuf> {
+    if major == 3 { programs::part_of("prometheus-3", "prometheus") } else { programs::part("prometheus") }
 }
 
 impl Drop for Prometheus {

@@ -2,6 +2,7 @@
 
 mod delta;
 mod destinations;
+mod exposed;
 mod grpc;
 mod lifecycle;
 mod outage;

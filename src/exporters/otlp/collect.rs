@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::message::{Attributes, Measured, Observed, Series, Told, exemplar_message, message, seconds};
-use super::names::{self, Instrument, OF_RESOURCES};
+use super::names::{self, Instrument, Naming, OF_RESOURCES};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
 use super::states;
@@ -33,6 +33,19 @@ use crate::telemetry::otlp;
 pub struct Endings {
     told: HashMap<String, (Resource, Vec<Series>)>,
 }
+
+impl Endings {
+    /// Replaces the series of the only resource; gives a point for each of them that ended.
+    pub(super) fn replace(&mut self, resource: &Resource, series: Vec<Series>, at: u64) -> Vec<Told> {
+        let (_, before) = self.told.remove(ONLY).unwrap_or_default();
+        let gone = ended(before, &series, at);
+        self.told.insert(ONLY.to_owned(), (resource.clone(), series));
+        gone
+    }
+}
+
+/// Under which the series are kept where there is one resource.
+const ONLY: &str = "";
 
 /// What all points of a row have in common.
 struct RowPlace {
@@ -116,14 +129,13 @@ impl<'w> Gathered<'w> {
         let tasks = || walk.allocs.iter().flat_map(|alloc| &alloc.tasks);
         let tasks_end = FIRST_ALLOC + walk.allocs.len() + tasks().count();
         let devices: HashMap<_, _> = walk.devices().map(|view| view.device.id.as_str()).zip(tasks_end..).collect();
-        let began = walk.snapshot.agent.0.iter().find(|sample| sample.desc.name == PROCESS_START.name);
         Gathered {
             walk,
             rows: Vec::new(),
             places: (0..tasks_end + devices.len()).map(|_| Vec::new()).collect(),
             containers: walk.allocs.iter().flat_map(|alloc| containers(alloc)).collect(),
             devices,
-            began: began.and_then(|sample| moment(sample.value)),
+            began: began(walk),
         }
     }
 
@@ -207,20 +219,8 @@ impl<'w> Gathered<'w> {
 
     /// Since when a row counts.
     fn start(&self, head: &Head<'_>, instrument: Instrument, row: usize) -> u64 {
-        use Instrument::{Counter, Gauge, Histogram, UpDownCounter};
-        let since = match (instrument, self.row(head.rows, row), head.source) {
-            (Gauge, ..) => None,
-            // Their buckets begin with the agent's process.
-            (Histogram, ..) => self.began,
-            (Counter | UpDownCounter, Some(row), _) => row.since,
-            // They go on over restarts of the agent, from a beginning that nobody noted.
-            (Counter, None, Source::Agent) if otlp::GOES_ON.iter().any(|d| std::ptr::eq(*d, head.desc)) => None,
-            (Counter | UpDownCounter, None, Source::Agent) => self.began,
-            (Counter | UpDownCounter, None, Source::Host) => self.walk.snapshot.info.booted_at,
-            // Kept over restarts of the agent; nobody noted when they began.
-            (Counter | UpDownCounter, None, Source::Managed) => None,
-        };
-        since.map_or(0, |since| since.0)
+        let of_row = self.row(head.rows, row).map(|row| row.since);
+        start((self.walk, self.began), head, instrument, of_row)
     }
 
     /// What was read has its own time, what is known (`is_known`) the snapshot's.
@@ -249,6 +249,35 @@ impl<'w> Gathered<'w> {
         };
         head.cells.iter().map(of).collect()
     }
+}
+
+/// When the agent's process began.
+pub(super) fn began(walk: &Walk<'_>) -> Option<Timestamp> {
+    let began = walk.snapshot.agent.0.iter().find(|sample| sample.desc.name == PROCESS_START.name);
+    began.and_then(|sample| moment(sample.value))
+}
+
+/// Since when a series counts; 0: unknown. `of_row`: what its row says, unless the source of the family says whose it is.
+pub(super) fn start(
+    (walk, began): (&Walk<'_>, Option<Timestamp>),
+    head: &Head<'_>,
+    instrument: Instrument,
+    of_row: Option<Option<Timestamp>>,
+) -> u64 {
+    use Instrument::{Counter, Gauge, Histogram, UpDownCounter};
+    let since = match (instrument, of_row, head.source) {
+        (Gauge, ..) => None,
+        // Their buckets begin with the agent's process.
+        (Histogram, ..) => began,
+        (Counter | UpDownCounter, Some(of_row), _) => of_row,
+        // They go on over restarts of the agent, from a beginning that nobody noted.
+        (Counter, None, Source::Agent) if otlp::GOES_ON.iter().any(|d| std::ptr::eq(*d, head.desc)) => None,
+        (Counter | UpDownCounter, None, Source::Agent) => began,
+        (Counter | UpDownCounter, None, Source::Host) => walk.snapshot.info.booted_at,
+        // Kept over restarts of the agent; nobody noted when they began.
+        (Counter | UpDownCounter, None, Source::Managed) => None,
+    };
+    since.map_or(0, |since| since.0)
 }
 
 /// Which instance, and of which device.
@@ -284,14 +313,14 @@ impl Listener for Gathered<'_> {
         let named = *head.rows == ONE_ROW;
         let of_tasks = *head.rows == TASK_ROWS;
         for (row, points) in rows.enumerate() {
-            let in_container = !of_tasks || self.containers[row];
+            let naming = if !of_tasks || self.containers[row] { Naming::Conventions } else { Naming::NotContainer };
             let (of_row, start, at) =
                 (self.place(head, row), self.start(head, instrument, row), self.at(head, is_known, row));
             for (cell, point) in cells.iter().zip(points) {
                 let Some(Point { value, exemplar }) = point else { continue };
                 let value =
                     if is_uptime { moment(value).map(|since| Value::Nanos(at.since(since).0)) } else { Some(value) };
-                let series = Series { desc: head.desc, in_container, attributes: self.attributes(head, row, cell) };
+                let series = Series { desc: head.desc, naming, attributes: self.attributes(head, row, cell) };
                 let value = Measured::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
                 let place = named.then(|| self.named(cell)).flatten().unwrap_or(of_row);
                 self.places[place].push(Told { series, start, at: at.0, value });
@@ -310,7 +339,7 @@ impl Listener for Gathered<'_> {
             let (counts, exemplars): (Vec<u64>, Vec<_>) = buckets.into_iter().unzip();
             let exemplars = exemplars.into_iter().flatten().map(|of| exemplar_message(of, has_traces)).collect();
             let attributes = self.attributes(head, row, &cells[cell]);
-            let series = Series { desc: head.desc, in_container: true, attributes };
+            let series = Series { desc: head.desc, naming: Naming::Conventions, attributes };
             let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
             let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });
             let (place, start, at) =
@@ -346,7 +375,7 @@ fn ended(before: Vec<Series>, now: &[Series], at: u64) -> Vec<Told> {
     if before == now {
         return Vec::new();
     }
-    let key = |series: &Series| (series.desc.name, series.in_container, Arc::clone(&series.attributes));
+    let key = |series: &Series| (series.desc.name, series.naming, Arc::clone(&series.attributes));
     let there: BTreeSet<_> = now.iter().map(key).collect();
     let gone = before.into_iter().filter(|series| !there.contains(&key(series)));
     gone.map(|series| Told { series, start: 0, at, value: Measured::Ended }).collect()

@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::attribute::key_value;
-use super::names::{self, Instrument, SCHEMA_URL};
+use super::names::{self, Instrument, Naming, SCHEMA_URL};
 use super::settings::HistogramAggregation;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
@@ -32,8 +32,7 @@ pub(super) type Attributes = Arc<[(String, String)]>;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
     pub desc: &'static MetricDesc,
-    /// False: of a task that is no container.
-    pub in_container: bool,
+    pub naming: Naming,
     pub attributes: Attributes,
 }
 
@@ -70,15 +69,12 @@ pub(super) fn message(
     let mut metrics: Vec<Metric> = Vec::new();
     let mut by_name: HashMap<Cow<'static, str>, usize> = HashMap::new();
     for told in points {
-        let (Some(otlp), Some(instrument)) = (told.series.desc.otlp, names::instrument(told.series.desc)) else {
-            continue;
-        };
-        let name = names::metric(otlp.name, told.series.in_container);
+        let Some((name, unit, instrument)) = names::of(told.series.desc, told.series.naming) else { continue };
         let place = *by_name.entry(name).or_insert_with_key(|name| {
             metrics.push(Metric {
                 name: name.clone().into_owned(),
                 description: told.series.desc.help.to_owned(),
-                unit: otlp.unit.to_owned(),
+                unit: unit.to_owned(),
                 data: Some(empty(instrument, aggregation)),
                 ..Metric::default()
             });

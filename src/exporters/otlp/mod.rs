@@ -6,7 +6,8 @@
 //! events ── lifecycle ──► logs, traces ────────────────► packed ──► outbox of each ───────────────── deliver ────────────► send ──► collector
 //! ```
 //! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
-//! told before and is absent now is told once more, as having no value. `docs/otlp.md` is what users may rely on.
+//! told before and is absent now is told once more, as having no value. `exposed` takes the place of `collect` where metrics have the names
+//! of `/metrics`. `docs/otlp.md` is what users may rely on.
 
 mod answer;
 mod attribute;
@@ -15,6 +16,7 @@ mod collect;
 mod container;
 mod deliver;
 mod delta;
+mod exposed;
 mod flat;
 mod lifecycle;
 mod logs;
@@ -44,8 +46,8 @@ pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
 pub use settings::{
-    Compression, Config, DEFAULT, HistogramAggregation, OutputStream, Protocol, PushEndpoint, Scheme, SignalConfig,
-    Temporality, destination_name, endpoint, headers, joined, pairs,
+    Compression, Config, DEFAULT, HistogramAggregation, MetricNames, OutputStream, Protocol, PushEndpoint, Scheme,
+    SignalConfig, Temporality, destination_name, endpoint, headers, joined, pairs,
 };
 
 /// One request for nobody who was told anything before.

@@ -21,6 +21,19 @@ pub(super) enum Instrument {
     Histogram,
 }
 
+/// Which name a series has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Naming {
+    /// The conventions' name.
+    Conventions,
+    /// The conventions' name for a task that is not a container.
+    NotContainer,
+    /// The name on `/metrics`.
+    Exposed,
+    /// The time since when a counter counts, as OpenMetrics names it on `/metrics`.
+    Created,
+}
+
 /// Of one device of a host.
 pub(super) const DEVICE_ID: &str = "hw.id";
 /// The device of which that is a part.
@@ -155,8 +168,28 @@ pub(super) fn is_container(source: AllocSource, driver: Option<&str>) -> bool {
     }
 }
 
+/// Name, unit and instrument. Exposed names contain their unit: with a unit beside them, some stores would append it again.
+pub(super) fn of(desc: &'static MetricDesc, naming: Naming) -> Option<(Cow<'static, str>, &'static str, Instrument)> {
+    match naming {
+        Naming::Conventions | Naming::NotContainer => {
+            let otlp = desc.otlp?;
+            Some((metric(otlp.name, naming == Naming::Conventions), otlp.unit, instrument(desc)?))
+        }
+        Naming::Exposed => Some((desc.name.into(), "", exposed(desc.kind))),
+        Naming::Created => Some((desc.created_name()?.into(), "", Instrument::Gauge)),
+    }
+}
+
+pub(super) fn exposed(kind: Kind) -> Instrument {
+    match kind {
+        Kind::Counter => Instrument::Counter,
+        Kind::Gauge | Kind::Info => Instrument::Gauge,
+        Kind::Histogram => Instrument::Histogram,
+    }
+}
+
 /// The name of a metric. `container.*` describes containers only: the same metric of another task is `allostat.task.*`.
-pub(super) fn metric(name: &'static str, in_container: bool) -> Cow<'static, str> {
+fn metric(name: &'static str, in_container: bool) -> Cow<'static, str> {
     match name.strip_prefix("container.") {
         Some(rest) if !in_container => format!("allostat.task.{rest}").into(),
         _ => name.into(),
@@ -227,6 +260,28 @@ mod tests {
 
     use super::*;
     use crate::exporters::catalogue::CATALOGUE;
+
+    /// Stores rewrite names: tokens joined by one underscore, `_total` at the end of counters alone, units appended unless none is said.
+    ///
+    /// Source: OpenTelemetry specification, "Prometheus and OpenMetrics Compatibility", "Metric Metadata".
+    #[test]
+    fn exposed_names_are_what_any_store_makes_of_them() {
+        for desc in CATALOGUE.iter() {
+            let (name, unit, instrument) = of(desc, Naming::Exposed).unwrap();
+            let mut tokens: Vec<&str> =
+                name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|t| !t.is_empty()).collect();
+            if instrument == Instrument::Counter {
+                tokens.retain(|token| *token != "total");
+                tokens.push("total");
+            }
+            assert_eq!((tokens.join("_"), unit), (name.clone().into_owned(), ""), "{}", desc.name);
+            assert!(!name.starts_with(|c: char| c.is_ascii_digit()), "{name}");
+            for label in desc.labels {
+                let is_plain = label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+                assert!(is_plain && !label.starts_with('_'), "{}: {label}", desc.name);
+            }
+        }
+    }
 
     /// Made from the documents: metric, instrument, unit, attributes. `tests/conventions.rs` reads what OpenTelemetry publishes of them.
     const DOCUMENTS: &str = "

@@ -11,16 +11,17 @@ use tokio::time::MissedTickBehavior;
 
 use super::collect::{Endings, collect_each};
 use super::delta::Delta;
+use super::exposed::collect_exposed;
 use super::flat::flatten;
 use super::lifecycle::Maker;
 use super::outbox::Outbox;
 use super::parts::{LARGEST_BYTES, parts, points};
 use super::resource::HostIdentity;
 use super::send::Sender;
-use super::settings::{Compression, Config, DEFAULT, Temporality};
+use super::settings::{Compression, Config, DEFAULT, MetricNames, Temporality};
 use super::workload_logs::{self, WorkloadMaker};
 use super::{deliver, lifecycle, packed};
-use crate::exporters::walk::{Filter, Walk};
+use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::untrusted;
 use crate::runner::events::Log;
@@ -37,8 +38,9 @@ const TOLD: &str = "told";
 const MEMORY_BYTES: usize = 16 << 20;
 
 /// Each signal to each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing of it is there.
+/// `selection`: what `/metrics` has.
 pub fn run(
-    config: &Config,
+    (config, selection): (&Config, &Arc<Selection>),
     data_dir: &Path,
     metrics: &Arc<Metrics>,
     snapshots: &Snapshots,
@@ -57,7 +59,8 @@ pub fn run(
                 let dir = if signal == Signal::Metrics { dir } else { dir.join(signal.as_str()) };
                 let (metrics, snapshots, events) = (Arc::clone(metrics), snapshots.clone(), Arc::clone(events));
                 let data_dir = data_dir.to_owned();
-                let opening = Opening { lane: (name.clone(), signal), config, data_dir, dir, metrics };
+                let (lane, selection) = ((name.clone(), signal), Arc::clone(selection));
+                let opening = Opening { lane, config, selection, data_dir, dir, metrics };
                 all.spawn(to(opening, sender, snapshots, events));
             }
             Err(error) => {
@@ -74,6 +77,8 @@ pub fn run(
 struct Opening {
     lane: Lane,
     config: Config,
+    /// What `/metrics` has.
+    selection: Arc<Selection>,
     data_dir: PathBuf,
     /// Of its queue.
     dir: PathBuf,
@@ -81,7 +86,7 @@ struct Opening {
 }
 
 async fn to(opening: Opening, mut sender: Sender, snapshots: Snapshots, events: Arc<Log>) {
-    let Opening { lane: (name, signal), config, data_dir, dir, metrics } = opening.clone();
+    let Opening { lane: (name, signal), config, selection, data_dir, dir, metrics } = opening.clone();
     let (service_name, attributes) = (config.service_name.clone(), config.resource_attributes.clone());
     let identity = HostIdentity { host_id: host_id(), service_name, attributes };
     let opened = tokio::task::spawn_blocking(move || {
@@ -101,7 +106,10 @@ async fn to(opening: Opening, mut sender: Sender, snapshots: Snapshots, events: 
         return;
     }
     match signal {
-        Signal::Metrics => collect_all(&config, identity, &outbox.0, &metrics, &snapshots).await,
+        Signal::Metrics => {
+            let wanted = wanted(&config, selection);
+            collect_all((&config, wanted), identity, &outbox.0, &metrics, &snapshots).await;
+        }
         Signal::WorkloadLogs => {
             let open = move || WorkloadMaker::open(&config, identity, (&data_dir, &dir), queued + 1, metrics);
             let Ok(maker) = tokio::task::spawn_blocking(open).await else { return };
@@ -166,9 +174,17 @@ fn open(opening: &Opening) -> (Queue, Option<Delta>) {
     (queue, delta)
 }
 
+/// By its own names everything, by those of `/metrics` what that has.
+fn wanted(config: &Config, selection: Arc<Selection>) -> Filter {
+    match config.names {
+        MetricNames::Conventions => Filter::default(),
+        MetricNames::Prometheus => Filter::default().selecting(selection),
+    }
+}
+
 /// Never waits for the queue: what comes while the disk is busy is dropped, and counted.
 async fn collect_all(
-    config: &Config,
+    (config, wanted): (&Config, Filter),
     identity: HostIdentity,
     outbox: &Arc<Outbox>,
     metrics: &Arc<Metrics>,
@@ -177,6 +193,7 @@ async fn collect_all(
     let mut interval = tokio::time::interval(config.interval);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (is_flat, compression, aggregation) = (config.flat, config.compression, config.aggregation);
+    let (names, wanted) = (config.names, Arc::new(wanted));
     let (mut endings, identity) = (Endings::default(), Arc::new(identity));
     let (mut door, mut told) = (Door { outbox: Arc::clone(outbox), pushing: None }, 0);
     // The first comes at once, when nothing is known yet.
@@ -191,12 +208,18 @@ async fn collect_all(
         if std::mem::replace(&mut told, snapshot.version) == snapshot.version {
             continue;
         }
-        let (metrics, identity) = (Arc::clone(metrics), Arc::clone(&identity));
+        let (metrics, identity, wanted) = (Arc::clone(metrics), Arc::clone(&identity), Arc::clone(&wanted));
         let work = move || {
-            let everything = Filter::default();
-            let walk = Walk::new(&snapshot, &metrics, &everything);
-            let mut batches = Batches::new(is_flat, compression);
-            collect_each(&walk, &identity, aggregation, &mut endings, |resource| batches.add(resource));
+            let walk = Walk::new(&snapshot, &metrics, &wanted);
+            let is_exposed = names == MetricNames::Prometheus;
+            // Its labels are on its points already.
+            let mut batches = Batches::new(is_flat && !is_exposed, compression);
+            let add = |resource| batches.add(resource);
+            if is_exposed {
+                collect_exposed(&walk, &identity, (aggregation, is_flat), &mut endings, add);
+            } else {
+                collect_each(&walk, &identity, aggregation, &mut endings, add);
+            }
             (batches.end(), endings)
         };
         let Ok((batches, again)) = tokio::task::spawn_blocking(work).await else {

@@ -17,6 +17,7 @@ use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, TaskView};
 
 const SERVICE: &str = "service.name";
+const NAMESPACE: &str = "service.namespace";
 const INSTANCE: &str = "service.instance.id";
 
 /// Who this host is, and what somebody wants to stand on everything.
@@ -40,6 +41,27 @@ impl HostIdentity {
         let version = ("service.version", env!("CARGO_PKG_VERSION"));
         let own = [(SERVICE, self.service()), (INSTANCE, &self.part(node, "agent")), version];
         self.resource(node, own.map(owned).into())
+    }
+
+    /// Of everything at once. Stores make `job` and `instance` of it, so it has the name of the host that people know.
+    pub(super) fn whole(&self, node: &NodeInfo) -> Resource {
+        let instance = self.attribute(INSTANCE).unwrap_or(&node.hostname);
+        let version = ("service.version", env!("CARGO_PKG_VERSION"));
+        self.resource(node, [(SERVICE, self.service()), (INSTANCE, instance), version].map(owned).into())
+    }
+
+    /// The same as labels, for stores that keep nothing of a resource, with the attributes that the settings add.
+    pub(super) fn labels(&self, node: &NodeInfo) -> Vec<(String, String)> {
+        let name = self.service();
+        let job = self.attribute(NAMESPACE).map_or_else(|| name.to_owned(), |of| format!("{of}/{name}"));
+        let instance = self.attribute(INSTANCE).unwrap_or(&node.hostname);
+        let more = self.attributes.iter().filter(|(key, _)| ![SERVICE, NAMESPACE, INSTANCE].contains(&key.as_str()));
+        [("job", job.as_str()), ("instance", instance)].map(owned).into_iter().chain(more.cloned()).collect()
+    }
+
+    fn attribute(&self, name: &str) -> Option<&str> {
+        let found = self.attributes.iter().find(|(key, value)| key == name && !value.is_empty());
+        found.map(|(_, value)| value.as_str())
     }
 
     pub(super) fn alloc(&self, node: &NodeInfo, alloc: &AllocView) -> Resource {
@@ -114,8 +136,8 @@ impl HostIdentity {
     }
 
     fn service(&self) -> &str {
-        let told = self.attributes.iter().find(|(key, _)| key == SERVICE).map(|(_, value)| value);
-        self.service_name.as_ref().or(told).filter(|name| !name.is_empty()).map_or("allostat", |name| name)
+        let set = self.service_name.as_deref().filter(|name| !name.is_empty());
+        set.or_else(|| self.attribute(SERVICE)).unwrap_or("allostat")
     }
 
     fn part(&self, node: &NodeInfo, part: &str) -> String {
@@ -156,7 +178,7 @@ fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
     let within = || name.strip_prefix(known.namespace.as_str())?.strip_prefix('/').filter(|name| !name.is_empty());
     let is_prefixed = is_named_pod(known) || known.source == AllocSource::Containerd;
     let name = if is_prefixed { within().unwrap_or(name) } else { name };
-    let namespace = ("service.namespace", known.namespace.as_str());
+    let namespace = (NAMESPACE, known.namespace.as_str());
     [(SERVICE, name), namespace, (INSTANCE, instance.as_str())].map(owned).into()
 }
 

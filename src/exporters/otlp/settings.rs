@@ -30,6 +30,8 @@ pub struct Config {
     pub temporality: Temporality,
     /// Of histograms.
     pub aggregation: HistogramAggregation,
+    /// Of metrics.
+    pub names: MetricNames,
     /// What a resource says stands on its points as well.
     pub flat: bool,
     /// Between two collections.
@@ -89,6 +91,7 @@ impl Default for Config {
             compression: Compression::Gzip,
             temporality: Temporality::Cumulative,
             aggregation: HistogramAggregation::Explicit,
+            names: MetricNames::Conventions,
             flat: false,
             interval: Duration::from_secs(60),
             service_name: None,
@@ -223,6 +226,16 @@ crate::model::words! {
         Explicit = "explicit_bucket_histogram",
         /// Finer ones, counted beside them, whose bounds grow by one factor.
         Exponential = "base2_exponential_bucket_histogram",
+    }
+}
+
+crate::model::words! {
+    /// By which names metrics go out.
+    pub enum MetricNames {
+        /// Those of the semantic conventions, with a resource for each task, alloc and device.
+        Conventions = "conventions",
+        /// Those of `/metrics` with its labels, for boards and alerts on pushed data.
+        Prometheus = "prometheus",
     }
 }
 

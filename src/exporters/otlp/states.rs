@@ -65,13 +65,14 @@ fn number(point: &SeriesPoint) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::Naming;
     use super::*;
     use crate::exporters::catalogue;
 
     fn point(family: &str, attributes: &[(&str, &str)], n: u64) -> SeriesPoint {
         let desc = catalogue::find(family).unwrap();
         let attributes = attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let series = Series { desc, in_container: true, attributes };
+        let series = Series { desc, naming: Naming::Conventions, attributes };
         SeriesPoint { series, start: 1, at: 2, value: Measured::Number(Some(Value::Int(n)), None) }
     }
 

@@ -18,7 +18,7 @@ mod page;
 mod protobuf;
 mod telling;
 
-use super::walk::{Teller, Walk};
+use super::walk::{Listener, Teller, Walk};
 use crate::model::metric::MetricDesc;
 
 pub use bodies::{Bodies, compressed};
@@ -31,7 +31,18 @@ pub use crate::model::answer::{Encoding, Format};
 /// What it tells of itself.
 pub static METRICS: &[&MetricDesc] = &[&itself::PROFILE, &itself::SERIES];
 
-/// One body for nobody who comes again.
+/// A walk with the metrics of a body about itself around it: `expose` gives the number of series of each family.
+pub fn with_itself<L: Listener>(
+    walk: &Walk<'_>,
+    listener: &mut L,
+    expose: impl FnOnce(&mut L) -> Vec<(&'static str, u64)>,
+) {
+    itself::profile(listener, walk);
+    let counts = expose(listener);
+    itself::series(listener, walk, &counts);
+}
+
+/// One body, without a cache for the next one.
 pub fn encode(walk: &Walk<'_>, format: Format) -> Vec<u8> {
     let (mut bytes, len) = Encoder::default().encode(walk, format, Vec::new());
     bytes.truncate(len);

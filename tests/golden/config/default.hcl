@@ -137,6 +137,8 @@ otlp {
   temporality_preference = "cumulative"
   # explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer buckets, as in native histograms. (OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION)
   default_histogram_aggregation = "explicit_bucket_histogram"
+  # Names of pushed metrics. conventions: those of OpenTelemetry; prometheus: names, labels and profile of /metrics, so that the boards and alerts work on pushed data. (ALLOSTAT_OTLP_NAMES)
+  names = "conventions"
   # Repeat resource attributes on each of its points, for stores that drop resources. (ALLOSTAT_OTLP_FLAT)
   flat = false
   # Export interval. In the environment a number is milliseconds. (OTEL_METRIC_EXPORT_INTERVAL)

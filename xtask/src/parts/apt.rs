@@ -11,8 +11,8 @@ use crate::{Result, run};
 /// Where packages come from, whatever Debian this machine has: parts bring all their libraries with them.
 const RELEASE: &str = "bookworm";
 const BACKPORTS: &str = "bookworm-backports";
-/// Asked as well where the first two do not have everything any more.
-const NEXT_RELEASE: &str = "trixie";
+/// For newer programs, and asked as well where the first two do not have everything any more.
+pub const NEXT_RELEASE: &str = "trixie";
 /// For what no release has yet.
 pub const LATER_RELEASE: &str = "forky";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -104,10 +104,10 @@ impl Apt {
         debs(to)
     }
 
-    /// Downloads `names` alone, as a release to come has them.
-    pub fn download_later(&self, names: &[&str], to: &Path) -> Result<Vec<PathBuf>> {
-        self.update(&[RELEASE, BACKPORTS, LATER_RELEASE])?;
-        let names: Vec<String> = names.iter().map(|name| format!("{name}/{LATER_RELEASE}")).collect();
+    /// Downloads `names` alone, as a later release has them.
+    pub fn download_of(&self, release: &str, names: &[&str], to: &Path) -> Result<Vec<PathBuf>> {
+        self.update(&[RELEASE, BACKPORTS, release])?;
+        let names: Vec<String> = names.iter().map(|name| format!("{name}/{release}")).collect();
         let got = self.download(&names.iter().map(String::as_str).collect::<Vec<_>>(), to);
         // Or the next part would be of there too, where that has a newer one.
         self.update(self.suites)?;

@@ -44,6 +44,8 @@ enum Packages {
     WithDependencies(&'static [&'static str]),
     /// These alone.
     Alone(&'static [&'static str]),
+    /// These alone, of the release after that of the others.
+    Next(&'static [&'static str]),
     /// These alone, of a release to come.
     Later(&'static [&'static str]),
     /// These alone, run by this machine's own loader: programs that start themselves again find themselves by it.
@@ -195,6 +197,15 @@ const PARTS: &[Part] = &[
         programs: &["victoria-metrics"],
         megabytes: 27,
         why: "another store, which scrapes and takes remote write as the examples in deploy/ say",
+        reason: "no-prometheus",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "victoria-metrics-otlp",
+        packages: Packages::Next(&["victoria-metrics", "libc6", "libzstd1"]),
+        programs: &["victoria-metrics"],
+        megabytes: 45,
+        why: "a later one, which takes OTLP",
         reason: "no-prometheus",
         purpose: Purpose::Tests,
     },
@@ -442,6 +453,7 @@ fn announcement(lacking: &[&Part]) -> String {
                 format!("{} and its dependencies", names.join(" "))
             }
             Packages::Alone(names) | Packages::Native(names) => names.join(" "),
+            Packages::Next(names) => format!("{} of {}", names.join(" "), apt::NEXT_RELEASE),
             Packages::Later(names) => format!("{} of {}", names.join(" "), apt::LATER_RELEASE),
             Packages::Kernel(series) => format!("linux-image-{series}.*-cloud-amd64"),
             Packages::Wheel(wheel) => format!("python3-pip, and {wheel} of PyPI"),
@@ -465,7 +477,7 @@ fn ready(dir: &Path, part: &Part) -> bool {
 /// Where the scripts of a part are: apart, where another part has a program of the same name.
 fn bin(dir: &Path, part: &Part) -> PathBuf {
     match part.packages {
-        Packages::Later(_) => dir.join(part.name).join("bin"),
+        Packages::Next(_) | Packages::Later(_) => dir.join(part.name).join("bin"),
         _ => dir.join("bin"),
     }
 }
@@ -504,7 +516,8 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
         Packages::WithDependencies(names) => apt.download_closure(names, From::Backports, &archives)?,
         Packages::System(names) => apt.download_closure(names, From::Release, &archives)?,
         Packages::Alone(names) | Packages::Native(names) => apt.download(names, &archives)?,
-        Packages::Later(names) => apt.download_later(names, &archives)?,
+        Packages::Next(names) => apt.download_of(apt::NEXT_RELEASE, names, &archives)?,
+        Packages::Later(names) => apt.download_of(apt::LATER_RELEASE, names, &archives)?,
         Packages::Kernel(series) => apt.download(&[apt.kernel(series)?.as_str()], &archives)?,
         Packages::Wheel(name) => wheel::unpack(apt, &dir.join("bin/python3"), name, &home)?,
     };
@@ -519,6 +532,7 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
         Packages::System(_) => unpack::merge_usr(&root)?,
         Packages::WithDependencies(_)
         | Packages::Alone(_)
+        | Packages::Next(_)
         | Packages::Later(_)
         | Packages::Native(_)
         | Packages::Wheel(_) => {}

@@ -1,0 +1,196 @@
+//! A store that agents push to with `names = "prometheus"` has what a scrape has: one real agent, one real VictoriaMetrics that scrapes it
+//! and is pushed to, and every expression of boards, rules and documentation asked of both halves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use allostat::model::profile::Profile;
+use serde_json::Value;
+
+use crate::boards::files::{documented, read, root, rules};
+use crate::boards::gpus::Gpus;
+use crate::boards::live::{NIGHTLY, checked, filled_for, job, pid_of, some_are_killed};
+use crate::boards::namesakes::of_boards;
+use crate::common::{Agent, Cgroups, Prometheus, is_root, patience, wait_for};
+
+/// The name of the agent's scrape job, and that of what it pushes.
+const SCRAPED: &str = "scraped-allostat";
+const PUSHED: &str = "allostat";
+
+/// The documented settings of a store.
+fn documented_settings(store: &str) -> String {
+    let page = read(&root().join("docs/fleet.md"));
+    let (_, section) = page.split_once(&format!("\n### {store}\n")).expect("each store has a section");
+    let (_, block) = section.split_once("```hcl\n").expect("with the settings of the agent");
+    block.split_once("```").expect("the block ends").0.to_owned()
+}
+
+/// A series without what tells the halves apart.
+fn apart(labels: &Value) -> (String, String) {
+    let mut labels = labels.as_object().expect("labels").clone();
+    let job = labels.remove("job").map_or_else(String::new, |job| job.as_str().expect("a text").to_owned());
+    labels.remove("instance");
+    (job, Value::Object(labels).to_string())
+}
+
+/// Series of both halves, scraped and pushed.
+type Halves = [BTreeMap<String, String>; 2];
+
+fn halves(found: Vec<(Value, String)>) -> Halves {
+    let mut halves = Halves::default();
+    for (labels, value) in found {
+        let (job, series) = apart(&labels);
+        match job.as_str() {
+            SCRAPED => drop(halves[0].insert(series, value)),
+            PUSHED => drop(halves[1].insert(series, value)),
+            // Of all hosts together.
+            _ => {}
+        }
+    }
+    halves
+}
+
+/// What a board shows for one job, whether its result has the job or not.
+fn shown(store: &Prometheus, expression: &str, job: &str) -> BTreeMap<String, String> {
+    let expression = expression.replace(&format!("\"{PUSHED}\""), &format!("{job:?}"));
+    store.query(&expression).into_iter().map(|(labels, value)| (apart(&labels).1, value)).collect()
+}
+
+/// Of every scraped target, and of no pushed one; and how many series there are of each family.
+fn is_of_one_half(series: &str) -> bool {
+    let is_named = |name: &&str| series.contains(&format!("\"__name__\":\"{name}"));
+    // VictoriaMetrics scrapes text, which has no creation times.
+    ["up\"", "scrape_", "allostat_series\""].iter().any(is_named) || series.contains("_created\"")
+}
+
+/// What does not change from one second to the next.
+fn is_constant(series: &str) -> bool {
+    ["_info\"", "_limit_bytes\"", "_limit_cores\"", "_capability\"", "_total_bytes\""]
+        .iter()
+        .any(|ending| series.contains(ending))
+}
+
+/// Both halves have the same series by name and labels, and the same values where they stand still.
+fn is_the_same(store: &Prometheus) -> Result<usize, String> {
+    let mut found = halves(store.query(&format!("{{job=~\"{SCRAPED}|{PUSHED}\"}}")));
+    let created = found[1].keys().filter(|series| series.contains("_created\"")).count();
+    found.iter_mut().for_each(|half| half.retain(|series, _| !is_of_one_half(series)));
+    let [scraped, pushed] = found;
+    let names = |of: &BTreeMap<String, String>| of.keys().cloned().collect::<BTreeSet<_>>();
+    let (all, all_pushed) = (names(&scraped), names(&pushed));
+    let differ: Vec<_> = all.symmetric_difference(&all_pushed).take(12).collect();
+    if !differ.is_empty() {
+        return Err(format!("{} scraped, {} pushed; in one alone: {differ:#?}", scraped.len(), pushed.len()));
+    }
+    if created < 10 {
+        return Err(format!("{created} creation times are pushed"));
+    }
+    let wrong: Vec<_> = scraped.iter().filter(|(series, v)| is_constant(series) && pushed[*series] != **v).collect();
+    if wrong.is_empty() { Ok(scraped.len()) } else { Err(format!("other values: {wrong:?}")) }
+}
+
+#[test]
+fn boards_and_rules_see_the_same_in_a_victoria_metrics_that_was_pushed_to() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    // The scrape finds the agent by a file that is written when its address is known.
+    let directory = crate::common::test_dir();
+    let targets = directory.path().join("targets.json");
+    std::fs::write(&targets, "[]").expect("our own directory");
+    let scrape = format!(
+        "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: {SCRAPED}\n  file_sd_configs: [{{files: [{:?}]}}]\n",
+        targets.display().to_string()
+    );
+    let Some(store) = Prometheus::start_victoria_for_otlp(&scrape) else { skip_test!("no-prometheus") };
+    let (mut gpus, others) = (Gpus::install(), Cgroups::new());
+    let mut options = gpus.options(Profile::Standard);
+    let shown_alone = format!("cgroup:{}/*", others.parent);
+    let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown_alone)];
+    options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    // A further destination: that of the options never answers, so its queue is on the boards.
+    let settings = documented_settings("VictoriaMetrics");
+    assert!(settings.contains("HOST:8428"), "{settings}");
+    let settings = settings.replace("HOST:8428", &store.address.to_string());
+    options.config += &settings
+        .replace("otlp {", "otlp {\n destination \"store\" {\n interval = \"1s\"\n")
+        .replace("\n}\n", "\n}\n}\n");
+    let agent = Agent::with(options);
+    gpus.are_mended(&agent);
+    std::fs::write(&targets, format!("[{{\"targets\":[\"{}\"]}}]", agent.address)).expect("our own directory");
+    let mut shares = others.sleeper("slice/a");
+    others.limit("slice", 1 << 30, 64);
+    for half in [SCRAPED, PUSHED] {
+        store.wait_value(&format!("count(allostat_build_info{{job={half:?}}})"), |agents| agents == 1.0);
+    }
+    agent.run(&job());
+    let alloc = agent.alloc_ids().pop().expect("it was accepted");
+    agent.run(NIGHTLY);
+    agent.cli(&["periodic", "force", "nightly", "--detach"]).ok();
+    for version in 1..=2 {
+        agent.run(&checked(version));
+    }
+    gpus.go_to_work(pid_of(&agent, &alloc, "throttled"), pid_of(&agent, &alloc, "steady"));
+    some_are_killed(&agent);
+
+    let limit = Duration::from_secs(120) * patience();
+    let mut why = String::new();
+    let series = wait_for("the same series in both halves", limit, || {
+        is_the_same(&store)
+            .map_err(|error| {
+                if error != why {
+                    eprintln!("{error}");
+                    why = error;
+                }
+            })
+            .ok()
+    });
+    assert!(series > 700, "{series}");
+
+    let of_boards = of_boards().into_iter().map(|(place, e)| (place, filled_for(&e, &alloc, (".*", ".*"))));
+    let answered = all_agree("boards", of_boards.collect(), |expression| {
+        let [scraped, pushed] = [SCRAPED, PUSHED].map(|half| shown(&store, expression, half));
+        // Of a family with creation times the number of series differs.
+        let is_alike = scraped.keys().eq(pushed.keys()) || expression.contains("allostat_series{");
+        (is_alike, !pushed.is_empty())
+    });
+    assert!(answered > 200, "{answered}");
+    let of_rules = rules().into_iter().map(|rule| (rule.name, rule.expression));
+    let answered = all_agree("rules", of_rules.chain(documented()).collect(), |expression| {
+        let [scraped, pushed] = halves(store.query(expression));
+        // A scraped host has `up`, a pushed one creation times, and a topk is one list of both.
+        let is_of_one = ["up{", "_created", "topk("].iter().any(|word| expression.contains(word));
+        let is_alike = is_of_one || scraped.keys().eq(pushed.keys());
+        (is_alike, !pushed.is_empty())
+    });
+    assert!(answered > 20, "{answered}");
+
+    agent.cli(&["stop", &alloc]).ok();
+    for half in [SCRAPED, PUSHED] {
+        let running = format!("count(allostat_task_pids_current{{job={half:?},alloc_id={alloc:?}}})");
+        wait_for(&format!("the end of {running}"), limit, || store.query(&running).is_empty().then_some(()));
+    }
+    shares.kill().expect("it sleeps");
+    shares.wait().expect("our own child");
+    gpus.rest();
+    agent.stop();
+}
+
+/// Asks again what does not agree yet, since both halves come at their own pace; gives how many have series.
+fn all_agree(what: &str, all: Vec<(String, String)>, agrees: impl Fn(&str) -> (bool, bool)) -> usize {
+    let (mut left, mut answered) = (all, 0);
+    let limit = Duration::from_secs(60) * patience();
+    wait_for(&format!("{what} to agree"), limit, || {
+        let count = left.len();
+        left.retain(|(_, expression)| {
+            let (agree, has_series) = agrees(expression);
+            answered += usize::from(agree && has_series);
+            !agree
+        });
+        if left.len() < count {
+            eprintln!("{what} that differ: {left:#?}");
+        }
+        left.is_empty().then_some(())
+    });
+    answered
+}
