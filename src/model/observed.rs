@@ -36,13 +36,22 @@ fn ended_as_asked(status: &ExitStatus) -> bool {
     }
 }
 
+/// Whether this end is a failure. systemd decides for its services, as their settings say.
+fn has_failed(exit: &Exit) -> bool {
+    match (exit.outcome, exit.result) {
+        (Outcome::Oom, _) => true,
+        (Outcome::Error | Outcome::Signal, Some(result)) => result.is_failure(),
+        (Outcome::Error | Outcome::Signal, None) => !ended_as_asked(&exit.status),
+        (Outcome::Success | Outcome::Killed | Outcome::Unknown, _) => false,
+    }
+}
+
 impl BegunAfter {
     fn of(exit: &Exit) -> BegunAfter {
         match exit.outcome {
             Outcome::Oom => BegunAfter::Oom,
-            Outcome::Error | Outcome::Signal if !ended_as_asked(&exit.status) => BegunAfter::Failure,
-            Outcome::Error | Outcome::Signal => BegunAfter::Other,
-            Outcome::Success | Outcome::Killed | Outcome::Unknown => BegunAfter::Other,
+            _ if has_failed(exit) => BegunAfter::Failure,
+            _ => BegunAfter::Other,
         }
     }
 }
@@ -119,12 +128,7 @@ impl ObservedTask {
 impl ObservedAlloc {
     /// In the words of our own allocs.
     pub fn state(&self) -> AllocState {
-        let is_wrong = |exit: &Arc<Exit>| match exit.outcome {
-            Outcome::Error | Outcome::Signal => !ended_as_asked(&exit.status),
-            Outcome::Oom => true,
-            Outcome::Success | Outcome::Killed | Outcome::Unknown => false,
-        };
-        let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(is_wrong);
+        let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(|exit| has_failed(exit));
         match self.ended_at {
             None => AllocState::Running,
             Some(_) if self.tasks.iter().any(went_wrong) => AllocState::Failed,
@@ -255,6 +259,7 @@ mod tests {
                 oom_kills: None,
                 lost_output: LostOutput::default(),
                 last_output: None,
+                result: None,
                 usage: Arc::default(),
             };
             let task = ObservedTask { exits: [Arc::new(exit)].into(), ..ObservedTask::default() };
@@ -296,6 +301,7 @@ mod tests {
                 oom_kills: None,
                 lost_output: LostOutput::default(),
                 last_output: None,
+                result: None,
                 usage: Arc::default(),
             };
             task.runs = false;

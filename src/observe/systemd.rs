@@ -12,10 +12,12 @@
 //! units have the same names as the host's.
 
 use super::ObservedSource;
+use super::services;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_number};
 use crate::model::alloc::AllocSource;
 
-pub static SYSTEMD: ObservedSource = ObservedSource { word: AllocSource::Systemd, recognise, runtime: None };
+pub static SYSTEMD: ObservedSource =
+    ObservedSource { word: AllocSource::Systemd, recognise, runtime: Some(services::runtime) };
 
 /// The user whose systemd manager runs in a cgroup of this name.
 pub fn manager_of(name: &str) -> Option<u32> {

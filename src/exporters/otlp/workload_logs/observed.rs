@@ -148,6 +148,7 @@ mod tests {
             usage: Arc::default(),
             lost_output: LostOutput::default(),
             last_output: None,
+            result: None,
         }
     }
 
