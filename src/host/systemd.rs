@@ -241,11 +241,7 @@ pub fn listen(command: &mut Command, enough: impl Fn(&str) -> bool) -> io::Resul
     listen_for(command, PATIENCE, enough)
 }
 
-fn listen_for(
-    command: &mut Command,
-    patience: Duration,
-    enough: impl Fn(&str) -> bool,
-) -> io::Result<(Child, String)> {
+fn listen_for(command: &mut Command, patience: Duration, enough: impl Fn(&str) -> bool) -> io::Result<(Child, String)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let copy = theirs.try_clone()?;
     let spawned = command.stdout(theirs).stderr(copy).spawn();
@@ -359,9 +355,21 @@ mod tests {
             assert!(is_unit_name(name), "{name}");
         }
         let long = format!("{}.service", "a".repeat(LONGEST_NAME));
-        for name in ["", "nginx", ".service", "a*.service", "a?.service", "[a].service", "a/b.service", "a b.service",
-            "ä.service", "a\n.service", "getty@.service", "@a.service", &long]
-        {
+        for name in [
+            "",
+            "nginx",
+            ".service",
+            "a*.service",
+            "a?.service",
+            "[a].service",
+            "a/b.service",
+            "a b.service",
+            "ä.service",
+            "a\n.service",
+            "getty@.service",
+            "@a.service",
+            &long,
+        ] {
             assert!(!is_unit_name(name), "{name}");
         }
         let missing = Manager::System.service("a*.service", Duration::ZERO);
@@ -391,7 +399,8 @@ mod tests {
         assert_eq!(parse(OF_252), Some(failed.clone()));
         let with = |old: &str, new: &str| parse(&OF_252.replace(old, new));
         let phase = |active: &str, sub: &str| {
-            let said = OF_252.replace("ActiveState=failed\nSubState=failed", &format!("ActiveState={active}\nSubState={sub}"));
+            let said =
+                OF_252.replace("ActiveState=failed\nSubState=failed", &format!("ActiveState={active}\nSubState={sub}"));
             parse(&said).map(|report| report.phase)
         };
         for (active, sub, expected) in [

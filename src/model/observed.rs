@@ -245,11 +245,11 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::task::LostOutput;
+    use crate::model::task::{LostOutput, ServiceResult};
 
     #[test]
     fn what_was_asked_to_end_has_not_failed_and_what_was_killed_has() {
-        let ended = |outcome, status| {
+        let reported = |outcome, status, result| {
             let exit = Exit {
                 attempt: 0,
                 outcome,
@@ -259,13 +259,14 @@ mod tests {
                 oom_kills: None,
                 lost_output: LostOutput::default(),
                 last_output: None,
-                result: None,
+                result,
                 usage: Arc::default(),
             };
             let task = ObservedTask { exits: [Arc::new(exit)].into(), ..ObservedTask::default() };
             ObservedAlloc { ended_at: Some(Timestamp(5)), tasks: vec![Arc::new(task)], ..ObservedAlloc::default() }
                 .state()
         };
+        let ended = |outcome, status| reported(outcome, status, None);
         assert_eq!(ended(Outcome::Signal, ExitStatus::Signal(15)), AllocState::Complete);
         assert_eq!(ended(Outcome::Signal, ExitStatus::Signal(9)), AllocState::Failed);
         assert_eq!(ended(Outcome::Oom, ExitStatus::Signal(9)), AllocState::Failed);
@@ -274,6 +275,16 @@ mod tests {
         assert_eq!(ended(Outcome::Error, ExitStatus::Code(137)), AllocState::Failed);
         assert_eq!(ended(Outcome::Killed, ExitStatus::Code(137)), AllocState::Complete, "its runtime was asked");
         assert_eq!(ended(Outcome::Success, ExitStatus::Code(0)), AllocState::Complete);
+        // Of a service systemd decides.
+        for (outcome, status, result, state) in [
+            (Outcome::Error, ExitStatus::Code(143), ServiceResult::ExitCode, AllocState::Failed),
+            (Outcome::Signal, ExitStatus::Signal(15), ServiceResult::Timeout, AllocState::Failed),
+            (Outcome::Error, ExitStatus::Code(0), ServiceResult::Protocol, AllocState::Failed),
+            (Outcome::Signal, ExitStatus::Signal(9), ServiceResult::Success, AllocState::Complete),
+            (Outcome::Signal, ExitStatus::Signal(15), ServiceResult::Success, AllocState::Complete),
+        ] {
+            assert_eq!(reported(outcome, status, Some(result)), state, "{result:?}");
+        }
     }
 
     #[test]

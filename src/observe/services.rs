@@ -30,9 +30,11 @@ pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     let roots = places.roots.clone();
     // Of a host whose files are elsewhere, `systemctl` would reach another systemd.
     let is_here = move || roots == Roots::default() && systemd::is_booted();
-    Box::new(Services::new(move |unit: &str| {
-        if is_here() { Manager::System.service(unit, END_IS_AWAITED) } else { Ok(None) }
-    }))
+    Box::new(Services::new(
+        move |unit: &str| {
+            if is_here() { Manager::System.service(unit, END_IS_AWAITED) } else { Ok(None) }
+        },
+    ))
 }
 
 /// `ask`: what systemd reports of a unit. Errors: a sentence; it does not answer.
@@ -104,7 +106,9 @@ fn slice_of(path: &str) -> Option<&str> {
         let (stem, outer) = (name.strip_suffix(".slice")?, slice.strip_suffix(".slice")?);
         let is_below = match outer {
             "-" => !stem.contains('-'),
-            outer => stem.strip_prefix(outer).and_then(|rest| rest.strip_prefix('-')).is_some_and(|own| !own.is_empty()),
+            outer => {
+                stem.strip_prefix(outer).and_then(|rest| rest.strip_prefix('-')).is_some_and(|own| !own.is_empty())
+            }
         };
         if stem.is_empty() || !is_below {
             return None;
@@ -279,7 +283,8 @@ mod tests {
 
     fn inquiry(path: &str, user: Option<u32>) -> Option<Inquiry> {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
-        let Some(CgroupVerdict::Task(found)) = crate::observe::recognise(&CgroupParts::new(&parts).chosen_by(user)) else {
+        let Some(CgroupVerdict::Task(found)) = crate::observe::recognise(&CgroupParts::new(&parts).chosen_by(user))
+        else {
             return None;
         };
         let about = About::Exit(life(999, 5_000));

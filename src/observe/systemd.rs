@@ -12,8 +12,8 @@
 //! units have the same names as the host's.
 
 use super::ObservedSource;
-use super::services;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_number};
+use super::services;
 use crate::model::alloc::AllocSource;
 
 pub static SYSTEMD: ObservedSource =

@@ -600,7 +600,13 @@ mod tests {
             let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
             assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
             begun.iter().for_each(|begun| begun.apply(&mut totals));
-            let facts = ExitFacts { status: ExitStatus::Code(3), oom: n == 0, on_request: false, result: None, finished_at: None };
+            let facts = ExitFacts {
+                status: ExitStatus::Code(3),
+                oom: n == 0,
+                on_request: false,
+                result: None,
+                finished_at: None,
+            };
             let (_, ended) = allocs.end(&format!("/docker/{n}"), Some(facts), Timestamp(9)).unwrap();
             ended.unwrap().apply(&mut totals);
         }
@@ -629,8 +635,13 @@ mod tests {
         let minute = |n: u64| Timestamp(n * 60_000_000_000);
         let live = |allocs: &mut ObservedAllocs, n: u64| {
             allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
-            let facts =
-                ExitFacts { status: ExitStatus::Code(3), oom: false, on_request: false, result: None, finished_at: Some(minute(n)) };
+            let facts = ExitFacts {
+                status: ExitStatus::Code(3),
+                oom: false,
+                on_request: false,
+                result: None,
+                finished_at: Some(minute(n)),
+            };
             allocs.end("/docker/1", Some(facts), minute(n)).unwrap();
             let restarts = allocs.published(&id).unwrap().observed.unwrap().tasks[0].restarts;
             assert_eq!(allocs.forget(std::slice::from_ref(&id)).len(), 1);

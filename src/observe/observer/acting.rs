@@ -144,3 +144,22 @@ impl Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::task::ServiceResult;
+    use crate::model::units::Timestamp;
+
+    #[test]
+    fn what_the_runtime_does_not_report_of_an_end_is_as_the_kernel_reports_it() {
+        let of = |status, oom, finished_at, result| ExitFacts { status, oom, on_request: false, result, finished_at };
+        let recorded = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), None);
+        let unknown = of(ExitStatus::Unknown(String::new()), false, None, Some(ServiceResult::Timeout));
+        let expected = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), Some(ServiceResult::Timeout));
+        assert_eq!(completed(unknown, false, Some(&recorded)), expected);
+        let known = of(ExitStatus::Code(3), false, Some(Timestamp(4)), Some(ServiceResult::ExitCode));
+        assert_eq!(completed(known.clone(), false, Some(&recorded)), known);
+        assert_eq!(completed(known.clone(), true, None), ExitFacts { oom: true, ..known });
+    }
+}
