@@ -18,7 +18,6 @@ const LOOPS: &str = "while true; do sleep 0.1; done";
 /// More than its limit of memory.
 const FILLS: &str = "dd if=/dev/zero of=/dev/null bs=100M count=1";
 
-#[derive(Clone)]
 struct Situation {
     /// As the table of the docs has it.
     is: &'static str,
@@ -107,7 +106,7 @@ fn situations() -> Vec<Situation> {
             "crashes",
             "sleep 2; kill -SEGV $$$$",
             "failed",
-            ("signal", signal(11), "core-dump"),
+            ("signal", signal(11), "signal"),
         ),
         Situation {
             settings: "Type=oneshot",
@@ -228,27 +227,34 @@ fn situations() -> Vec<Situation> {
     ]
 }
 
+/// One attempt at a situation: a unit of its own.
+struct Try<'a> {
+    of: &'a Situation,
+    unit: String,
+}
+
+/// A host that is busy with other things may let systemd answer too late; then the kernel's report decides.
+const TRIES: usize = 6;
+
 /// Units of `/etc`, which `default.target` wants: systemd forgets at once what ended well and nothing refers to.
-struct Units;
+struct Units(Vec<PathBuf>);
 
 impl Units {
-    fn path(of: &Situation) -> PathBuf {
-        format!("/etc/systemd/system/{}", unit(of)).into()
-    }
-    fn wants() -> PathBuf {
-        "/etc/systemd/system/default.target.wants".into()
-    }
     fn install(all: &[Situation]) -> Units {
-        let units = Units;
-        fs::create_dir_all(Units::wants()).expect("root may");
-        for of in all {
+        let (units, wants) =
+            (PathBuf::from("/etc/systemd/system"), PathBuf::from("/etc/systemd/system/default.target.wants"));
+        fs::create_dir_all(&wants).expect("root may");
+        let mut installed = Units(Vec::new());
+        for (of, n) in all.iter().flat_map(|of| (0..TRIES).map(move |n| (of, n))) {
             let Situation { unit: lines, settings, script, .. } = of;
             let text = format!("[Unit]\n{lines}\n[Service]\n{settings}\nExecStart=/bin/sh -c \"{script}\"\n");
-            fs::write(Units::path(of), text).expect("root may");
-            std::os::unix::fs::symlink(Units::path(of), Units::wants().join(unit(of))).expect("root may");
+            let (file, link) = (units.join(unit(of, n)), wants.join(unit(of, n)));
+            fs::write(&file, text).expect("root may");
+            std::os::unix::fs::symlink(&file, &link).expect("root may");
+            installed.0.extend([file, link]);
         }
         Who::Root.systemctl(&["daemon-reload"]);
-        units
+        installed
     }
 }
 
@@ -258,15 +264,13 @@ impl Drop for Units {
         if !left.is_empty() {
             eprintln!("units are left: {left}");
         }
-        for of in situations() {
-            let _ = (fs::remove_file(Units::wants().join(unit(&of))), fs::remove_file(Units::path(&of)));
-        }
+        self.0.iter().for_each(|path| drop(fs::remove_file(path)));
         let _ = Who::Root.command("systemctl").arg("daemon-reload").output();
     }
 }
 
-fn unit(of: &Situation) -> String {
-    format!("ends-{}.service", of.name)
+fn unit(of: &Situation, n: usize) -> String {
+    format!("ends-{}-{n}.service", of.name)
 }
 
 fn find(agent: &Agent, unit: &str) -> Option<Value> {
@@ -276,43 +280,71 @@ fn find(agent: &Agent, unit: &str) -> Option<Value> {
     Some(agent.json(&format!("/v1/allocs/{id}")))
 }
 
-/// What is shown of a unit, once it has this status and number of ends.
-fn shown(agent: &Agent, unit: &str, status: &str, lives: usize) -> Value {
+/// Status and task of a unit, once it runs or not and has so many ends.
+fn shown(agent: &Agent, unit: &str, runs: bool, lives: usize) -> (String, Value) {
     let until = Instant::now() + Duration::from_secs(60) * patience();
     loop {
         let alloc = find(agent, unit).unwrap_or_default();
         let task = alloc["tasks"].as_object().and_then(|tasks| tasks.values().next().cloned()).unwrap_or_default();
-        let seen = task["exits"].as_array().map_or(0, Vec::len);
-        if alloc["status"] == status && seen == lives {
-            return task;
+        let (status, seen) =
+            (alloc["status"].as_str().unwrap_or_default(), task["exits"].as_array().map_or(0, Vec::len));
+        if !status.is_empty() && (status == "running") == runs && seen == lives {
+            return (status.to_owned(), task);
         }
         assert!(Instant::now() < until, "{unit}: {alloc:#}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }
 
-fn assert_as_systemd(agent: &Agent, of: &Situation) {
+/// Whether systemd was asked in time. Then all is as systemd has it.
+fn is_as_systemd(agent: &Agent, Try { of, unit }: &Try<'_>) -> bool {
     let Situation { is, status, end, lives, .. } = of;
-    let task = shown(agent, &unit(of), status, *lives);
+    let (seen, task) = shown(agent, unit, *status == "running", *lives);
     let exit = task["exits"].as_array().and_then(|exits| exits.last().cloned()).unwrap_or_default();
-    let property = |name: &str| Who::Root.property(&unit(of), name);
-    let (state, main) = (property("ActiveState"), property("ExecMainStatus"));
-    let Some((outcome, how, result)) = end else {
-        assert_eq!(state, "active", "{is}");
-        return assert_eq!(exit, Value::Null, "{is}");
+    let property = |name: &str| Who::Root.property(unit, name);
+    let state = match *status {
+        "failed" => "failed",
+        "complete" => "inactive",
+        _ => "active",
     };
-    assert_eq!((exit["outcome"].as_str().unwrap(), &exit["status"]), (*outcome, how), "{is}: {exit:#}");
-    match *status {
-        "failed" => assert_eq!(state, "failed", "{is}"),
-        "complete" => assert_eq!(state, "inactive", "{is}"),
-        _ => assert_eq!(state, "active", "{is}"),
+    assert_eq!(property("ActiveState"), state, "{is}");
+    let Some((outcome, how, result)) = end else {
+        assert_eq!((&*seen, exit), (*status, Value::Null), "{is}");
+        return true;
+    };
+    if result.is_some() && exit["result"].is_null() {
+        eprintln!("{is}: systemd did not answer in time: {exit}");
+        return false;
     }
+    assert_eq!((&*seen, &exit["outcome"], &exit["status"]), (*status, &json!(outcome), how), "{is}: {exit:#}");
     if let Some(result) = result {
         assert_eq!((property("Result").as_str(), exit["result"].as_str()), (*result, Some(*result)), "{is}");
-        let number = how.as_object().and_then(|how| how.values().next()).unwrap();
+        let number = how.as_object().and_then(|how| how.values().next()).expect("a number");
         let has_main = property("ExecMainCode") != "0";
-        assert_eq!(main, if has_main { number.to_string() } else { "0".to_owned() }, "{is}");
+        let main = if has_main { number.to_string() } else { "0".to_owned() };
+        assert_eq!(property("ExecMainStatus"), main, "{is}");
     }
+    true
+}
+
+/// Those for which systemd did not answer in time.
+fn wrong<'a>(agent: &Agent, some: &[&'a Situation], n: usize) -> Vec<&'a Situation> {
+    let limit = Duration::from_secs(60) * patience();
+    let tries: Vec<Try<'_>> = some.iter().map(|of| Try { of, unit: unit(of, n) }).collect();
+    let _ = fs::remove_file(READY);
+    for Try { unit, .. } in &tries {
+        Who::Root.systemctl(&["start", "--no-block", unit]);
+    }
+    for Try { of, unit } in tries.iter().filter(|one| !one.of.then.is_empty()) {
+        wait_for(of.is, limit, || find(agent, unit));
+        if of.script.contains(READY) {
+            wait_for("its shell", limit, || fs::read_to_string(READY).ok()?.contains(of.name).then_some(()));
+        }
+        for command in of.then {
+            Who::Root.systemctl(&[command, &[&**unit][..]].concat());
+        }
+    }
+    tries.iter().filter(|one| !is_as_systemd(agent, one)).map(|one| one.of).collect()
 }
 
 /// With its status and its last end.
@@ -342,9 +374,10 @@ fn assert_forgotten(agent: &Agent) {
             wait_for("the transient service", limit, || find(agent, &unit));
             Who::Root.systemctl(&["stop", &unit]);
         }
-        let task = shown(agent, &unit, status, 1);
+        let (seen, task) = shown(agent, &unit, false, 1);
         let exit = &task["exits"][0];
-        assert_eq!((&exit["outcome"], &exit["status"], &exit["result"]), (&json!(outcome), &how, &Value::Null), "{is}");
+        assert_eq!((&*seen, &exit["outcome"], &exit["status"]), (status, &json!(outcome), &how), "{is}");
+        assert_eq!(exit["result"], Value::Null, "{is}");
         assert_documented(is, status, Some((outcome, &how)));
         drop(run);
     }
@@ -363,37 +396,30 @@ fn service_in_each_documented_situation_is_shown_as_systemctl_show_has_it() {
     let agent = service("UnsetEnvironment=ALLOSTAT_OBSERVE");
     assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", "kernel_ends")]), 1);
     let _units = Units::install(&all);
-    // Some at a time: systemd is asked about 20 at once, and then about two a second.
-    for some in all.chunks(9) {
-        for of in some {
-            Who::Root.systemctl(&["start", "--no-block", &unit(of)]);
+    // Few at a time: an emulated processor takes long to run `systemctl` for each.
+    for some in all.chunks(3) {
+        let mut left: Vec<&Situation> = some.iter().collect();
+        for n in 0..TRIES {
+            left = wrong(&agent, &left, n);
         }
-        for of in some.iter().filter(|of| !of.then.is_empty()) {
-            wait_for(of.is, limit, || find(&agent, &unit(of)));
-            if of.script.contains(READY) {
-                wait_for("its shell to be ready", limit, || {
-                    fs::read_to_string(READY).ok()?.contains(of.name).then_some(())
-                });
-            }
-            for command in of.then {
-                Who::Root.systemctl(&[command, &[&*unit(of)][..]].concat());
-            }
-        }
-        some.iter().for_each(|of| assert_as_systemd(&agent, of));
+        let left: Vec<&str> = left.iter().map(|of| of.is).collect();
+        assert!(left.is_empty(), "systemd was not asked in time in {TRIES} tries: {left:?}");
     }
     assert_forgotten(&agent);
 
     // A restart of the agent ends none and begins none.
     let is = "restart of the agent, of what runs";
-    assert!(DOCS.split("### A service in each situation").nth(1).unwrap().contains(&format!("\n| {is} |")), "{is}");
+    assert!(
+        DOCS.split("### A service in each situation").nth(1).is_some_and(|rows| rows.contains(&format!("\n| {is} |"))),
+        "{is}"
+    );
     let begun = || {
-        let whose = [("alloc_id", "systemd:ends-runs.service")];
+        let whose = [("alloc_id", "systemd:ends-runs-0.service")];
         agent.metrics().one("allostat_task_start_time_seconds", &whose).map(Sample::f64)
     };
     let before = wait_for("its start", limit, begun);
     Who::Root.systemctl(&["restart", "allostat.service"]);
     agent.wait_ready();
     assert_eq!(wait_for("the same start", limit, begun), before);
-    let runs = Situation { end: None, lives: 0, ..all[0].clone() };
-    assert_as_systemd(&agent, &runs);
+    assert!(is_as_systemd(&agent, &Try { of: &all[0], unit: unit(&all[0], 0) }));
 }
