@@ -176,7 +176,7 @@ mod tests {
         let [began_at, ended_at] = [began, ended].map(|ms| Some(Timestamp(ms * 1_000_000)));
         EndedLife { number: 1, began_at, ended_at, gone_at: Timestamp((ended + 50) * 1_000_000) }
     }
-    fn told(answer: &EndAnswer) -> Option<(Outcome, ExitStatus)> {
+    fn exit(answer: &EndAnswer) -> Option<(Outcome, ExitStatus)> {
         match answer {
             EndAnswer::Exit(facts) => Some((facts.outcome(), facts.status.clone())),
             EndAnswer::NotYet | EndAnswer::Nothing => None,
@@ -213,7 +213,7 @@ mod tests {
             let report = report(state, result, main, times);
             let answer = end_of(&report, &life(999, 5_000));
             let about = format!("{state}, {result}, {main:?}");
-            assert_eq!(told(&answer), Some((outcome, status)), "{about}");
+            assert_eq!(exit(&answer), Some((outcome, status)), "{about}");
             assert_eq!(report.result.is_failure(), is_failure, "{about}");
             // Another process may have run before and after it.
             assert_eq!(end_of(&report, &life(500, 9_000)), answer, "{about}");
@@ -227,7 +227,7 @@ mod tests {
     fn report_of_another_life_is_not_used() {
         let failed = |times| report("failed failed", "exit-code", (1, 3), times);
         let times = [1_000, 5_000, 5_001, 1_001, 5_001];
-        assert!(told(&end_of(&failed(times), &life(999, 5_000))).is_some());
+        assert!(exit(&end_of(&failed(times), &life(999, 5_000))).is_some());
         assert_eq!(end_of(&failed(times), &life(500, 900)), EndAnswer::Nothing, "of a later one");
         assert_eq!(end_of(&failed(times), &life(2_000, 6_000)), EndAnswer::Nothing, "of an earlier one");
         let unseen = EndedLife { began_at: None, ended_at: None, ..life(0, 900) };
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn end_before_the_main_process_has_the_result_and_the_status_that_the_kernel_reports() {
         let none = |result: &str| report("inactive dead", result, (0, 0), [0, 0, 0, 1_001, 1_200]);
-        let outcome = |result: &str| told(&end_of(&none(result), &life(1_000, 1_100))).map(|(outcome, _)| outcome);
+        let outcome = |result: &str| exit(&end_of(&none(result), &life(1_000, 1_100))).map(|(outcome, _)| outcome);
         assert_eq!(outcome("exec-condition"), Some(Outcome::Success), "skipped");
         assert_eq!([outcome("timeout"), outcome("exit-code")], [Some(Outcome::Error); 2]);
         for (began, ended) in [(1_300, 1_400), (100, 900)] {
@@ -308,7 +308,7 @@ mod tests {
             asked.lock().unwrap().push(unit.to_owned());
             Ok(Some(known.clone()))
         });
-        let mut end = |path: &str| told(&services.exit(&inquiry(path, None).unwrap(), None));
+        let mut end = |path: &str| exit(&services.exit(&inquiry(path, None).unwrap(), None));
         assert!(end("/system.slice/_cpu.service").is_some());
         assert_eq!(end("/other.slice/nginx.service"), None, "the unit of this name is in another slice");
         assert_eq!(end("/machine/system.slice/nginx.service"), None, "not where systemd puts a unit");
