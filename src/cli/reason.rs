@@ -20,12 +20,16 @@ pub struct MemoryPeak {
     pub limit: Option<u64>,
 }
 
-/// `exit 3`, `OOM killed`, `signal 9 (SIGKILL)`, `stopped on request`.
+/// `exit 3`, `OOM killed`, `signal 9 (SIGKILL)`, `stopped on request`, `signal 9 (SIGKILL); Result: timeout`.
 pub fn exit(exit: &ExitRow) -> String {
+    let result = exit.result.and_then(|result| result.beside(&exit.status));
+    let result = result.map_or_else(String::new, |word| format!("; Result: {word}"));
     match exit.oom_kills {
         // Its main process went on, or ended in another way.
-        Some(1..) if exit.outcome != Outcome::Oom => format!("{}; a process in it was OOM killed", ending(exit)),
-        Some(_) | None => ending(exit),
+        Some(1..) if exit.outcome != Outcome::Oom => {
+            format!("{}{result}; a process in it was OOM killed", ending(exit))
+        }
+        Some(_) | None => ending(exit) + &result,
     }
 }
 
@@ -181,6 +185,20 @@ mod tests {
         };
         assert_eq!(words("success", 1), "exit 0; a process in it was OOM killed");
         assert_eq!((words("success", 0), words("oom", 1)), ("exit 0".to_owned(), "OOM killed".to_owned()));
+    }
+
+    #[test]
+    fn exit_of_a_service_has_the_result_of_systemd_where_the_status_does_not_say_it() {
+        let words = |result: &str, status: Value| {
+            let row = json!({ "outcome": "error", "status": status, "finished_at": 1, "result": result });
+            super::exit(&serde_json::from_value(row).unwrap())
+        };
+        assert_eq!(words("exit-code", json!({ "code": 3 })), "exit 3");
+        assert_eq!(words("exit-code", json!({ "code": 0 })), "exit 0; Result: exit-code", "of another command of it");
+        assert_eq!(words("signal", json!({ "signal": 9 })), "signal 9 (SIGKILL)");
+        assert_eq!(words("timeout", json!({ "signal": 9 })), "signal 9 (SIGKILL); Result: timeout");
+        assert_eq!(words("watchdog", json!({ "signal": 6 })), "signal 6 (SIGABRT); Result: watchdog");
+        assert_eq!(words("a-word-of-tomorrow", json!({ "code": 3 })), "exit 3");
     }
 
     #[test]

@@ -368,7 +368,14 @@ mod tests {
     #[test]
     fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
         let shown = |status, outcome, oom_kills| {
-            describe(&ExitRow { status, outcome, oom_kills, finished_at: Timestamp(1), last_output: None })
+            describe(&ExitRow {
+                status,
+                outcome,
+                oom_kills,
+                finished_at: Timestamp(1),
+                result: None,
+                last_output: None,
+            })
         };
         assert_eq!(shown(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
         assert_eq!(shown(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");

@@ -13,7 +13,7 @@ use crate::model::job::{Lifecycle, LifecycleHook};
 use crate::model::last_output::LastOutput;
 use crate::model::network::{AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
-use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
+use crate::model::task::{ExitStatus, Failure, Outcome, ServiceResult, known_failure, known_result};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
@@ -240,6 +240,8 @@ pub struct ExitRow {
     pub finished_at: Timestamp,
     #[serde(default)]
     pub oom_kills: Option<u64>,
+    #[serde(default, deserialize_with = "known_result")]
+    pub result: Option<ServiceResult>,
     /// Alone only, and only for clients that may read logs.
     #[serde(default)]
     pub last_output: Option<LastOutput>,

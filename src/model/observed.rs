@@ -36,13 +36,22 @@ fn ended_as_asked(status: &ExitStatus) -> bool {
     }
 }
 
+/// Whether this end is a failure. systemd decides for its services, as their settings say.
+fn has_failed(exit: &Exit) -> bool {
+    match (exit.outcome, exit.result) {
+        (Outcome::Oom, _) => true,
+        (Outcome::Error | Outcome::Signal, Some(result)) => result.is_failure(),
+        (Outcome::Error | Outcome::Signal, None) => !ended_as_asked(&exit.status),
+        (Outcome::Success | Outcome::Killed | Outcome::Unknown, _) => false,
+    }
+}
+
 impl BegunAfter {
     fn of(exit: &Exit) -> BegunAfter {
         match exit.outcome {
             Outcome::Oom => BegunAfter::Oom,
-            Outcome::Error | Outcome::Signal if !ended_as_asked(&exit.status) => BegunAfter::Failure,
-            Outcome::Error | Outcome::Signal => BegunAfter::Other,
-            Outcome::Success | Outcome::Killed | Outcome::Unknown => BegunAfter::Other,
+            _ if has_failed(exit) => BegunAfter::Failure,
+            _ => BegunAfter::Other,
         }
     }
 }
@@ -119,12 +128,7 @@ impl ObservedTask {
 impl ObservedAlloc {
     /// In the words of our own allocs.
     pub fn state(&self) -> AllocState {
-        let is_wrong = |exit: &Arc<Exit>| match exit.outcome {
-            Outcome::Error | Outcome::Signal => !ended_as_asked(&exit.status),
-            Outcome::Oom => true,
-            Outcome::Success | Outcome::Killed | Outcome::Unknown => false,
-        };
-        let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(is_wrong);
+        let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(|exit| has_failed(exit));
         match self.ended_at {
             None => AllocState::Running,
             Some(_) if self.tasks.iter().any(went_wrong) => AllocState::Failed,
@@ -241,11 +245,11 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::task::LostOutput;
+    use crate::model::task::{LostOutput, ServiceResult};
 
     #[test]
     fn what_was_asked_to_end_has_not_failed_and_what_was_killed_has() {
-        let ended = |outcome, status| {
+        let reported = |outcome, status, result| {
             let exit = Exit {
                 attempt: 0,
                 outcome,
@@ -255,12 +259,14 @@ mod tests {
                 oom_kills: None,
                 lost_output: LostOutput::default(),
                 last_output: None,
+                result,
                 usage: Arc::default(),
             };
             let task = ObservedTask { exits: [Arc::new(exit)].into(), ..ObservedTask::default() };
             ObservedAlloc { ended_at: Some(Timestamp(5)), tasks: vec![Arc::new(task)], ..ObservedAlloc::default() }
                 .state()
         };
+        let ended = |outcome, status| reported(outcome, status, None);
         assert_eq!(ended(Outcome::Signal, ExitStatus::Signal(15)), AllocState::Complete);
         assert_eq!(ended(Outcome::Signal, ExitStatus::Signal(9)), AllocState::Failed);
         assert_eq!(ended(Outcome::Oom, ExitStatus::Signal(9)), AllocState::Failed);
@@ -269,6 +275,16 @@ mod tests {
         assert_eq!(ended(Outcome::Error, ExitStatus::Code(137)), AllocState::Failed);
         assert_eq!(ended(Outcome::Killed, ExitStatus::Code(137)), AllocState::Complete, "its runtime was asked");
         assert_eq!(ended(Outcome::Success, ExitStatus::Code(0)), AllocState::Complete);
+        // Of a service systemd decides.
+        for (outcome, status, result, state) in [
+            (Outcome::Error, ExitStatus::Code(143), ServiceResult::ExitCode, AllocState::Failed),
+            (Outcome::Signal, ExitStatus::Signal(15), ServiceResult::Timeout, AllocState::Failed),
+            (Outcome::Error, ExitStatus::Code(0), ServiceResult::Protocol, AllocState::Failed),
+            (Outcome::Signal, ExitStatus::Signal(9), ServiceResult::Success, AllocState::Complete),
+            (Outcome::Signal, ExitStatus::Signal(15), ServiceResult::Success, AllocState::Complete),
+        ] {
+            assert_eq!(reported(outcome, status, Some(result)), state, "{result:?}");
+        }
     }
 
     #[test]
@@ -296,6 +312,7 @@ mod tests {
                 oom_kills: None,
                 lost_output: LostOutput::default(),
                 last_output: None,
+                result: None,
                 usage: Arc::default(),
             };
             task.runs = false;

@@ -47,6 +47,52 @@ words! {
 }
 
 words! {
+    /// `Result` of a service, as systemd reports it. Source: systemd.exec(5), `$SERVICE_RESULT`.
+    pub enum ServiceResult {
+        Success = "success",
+        Protocol = "protocol",
+        Timeout = "timeout",
+        ExitCode = "exit-code",
+        Signal = "signal",
+        CoreDump = "core-dump",
+        Watchdog = "watchdog",
+        /// `ExecCondition=` skipped it.
+        ExecCondition = "exec-condition",
+        OomKill = "oom-kill",
+        StartLimitHit = "start-limit-hit",
+        Resources = "resources",
+    }
+}
+
+impl ServiceResult {
+    /// Whether systemd calls the service failed.
+    pub fn is_failure(self) -> bool {
+        !matches!(self, ServiceResult::Success | ServiceResult::ExecCondition)
+    }
+    /// The word, if the exit status does not say the same.
+    pub fn beside(self, status: &ExitStatus) -> Option<&'static str> {
+        let is_said = match self {
+            ServiceResult::Success | ServiceResult::OomKill => true,
+            ServiceResult::ExitCode => matches!(status, ExitStatus::Code(1..)),
+            ServiceResult::Signal => matches!(status, ExitStatus::Signal(_)),
+            ServiceResult::Protocol
+            | ServiceResult::Timeout
+            | ServiceResult::CoreDump
+            | ServiceResult::Watchdog
+            | ServiceResult::ExecCondition
+            | ServiceResult::StartLimitHit
+            | ServiceResult::Resources => false,
+        };
+        (!is_said).then_some(self.as_str())
+    }
+}
+
+/// A result that a newer agent wrote, and that is unknown here, is none: the rest of the record holds.
+pub fn known_result<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ServiceResult>, D::Error> {
+    Ok(Option::<String>::deserialize(from)?.and_then(|word| ServiceResult::parse(&word)))
+}
+
+words! {
     /// Why a task was started again.
     pub enum RestartReason {
         /// The restart policy, after an exit.
@@ -150,6 +196,9 @@ pub struct Exit {
     pub oom_kills: Option<u64>,
     /// The last reading, of this attempt alone. Where nobody saw the end: what its cgroup still told, or the last sample.
     pub usage: Arc<Usage>,
+    /// Of a service of systemd, where systemd reported it.
+    #[serde(default, deserialize_with = "known_result", skip_serializing_if = "Option::is_none")]
+    pub result: Option<ServiceResult>,
     #[serde(default, skip_serializing_if = "LostOutput::is_none")]
     pub lost_output: LostOutput,
     /// Of the newest end of a task that did not succeed.

@@ -273,6 +273,7 @@ mod tests {
             usage: Arc::new(Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_peak_bytes, 9)])),
             lost_output: LostOutput { stdout_bytes: 3, stderr_bytes: 0 },
             last_output: None,
+            result: None,
         };
         let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
         one.add_exit(&exit);

@@ -230,7 +230,13 @@ pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
 /// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
 /// was killed.
 pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
-    ExitFacts { status: ExitStatus::Code(code), oom: oom && code == KILLED, on_request: false, finished_at }
+    ExitFacts {
+        status: ExitStatus::Code(code),
+        oom: oom && code == KILLED,
+        on_request: false,
+        result: None,
+        finished_at,
+    }
 }
 
 impl Runtime for Engine {
@@ -472,7 +478,13 @@ mod tests {
         let exit_of = |state: &Value| exit_of_state(state, None);
         assert_eq!(exit_of(&state(true, 0, false)), EndAnswer::NotYet);
         let exit = |code, oom| {
-            EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom, on_request: false, finished_at: Some(at) })
+            EndAnswer::Exit(ExitFacts {
+                status: ExitStatus::Code(code),
+                oom,
+                on_request: false,
+                result: None,
+                finished_at: Some(at),
+            })
         };
         assert_eq!(exit_of(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
@@ -495,6 +507,7 @@ mod tests {
             status: ExitStatus::Code(4),
             oom: false,
             on_request: false,
+            result: None,
             finished_at: second(3),
         });
         assert_eq!(exit_of_state(&state(1, true, true), second(2)), ended, "waiting for its restart");
@@ -533,7 +546,13 @@ mod tests {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
         let died = |events: &[Value]| died(events, Some(Timestamp(6)));
         let expected = |code, oom, at| {
-            Some(ExitFacts { status: ExitStatus::Code(code), oom, on_request: false, finished_at: Some(Timestamp(at)) })
+            Some(ExitFacts {
+                status: ExitStatus::Code(code),
+                oom,
+                on_request: false,
+                result: None,
+                finished_at: Some(Timestamp(at)),
+            })
         };
         assert_eq!(died(&[event("start"), event("die"), event("destroy")]), expected(3, false, 7));
         assert_eq!(died(&[event("oom"), event("die")]), expected(3, false, 7), "of another process");

@@ -187,6 +187,11 @@ impl Recognised {
         let (source, ends_by) = (AllocSource::Cgroup, EndBy::LastProcess);
         Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming, user: None }
     }
+    /// Whether its source is asked how it ended. Of systemd that is a service that only root could name so.
+    pub fn has_reported_end(&self) -> bool {
+        let is_service = || self.naming.native.ends_with(".service");
+        self.container.is_some() || (self.source == AllocSource::Systemd && self.user.is_none() && is_service())
+    }
     /// Whether no source matches it.
     pub fn is_plain(&self) -> bool {
         self.source == AllocSource::Cgroup

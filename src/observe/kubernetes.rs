@@ -261,7 +261,7 @@ mod tests {
                 path: String::new(),
                 found: task("uid", ID, None, OwnCgroup::Parent),
                 directories: Vec::new(),
-                about: About::Exit(EndedLife { number: 1, ended_at: None }),
+                about: About::Exit(EndedLife { number: 1, ..EndedLife::default() }),
             };
             assert_eq!(exit(&Pods(roots).exit(&inquiry, None)), expected, "{file}: {record}");
         }

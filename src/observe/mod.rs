@@ -10,6 +10,7 @@
 //! lives      state machine of the cgroups at one path: created, named, shown, ended
 //! processes  processes without a cgroup of their own, if enabled
 //! naming     asks runtimes for names and exits, each on its own thread: names first (questions)
+//! services   asks the host's systemd how its services ended
 //! texts      truncates, cleans and counts names chosen by others
 //! table      the allocs: begun, named, ended; what is published on the board
 //! observer   the thread that runs all of it
@@ -34,6 +35,7 @@ mod podman;
 pub mod processes;
 mod questions;
 pub mod scanner;
+mod services;
 mod slurm;
 mod systemd;
 pub mod table;
@@ -185,12 +187,17 @@ pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     })
 }
 
-/// Whether no runtime is asked for the name: the source has none, or the cgroup belongs to a user whose own runtime
-/// would know it. The runtime of the agent's user is asked.
+/// Whether no runtime is asked for the name: the path has it, or no runtime may be asked.
 fn is_named_by_path(found: &Recognised) -> bool {
+    found.source == AllocSource::Systemd || !has_own_runtime(found)
+}
+
+/// Whether a runtime may be asked: the source has one, and the cgroup does not belong to a user whose own runtime would
+/// know it. The runtime of the agent's user is asked.
+fn has_own_runtime(found: &Recognised) -> bool {
     let own = own_user();
-    source(found.source).is_none_or(|source| source.runtime.is_none())
-        || found.user.is_some_and(|user| own == 0 || user != own)
+    source(found.source).is_some_and(|source| source.runtime.is_some())
+        && found.user.is_none_or(|user| own != 0 && user == own)
 }
 
 fn source(word: AllocSource) -> Option<&'static ObservedSource> {

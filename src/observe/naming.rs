@@ -276,7 +276,7 @@ mod tests {
             inquiries.ask(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
         };
         for number in 0..200 {
-            assert!(ask(&format!("{number:064x}"), About::Exit(EndedLife { number, ended_at: None })));
+            assert!(ask(&format!("{number:064x}"), About::Exit(EndedLife { number, ..EndedLife::default() })));
         }
         assert!(ask(ID, About::Name));
         let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(60), 0);
@@ -374,7 +374,7 @@ mod tests {
         ]);
         let cgroup = "/machine.slice/libpod-<id>.scope";
         is(tree.name(cgroup), ["db", "db", "db", ""]);
-        let over = EndedLife { number: 1, ended_at: None };
+        let over = EndedLife { number: 1, ..EndedLife::default() };
         let status = |answer: EndAnswer| match answer {
             EndAnswer::Exit(facts) => Some(facts.status),
             EndAnswer::NotYet | EndAnswer::Nothing => None,

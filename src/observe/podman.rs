@@ -86,7 +86,13 @@ impl Runtime for Libpod {
         match inquiry.found.container.as_deref().and_then(|id| self.written(id)) {
             Some(code) => {
                 let on_request = self.engine.is_stopped(inquiry, ended_at);
-                EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom: false, on_request, finished_at: None })
+                EndAnswer::Exit(ExitFacts {
+                    status: ExitStatus::Code(code),
+                    oom: false,
+                    on_request,
+                    result: None,
+                    finished_at: None,
+                })
             }
             None => self.engine.exit(inquiry, ended_at),
         }

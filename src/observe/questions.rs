@@ -45,11 +45,15 @@ pub enum About {
 }
 
 /// An ended life. A restarted container has several, with the same ID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndedLife {
     pub number: u64,
+    /// Start of its first process. `None`: not reported by the kernel.
+    pub began_at: Option<Timestamp>,
     /// End of its last process. `None`: not reported by the kernel.
     pub ended_at: Option<Timestamp>,
+    /// When the agent saw that it is gone.
+    pub gone_at: Timestamp,
 }
 
 /// The next question.
@@ -206,7 +210,7 @@ mod tests {
         Inquiry { path: path.to_owned(), found, directories: Vec::new(), about }
     }
     fn end(path: &str, container: &str, number: u64) -> Inquiry {
-        inquiry(path, container, About::Exit(EndedLife { number, ended_at: None }))
+        inquiry(path, container, About::Exit(EndedLife { number, ..EndedLife::default() }))
     }
     fn paths(question: Option<Question>) -> Vec<String> {
         match question {

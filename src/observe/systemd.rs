@@ -13,9 +13,11 @@
 
 use super::ObservedSource;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_number};
+use super::services;
 use crate::model::alloc::AllocSource;
 
-pub static SYSTEMD: ObservedSource = ObservedSource { word: AllocSource::Systemd, recognise, runtime: None };
+pub static SYSTEMD: ObservedSource =
+    ObservedSource { word: AllocSource::Systemd, recognise, runtime: Some(services::runtime) };
 
 /// The user whose systemd manager runs in a cgroup of this name.
 pub fn manager_of(name: &str) -> Option<u32> {

@@ -19,7 +19,7 @@ use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask, SelectedLabel};
-use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome};
+use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome, ServiceResult};
 use crate::model::text::{digest, label_value};
 use crate::model::totals::{TaskTotals, Totals, observed_key};
 use crate::model::units::{Nanos, Timestamp};
@@ -95,8 +95,24 @@ pub struct ExitFacts {
     pub oom: bool,
     /// A user requested the end from its runtime.
     pub on_request: bool,
+    /// What systemd reports of its service.
+    pub result: Option<ServiceResult>,
     /// By the clock of the source.
     pub finished_at: Option<Timestamp>,
+}
+
+impl ExitFacts {
+    pub fn outcome(&self) -> Outcome {
+        match (&self.status, self.result) {
+            _ if self.oom => Outcome::Oom,
+            _ if self.on_request => Outcome::Killed,
+            (ExitStatus::Signal(_), _) => Outcome::Signal,
+            // A service may succeed with another code than 0, and fail with 0.
+            (_, Some(result)) if result.is_failure() => Outcome::Error,
+            (_, Some(_)) | (ExitStatus::Code(0), None) => Outcome::Success,
+            (_, None) => Outcome::Error,
+        }
+    }
 }
 
 /// A change of the totals, applied when the alloc is published.
@@ -521,18 +537,14 @@ fn exit(
     now: Timestamp,
     usage: Arc<Usage>,
 ) -> Exit {
-    let (outcome, status) = match &facts {
-        Some(ExitFacts { oom: true, status, .. }) => (Outcome::Oom, status.clone()),
-        Some(ExitFacts { on_request: true, status, .. }) => (Outcome::Killed, status.clone()),
-        Some(ExitFacts { status: status @ ExitStatus::Code(0), .. }) => (Outcome::Success, status.clone()),
-        Some(ExitFacts { status: status @ ExitStatus::Signal(_), .. }) => (Outcome::Signal, status.clone()),
-        Some(ExitFacts { status, .. }) => (Outcome::Error, status.clone()),
-        None => (Outcome::Unknown, ExitStatus::Unknown("the cgroup was removed; exit status unknown".to_owned())),
-    };
+    let unknown = || ExitStatus::Unknown("the cgroup was removed; exit status unknown".to_owned());
+    let outcome = facts.as_ref().map_or(Outcome::Unknown, ExitFacts::outcome);
+    let status = facts.as_ref().map_or_else(unknown, |facts| facts.status.clone());
     Exit {
         attempt,
         outcome,
         status,
+        result: facts.as_ref().and_then(|facts| facts.result),
         started_at,
         finished_at: facts.and_then(|facts| facts.finished_at).unwrap_or(now),
         oom_kills: usage.oom_kills(),
@@ -588,7 +600,13 @@ mod tests {
             let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
             assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
             begun.iter().for_each(|begun| begun.apply(&mut totals));
-            let facts = ExitFacts { status: ExitStatus::Code(3), oom: n == 0, on_request: false, finished_at: None };
+            let facts = ExitFacts {
+                status: ExitStatus::Code(3),
+                oom: n == 0,
+                on_request: false,
+                result: None,
+                finished_at: None,
+            };
             let (_, ended) = allocs.end(&format!("/docker/{n}"), Some(facts), Timestamp(9)).unwrap();
             ended.unwrap().apply(&mut totals);
         }
@@ -617,8 +635,13 @@ mod tests {
         let minute = |n: u64| Timestamp(n * 60_000_000_000);
         let live = |allocs: &mut ObservedAllocs, n: u64| {
             allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
-            let facts =
-                ExitFacts { status: ExitStatus::Code(3), oom: false, on_request: false, finished_at: Some(minute(n)) };
+            let facts = ExitFacts {
+                status: ExitStatus::Code(3),
+                oom: false,
+                on_request: false,
+                result: None,
+                finished_at: Some(minute(n)),
+            };
             allocs.end("/docker/1", Some(facts), minute(n)).unwrap();
             let restarts = allocs.published(&id).unwrap().observed.unwrap().tasks[0].restarts;
             assert_eq!(allocs.forget(std::slice::from_ref(&id)).len(), 1);

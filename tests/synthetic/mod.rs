@@ -138,6 +138,7 @@ pub fn exit(outcome: Outcome, status: ExitStatus, usage: Usage) -> Exit {
         oom_kills: usage.oom_kills(),
         lost_output: LostOutput::default(),
         last_output: None,
+        result: None,
         usage: Arc::new(usage),
     }
 }

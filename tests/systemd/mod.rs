@@ -2,6 +2,7 @@
 //! else: it installs units.
 
 mod docker;
+mod ends;
 mod machine;
 mod package;
 mod root;

@@ -19,7 +19,7 @@ use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork, NetworkMode}
 use crate::model::placement::NotPlaced;
 use crate::model::sensitive::HIDDEN;
 use crate::model::service::CheckStatus;
-use crate::model::task::{Exit, ExitStatus, Failure, Outcome, TaskState};
+use crate::model::task::{Exit, ExitStatus, Failure, Outcome, ServiceResult, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::restarts::says_how_it_ended;
@@ -143,6 +143,9 @@ pub struct ExitAnswer {
     /// OOM kills in the cgroup of the task during this attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_kills: Option<u64>,
+    /// Of a service of systemd, where systemd reported it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<ServiceResult>,
     /// The last lines of stderr. Only for clients that may read logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_output: Option<LastOutput>,
@@ -368,6 +371,7 @@ fn exit_answer(exit: &Exit, detail: Detail) -> ExitAnswer {
         started_at: exit.started_at,
         finished_at: exit.finished_at,
         oom_kills: exit.oom_kills,
+        result: exit.result,
         last_output: None,
     }
 }

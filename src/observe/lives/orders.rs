@@ -294,7 +294,13 @@ impl World {
             Op::Named(_) if self.is_plain => return,
             Op::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
             Op::Exited { is_awaited } => {
-                let facts = ExitFacts { status: ExitStatus::Code(0), oom: false, on_request: false, finished_at: None };
+                let facts = ExitFacts {
+                    status: ExitStatus::Code(0),
+                    oom: false,
+                    on_request: false,
+                    result: None,
+                    finished_at: None,
+                };
                 let number = if is_awaited { self.awaited } else { 0 };
                 return self.happens(Event::Exited { number, facts: Some(facts) });
             }

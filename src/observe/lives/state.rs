@@ -232,6 +232,7 @@ pub(in crate::observe) enum Action<M: Measures> {
     QueryExit {
         number: u64,
         found: Box<Recognised>,
+        began_at: Option<u64>,
         ended_at: Option<u64>,
     },
     /// It begins on the board. `inode`: of a cgroup that exists.

@@ -138,9 +138,10 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
             if let State::Absent = self.lives.state {
                 self.lives.state = State::Covered { inode };
             }
-        } else if life.found.container.is_some() {
+        } else if life.found.has_reported_end() {
             let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
-            self.act(Action::QueryExit { number, found, ended_at: life.notes.last_at() });
+            let (began_at, ended_at) = (life.notes.first_start(), life.notes.last_at());
+            self.act(Action::QueryExit { number, found, began_at, ended_at });
             self.lives.ending = Some(Ending { life, number, until: self.now + ANSWER });
         } else {
             self.end(life, None);

@@ -7,7 +7,7 @@ use super::*;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::identity::{Naming, Recognised};
+use crate::observe::identity::{CgroupParts, CgroupVerdict, Naming, Recognised};
 use crate::observe::tree::{CgroupTree, LifeOwner};
 
 const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
@@ -411,4 +411,45 @@ fn slices_and_helpers_are_nobodys_lives() {
     assert_eq!(path, format!("/docker/{id}"));
     let LifeOwner::Task(path, _) = whose("/system.slice/x.service/worker") else { panic!("a unit") };
     assert_eq!(path, "/system.slice/x.service");
+}
+
+/// systemd is asked about a service, and what it answers after the next start is of no use.
+#[test]
+fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
+    let service = || {
+        let parts = ["system.slice", "web.service"];
+        let Some(CgroupVerdict::Task(found)) = crate::observe::recognise(&CgroupParts::new(&parts)) else {
+            panic!("it is a service")
+        };
+        *found
+    };
+    let mut path = Path::new();
+    path.begins(service(), 1).happens(named("web.service"));
+    path.host.inode = None;
+    path.happens(Event::Gone);
+    assert_eq!(path.done(), ["query name", "show 1 as web.service", "query exit 1"]);
+    path.happens(Event::Exited { number: 1, facts: None });
+    assert_eq!(path.done(), ["end 1"]);
+
+    path.begins(service(), 2).happens(named("web.service"));
+    path.host.inode = None;
+    path.happens(Event::Gone).begins(service(), 3).happens(named("web.service"));
+    path.happens(Event::Exited { number: 2, facts: None });
+    assert_eq!(
+        path.done(),
+        ["query name", "show 2 as web.service", "query exit 2", "query name", "end 2", "show 3 as web.service"]
+    );
+    // One of a user is not asked about, and systemd need not answer at all.
+    let mut of_user = Path::new();
+    of_user.begins(service().of_user(1000), 1).happens(named("1000/web.service"));
+    of_user.host.inode = None;
+    of_user.happens(Event::Gone);
+    assert_eq!(of_user.done().last().map(String::as_str), Some("end 1"));
+    let mut silent = Path::new();
+    silent.begins(service(), 1).happens(named("web.service"));
+    silent.host.inode = None;
+    silent.happens(Event::Gone).after(1_999).happens(Event::Due);
+    assert_eq!(silent.done().last().map(String::as_str), Some("query exit 1"));
+    silent.after(1).happens(Event::Due);
+    assert_eq!(silent.done(), ["end 1"]);
 }

@@ -5,13 +5,24 @@ use std::sync::Arc;
 
 use super::facts::At;
 use super::{Cgroups, Measured, Work};
+use crate::model::task::ExitStatus;
 use crate::observe::identity::{EndBy, Naming, Recognised};
 use crate::observe::kept::BegunTask;
 use crate::observe::lives::{Action, Event, LifeNotes, step};
 use crate::observe::naming::{About, EndedLife, Inquiry};
 use crate::observe::table::{ExitFacts, NewTask};
-use crate::observe::{is_named_by_path, source};
+use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
+
+/// What the runtime reported, with what only the kernel did.
+fn completed(said: ExitFacts, is_victim: bool, recorded: Option<&ExitFacts>) -> ExitFacts {
+    let status = match (said.status, recorded) {
+        (ExitStatus::Unknown(_), Some(recorded)) => recorded.status.clone(),
+        (known, _) => known,
+    };
+    let finished_at = said.finished_at.or(recorded.and_then(|recorded| recorded.finished_at));
+    ExitFacts { oom: said.oom || is_victim, status, finished_at, ..said }
+}
 
 impl Work {
     pub(super) fn happens(&mut self, path: &str, event: Event<Cgroups>) {
@@ -41,8 +52,9 @@ impl Work {
                 let found = found.map(|found| *found).or_else(|| Some(self.scanner.tree().identify(path)?.1))?;
                 return (!self.query(path, found, About::Name)).then_some(Event::NotQueued { again });
             }
-            Action::QueryExit { number, found, ended_at } => {
-                let life = EndedLife { number, ended_at: ended_at.map(|at| self.wall(at)) };
+            Action::QueryExit { number, found, began_at, ended_at } => {
+                let [began_at, ended_at] = [began_at, ended_at].map(|at| at.map(|at| self.wall(at)));
+                let life = EndedLife { number, began_at, ended_at, gone_at: self.parts.clock.now() };
                 let is_queued = self.query(path, *found, About::Exit(life));
                 return (!is_queued).then_some(Event::Exited { number, facts: None });
             }
@@ -66,7 +78,11 @@ impl Work {
 
     /// Returns whether its source will be queried.
     fn query(&mut self, path: &str, found: Recognised, about: About) -> bool {
-        let Some(source) = source(found.source).filter(|_| !is_named_by_path(&found)) else { return false };
+        let can_answer = match about {
+            About::Name => !is_named_by_path(&found),
+            About::Exit(_) => has_own_runtime(&found),
+        };
+        let Some(source) = source(found.source).filter(|_| can_answer) else { return false };
         let directories = self.scanner.directories(path);
         self.inquiries.ask(source, Inquiry { path: path.to_owned(), found, directories, about })
     }
@@ -115,7 +131,7 @@ impl Work {
         let recorded = recorded.and_then(|(notes, by)| notes.facts(by, |at| self.wall(at)));
         // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.
         let victim = recorded.as_ref().is_some_and(|exit| exit.oom);
-        let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(recorded);
+        let facts = facts.map(|said| completed(said, victim, recorded.as_ref())).or(recorded);
         if let Some(reader) = self.allocs.reader(path) {
             // The last reading is later than the end of the last process.
             let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
@@ -126,5 +142,24 @@ impl Work {
             self.touched.insert(id);
             self.changes.extend(change);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::task::ServiceResult;
+    use crate::model::units::Timestamp;
+
+    #[test]
+    fn what_the_runtime_does_not_report_of_an_end_is_as_the_kernel_reports_it() {
+        let of = |status, oom, finished_at, result| ExitFacts { status, oom, on_request: false, result, finished_at };
+        let recorded = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), None);
+        let unknown = of(ExitStatus::Unknown(String::new()), false, None, Some(ServiceResult::Timeout));
+        let expected = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), Some(ServiceResult::Timeout));
+        assert_eq!(completed(unknown, false, Some(&recorded)), expected);
+        let known = of(ExitStatus::Code(3), false, Some(Timestamp(4)), Some(ServiceResult::ExitCode));
+        assert_eq!(completed(known.clone(), false, Some(&recorded)), known);
+        assert_eq!(completed(known.clone(), true, None), ExitFacts { oom: true, ..known });
     }
 }

@@ -237,6 +237,7 @@ pub(super) fn exit_of(
         usage: Arc::new(usage),
         lost_output: LostOutput::default(),
         last_output: None,
+        result: None,
     }
 }
 

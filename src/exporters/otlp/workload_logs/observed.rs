@@ -92,6 +92,10 @@ fn ended(exit: &Exit, source: &str, now: Timestamp) -> LogRecord {
             format!("exit unknown: {why}")
         }
     };
+    if let Some(word) = exit.result.and_then(|result| result.beside(&exit.status)) {
+        attributes.push(key_value("allostat.exit.result", word));
+        body = format!("{body}; Result: {word}");
+    }
     if let Some(kills) = exit.oom_kills.filter(|kills| *kills > 0) {
         attributes.push(int("allostat.oom_kills", kills));
         body = format!("OOM killed; {body}");
@@ -148,6 +152,7 @@ mod tests {
             usage: Arc::default(),
             lost_output: LostOutput::default(),
             last_output: None,
+            result: None,
         }
     }
 
