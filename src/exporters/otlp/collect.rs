@@ -270,11 +270,11 @@ pub(super) fn start(
         // Their buckets begin with the agent's process.
         (Histogram, ..) => began,
         (Counter | UpDownCounter, Some(of_row), _) => of_row,
-        // They go on over restarts of the agent, from a beginning that nobody noted.
+        // They go on over restarts of the agent; their beginning is not recorded.
         (Counter, None, Source::Agent) if otlp::GOES_ON.iter().any(|d| std::ptr::eq(*d, head.desc)) => None,
         (Counter | UpDownCounter, None, Source::Agent) => began,
         (Counter | UpDownCounter, None, Source::Host) => walk.snapshot.info.booted_at,
-        // Kept over restarts of the agent; nobody noted when they began.
+        // Kept over restarts of the agent; their beginning is not recorded.
         (Counter | UpDownCounter, None, Source::Managed) => None,
     };
     since.map_or(0, |since| since.0)
