@@ -156,7 +156,11 @@ impl Kept {
     }
     pub fn renamed(&mut self, path: &str, workload: Option<JobId>, naming: Naming) {
         let Some(task) = self.running.get_mut(path) else { return };
-        let naming = Naming { task: task.naming.task.clone(), ..naming };
+        let mut naming = Naming { task: task.naming.task.clone(), ..naming };
+        // A renamed container keeps its ID over restarts of the agent.
+        if task.naming.workload.is_some() {
+            naming.native.clone_from(&task.naming.native);
+        }
         if (&task.naming, &task.workload) != (&naming, &workload) {
             (task.naming, task.workload) = (naming, workload);
             let entry = Entry::Task(Box::new(task.clone()));

@@ -25,6 +25,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nanoseconds between the moments at which the kernel and systemd read the clock for one event.
 const APART: u64 = 2_000_000;
+/// The same for the begin: systemd may note it long before the process exists. An earlier start cannot be reported,
+/// because systemd forgets it when it starts the service again.
+const BEGINS_APART: u64 = 100_000_000;
 
 pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     let roots = places.roots.clone();
@@ -121,7 +124,7 @@ fn slice_of(path: &str) -> Option<&str> {
 /// How this life ended, if the report is about it.
 fn end_of(report: &ServiceReport, life: &EndedLife) -> EndAnswer {
     let ended_at = life.ended_at.map_or(life.gone_at, |at| Timestamp(at.0.saturating_add(APART)));
-    let began_at = life.began_at.map(|at| Timestamp(at.0.saturating_sub(APART)));
+    let began_at = life.began_at.map(|at| Timestamp(at.0.saturating_sub(BEGINS_APART)));
     let is_over = matches!(report.phase, ServicePhase::Over | ServicePhase::Restarting);
     match (report.main_started_at, &report.main) {
         // Of another life.

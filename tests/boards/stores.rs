@@ -67,6 +67,8 @@ fn a_prometheus_sends_on_to_victoria_metrics_what_the_example_keeps_and_nothing_
     victoria.wait_value(&asked, |value| value.to_bits() == used.to_bits());
     // Recorded each half minute.
     victoria.wait_value("instance_state:allostat_allocs:sum{state=\"complete\"}", |allocs| allocs == 1.0);
+    // The boards list jobs and hosts by it.
+    victoria.wait_value("count(allostat_build_info)", |agents| agents == 1.0);
     let by_alloc = "count({__name__=~\"allostat_(task|alloc)_.+\",alloc_id!=\"\"})";
     assert!(prometheus.value(by_alloc).is_some_and(|series| series > 10.0));
     assert_eq!(victoria.value(by_alloc), None);

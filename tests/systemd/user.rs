@@ -9,7 +9,7 @@ use crate::systemd::machine::{Agent, Who, cgroup_of, here, home, in_leaf, user_m
 
 const UNIT: &str = include_str!("../../deploy/allostat-user.service");
 /// What an ordinary user is told, word by word.
-const TOLD: &str = "systemd-run --user --scope -p Delegate=yes allostat agent";
+const NOTICE: &str = "systemd-run --user --scope -p Delegate=yes allostat agent";
 const MANAGER: &str = "/user.slice/user-1000.slice/user@1000.service";
 
 /// The agent as a process that the user has started, as he was told or plainly.
@@ -23,7 +23,7 @@ impl Started {
     #[track_caller]
     fn new(agent: Agent, delegated: bool) -> Started {
         let log = home().join("agent.log");
-        let words: Vec<&str> = if delegated { TOLD.split(' ').collect() } else { vec!["allostat", "agent"] };
+        let words: Vec<&str> = if delegated { NOTICE.split(' ').collect() } else { vec!["allostat", "agent"] };
         let binary = allostat().display().to_string();
         let words: Vec<&str> = words.into_iter().map(|w| if w == "allostat" { &binary } else { w }).collect();
         let file = fs::File::create(&log).expect("our own directory");
@@ -199,7 +199,7 @@ fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_k
         skip_test!("no-systemd");
     }
     user_manager();
-    let words: Vec<&str> = TOLD.split(' ').take_while(|word| *word != "allostat").collect();
+    let words: Vec<&str> = NOTICE.split(' ').take_while(|word| *word != "allostat").collect();
     for (name, signal) in [("demo-ends", Signal::INT), ("demo-killed", Signal::KILL)] {
         let demo = Demo::start(name, &words);
         let agent = demo.agent();
@@ -230,7 +230,7 @@ fn a_demo_without_delegation_is_told_how_to_get_it() {
     user_manager();
     let demo = Demo::start("demo-plain", &[]);
     let agent = demo.agent();
-    let told = TOLD.replace("allostat agent", "allostat demo");
+    let told = NOTICE.replace("allostat agent", "allostat demo");
     wait_for("it to say so", Duration::from_secs(20) * patience(), || {
         let said = demo.said();
         (said.contains("no cgroups: ") && said.contains(&told)).then_some(())
@@ -247,12 +247,12 @@ fn without_delegation_a_user_is_told_what_to_do_and_tasks_run_all_the_same() {
     user_manager();
     let started = Started::new(Agent::new(Who::User, "/data/tester/b"), false);
     let agent = &started.agent;
-    assert!(started.said().contains(&format!("`{TOLD}`")), "{}", started.said());
+    assert!(started.said().contains(&format!("`{NOTICE}`")), "{}", started.said());
     let (plain, said) = agent.submit("plain", &["hold", "1000000"], "", "memory = 64");
-    assert!(said.stderr.contains("`memory` will not be enforced") && said.stderr.contains(TOLD), "{}", said.stderr);
+    assert!(said.stderr.contains("`memory` will not be enforced") && said.stderr.contains(NOTICE), "{}", said.stderr);
     plain.ready();
     let node = agent.cli(&["node"]).ok();
-    assert!(node.contains(TOLD), "{node}");
+    assert!(node.contains(NOTICE), "{node}");
     let info = agent.metrics();
     assert!(info.one("allostat_alloc_info", &[("alloc_id", &plain.id), ("measured", "process")]).is_some());
     agent.stop_all();

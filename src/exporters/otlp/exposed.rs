@@ -88,7 +88,10 @@ impl<E: FnMut(ResourceMetrics)> Exposed<'_, E> {
         }
         let of_row = |row| {
             let subject = self.walk.subject(rows, row);
-            let own = self.common.iter().cloned().chain(pairs(&subject.labels));
+            // A point has no key twice: its own label comes before an attribute that the settings add.
+            let is_own = |key: &str| subject.labels.iter().chain(&subject.info).any(|(name, _)| *name == key);
+            let common = self.common.iter().filter(|(key, _)| !is_own(key)).cloned();
+            let own = common.chain(pairs(&subject.labels));
             let all = own.clone().chain(pairs(&subject.info));
             RowLabels { own: own.collect(), all: all.collect(), since: subject.since }
         };
@@ -191,5 +194,9 @@ fn cells(head: &Head<'_>) -> Vec<Vec<(String, String)>> {
 
 /// Shared by all families without labels of their own.
 fn joined(row: &Attributes, cell: &[(String, String)]) -> Attributes {
-    if cell.is_empty() { Arc::clone(row) } else { row.iter().chain(cell).cloned().collect() }
+    let is_own = |key: &str| cell.iter().any(|(name, _)| name == key);
+    match cell {
+        [] => Arc::clone(row),
+        _ => row.iter().filter(|(key, _)| !is_own(key)).chain(cell).cloned().collect(),
+    }
 }

@@ -160,6 +160,8 @@ fn open(opening: &Opening) -> (Queue, Option<Delta>) {
     }
     let told = dir.join(TOLD);
     let delta = match config.temporality {
+        // Stores that know the names of `/metrics` know sums from their beginning only.
+        _ if config.names == MetricNames::Prometheus => None,
         Temporality::Cumulative => {
             // It will not be true any more.
             if std::fs::remove_file(told).is_ok() {

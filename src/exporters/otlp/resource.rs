@@ -55,7 +55,10 @@ impl HostIdentity {
         let name = self.service();
         let job = self.attribute(NAMESPACE).map_or_else(|| name.to_owned(), |of| format!("{of}/{name}"));
         let instance = self.attribute(INSTANCE).unwrap_or(&node.hostname);
-        let more = self.attributes.iter().filter(|(key, _)| ![SERVICE, NAMESPACE, INSTANCE].contains(&key.as_str()));
+        let more = self
+            .attributes
+            .iter()
+            .filter(|(key, _)| ![SERVICE, NAMESPACE, INSTANCE, "job", "instance"].contains(&key.as_str()));
         [("job", job.as_str()), ("instance", instance)].map(owned).into_iter().chain(more.cloned()).collect()
     }
 

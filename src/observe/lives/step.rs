@@ -199,13 +199,15 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         // Without it the total of its workload would drop until its name is known again. A name from the path is known
         // already.
         let recovered = self.lives.recovered.take().map(|recovered| recovered.0);
-        if let Some(naming) = recovered.as_ref().filter(|naming| naming.workload.is_some())
+        if recovered.is_some() || is_named {
+            self.show_now(recovered.clone().filter(|_| !is_named));
+        }
+        // It is counted under that name.
+        if let Some(naming) = recovered.filter(|naming| naming.workload.is_some())
+            && matches!(self.lives.state, State::Shown(_))
             && self.facts.has_room_for_name()
         {
-            self.lives.name = Some(Box::new((naming.clone(), self.now)));
-        }
-        if recovered.is_some() || is_named {
-            self.show_now(recovered.filter(|_| !is_named));
+            self.lives.name = Some(Box::new((naming, self.now)));
         }
     }
 
