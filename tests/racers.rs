@@ -12,7 +12,7 @@ use allostat::host::beneath::{self, FileRights};
 use allostat::host::foreign_tree::ForeignTree;
 use allostat::host::transfer::{Below, Moved, move_dir};
 use allostat::host::tree;
-use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+use rustix::fs::{FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::common::{how_many, patience};
 
@@ -70,12 +70,19 @@ impl Ground {
         }
     }
 
-    /// Exchanges each component by its link or FIFO, and back.
+    /// Exchanges each component by its link or FIFO, and back. Of two paths one could lead outside by now, so both names
+    /// are in one open directory.
     fn exchange(&self) {
         let (root, swap) = (self.root(), RenameFlags::EXCHANGE);
-        for (one, two) in [("d", ".d"), ("d/e", "d/.link"), ("d/e/f", "d/e/.link"), ("d/e/f", "d/e/.fifo")] {
+        let below = [(&["d"][..], "e", ".link"), (&["d", "e"], "f", ".link"), (&["d", "e"], "f", ".fifo")];
+        let top = fs::File::open(&root).expect("it is ours");
+        for _ in 0..2 {
+            let _ = renameat_with(&top, "d", &top, ".d", swap);
+        }
+        for (parent, one, two) in below {
+            let Ok(directory) = beneath::directory(&root, parent, None) else { continue };
             for _ in 0..2 {
-                let _ = renameat_with(CWD, root.join(one), CWD, root.join(two), swap);
+                let _ = renameat_with(&directory, one, &directory, two, swap);
             }
         }
     }

@@ -203,7 +203,7 @@ fn processes_whose_session_is_of_another_pid_namespace_are_left_alone() {
         skip_test!("cannot-unshare");
     }
     let tests =
-        ["supervisor::failures::a_start_that_is_given_up_after", "supervisor::recovery::what_is_given_up_as_lost"];
+        ["supervisor::failures::start_abandoned_after", "supervisor::recovery::task_abandoned_as_lost"];
     let output = apart(&std::env::current_exe().unwrap(), &tests).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("2 passed"), "{said}");
