@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, environment, is_root, patience, says, test_dir, wait_for,
+    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, default_address_free, default_address_shared, environment,
+    is_root, patience, says, test_dir, wait_for,
 };
 
 #[track_caller]
@@ -196,6 +197,7 @@ fn unreadable_token_or_certificate_file_is_the_reported_error() {
         &["--ca: cannot read", "/nosuch"],
     );
     // No agent was named, and none is there: both are reported.
+    let _address = default_address_free();
     let said = alone(dir.path(), &["status", "--token-file", &nosuch]);
     fails(&said, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
 }
@@ -1347,6 +1349,7 @@ fn one_pass_reads_the_cgroups_of_allocs_and_invents_no_lifecycle() {
 
 #[test]
 fn the_demo_shows_its_tasks_and_leaves_nothing() {
+    let _address = default_address_shared();
     let dir = test_dir();
     let mut command = Command::new(allostat());
     command.args(["demo", "--plain", "--duration", "7s"]).env("TMPDIR", dir.path()).env_remove("ALLOSTAT_ADDR");
@@ -1382,6 +1385,7 @@ fn the_demo_shows_its_tasks_and_leaves_nothing() {
 /// Nothing is made up where something is.
 #[test]
 fn a_demo_on_a_host_with_a_gpu_shows_that_one() {
+    let _address = default_address_shared();
     let (dir, driver) = (test_dir(), test_dir());
     let scenario = fake_nvml::Scenario::new().with(fake_nvml::Device::of("t4"));
     fake_nvml::install(driver.path(), &scenario).expect("the fake NVML is built");
@@ -1398,6 +1402,7 @@ fn a_demo_on_a_host_with_a_gpu_shows_that_one() {
 
 #[test]
 fn a_demo_on_a_terminal_of_80_columns_shows_what_matters_and_q_leaves_it() {
+    let _address = default_address_shared();
     let dir = test_dir();
     let mut command = Command::new(allostat());
     command.arg("demo").env("TMPDIR", dir.path()).env_remove("ALLOSTAT_ADDR");
@@ -1414,6 +1419,7 @@ fn a_demo_on_a_terminal_of_80_columns_shows_what_matters_and_q_leaves_it() {
 
 #[test]
 fn a_demo_that_is_killed_leaves_nothing_either() {
+    let _address = default_address_shared();
     let dir = test_dir();
     let mut command = Command::new(allostat());
     command.args(["demo", "--plain"]).env("TMPDIR", dir.path()).env_remove("ALLOSTAT_ADDR");
@@ -1457,6 +1463,7 @@ fn processes(dir: &Path) -> Vec<String> {
 
 #[test]
 fn ordinary_user_learns_what_cannot_be_measured_and_goes_on() {
+    let _address = default_address_shared();
     if !is_root() {
         skip_test!("not-root");
     }

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    Agent, AgentOptions, Cgroups, Cli, allostat, alone, free_address, is_root, mounted_v1, mounted_v2, patience, says,
-    test_dir, unix, wait_for,
+    Agent, AgentOptions, Cgroups, Cli, allostat, alone, default_address_shared, free_address, is_root, mounted_v1,
+    mounted_v2, patience, says, test_dir, unix, wait_for,
 };
 
 #[track_caller]
@@ -472,6 +472,7 @@ fn as_written(line: &str, bin: &Path) -> Command {
 
 #[test]
 fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
+    let _address = default_address_shared();
     let dir = test_dir();
     let lines = readme();
     let line = lines.iter().find(|l| l.contains("demo")).expect("the README begins with the demo");

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, allostat, patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, allostat, default_address_shared, patience, test_dir, wait_for};
 
 /// Where output may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,6 +184,7 @@ fn an_agent_whose_log_cannot_be_written_serves_all_the_same() {
 
 #[test]
 fn a_demo_without_a_reader_ends_and_leaves_nothing() {
+    let _address = default_address_shared();
     let dir = test_dir();
     for (out, err, wanted) in
         [(Sink::Taken, Sink::Full, 0), (Sink::Unread, Sink::Unread, 0), (Sink::Full, Sink::Taken, 1)]

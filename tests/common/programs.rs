@@ -76,6 +76,21 @@ pub fn test_dir() -> tempfile::TempDir {
         .unwrap_or_else(|e| panic!("cannot make a directory in {}: {e}", base.display()))
 }
 
+/// A demo serves at the default address if that is free. It takes this while it runs, shared with other demos.
+pub fn default_address_shared() -> std::fs::File {
+    default_address(rustix::fs::FlockOperation::LockShared)
+}
+/// No demo of another test runs while this is held.
+pub fn default_address_free() -> std::fs::File {
+    default_address(rustix::fs::FlockOperation::LockExclusive)
+}
+fn default_address(how: rustix::fs::FlockOperation) -> std::fs::File {
+    let path = std::env::temp_dir().join("allostat-tests-default-address");
+    let file = std::fs::File::options().create(true).append(true).open(path).expect("the directory can be written");
+    rustix::fs::flock(&file, how).expect("the others end");
+    file
+}
+
 fn profile_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a test must know its own binary");
     test.parent().and_then(Path::parent).expect("a test binary must lie in target/<profile>/deps").to_owned()

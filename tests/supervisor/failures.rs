@@ -202,8 +202,7 @@ fn processes_whose_session_is_of_another_pid_namespace_are_left_alone() {
     if !apart("true".as_ref(), &[]).is_ok_and(|output| output.status.success()) {
         skip_test!("cannot-unshare");
     }
-    let tests =
-        ["supervisor::failures::start_abandoned_after", "supervisor::recovery::task_abandoned_as_lost"];
+    let tests = ["supervisor::failures::start_abandoned_after", "supervisor::recovery::task_abandoned_as_lost"];
     let output = apart(&std::env::current_exe().unwrap(), &tests).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("2 passed"), "{said}");
