@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Walk ── families, row by row ──► places: host, agent, each alloc, task and device ──► ResourceMetrics
-//!                                    └── what was told before and is not told now: a point that says so (`Endings`)
+//!                                    └── what was exported before and is absent now: a point that says so (`Endings`)
 //! ```
 //! Workloads have no resource: what is told of them are points of the agent's, with their labels as attributes.
 
@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use super::message::{Attributes, Measured, Observed, Series, Told, exemplar_message, message, seconds};
+use super::message::{Attributes, Measured, Observed, Series, SeriesPoint, exemplar_message, message, seconds};
 use super::names::{self, Instrument, Naming, OF_RESOURCES};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
@@ -28,18 +28,18 @@ use crate::snapshot::AllocView;
 use crate::snapshot::itself::PROCESS_START;
 use crate::telemetry::otlp;
 
-/// What was told last, by instance: so that its end can be told.
+/// What was exported last, by instance: its end is exported too.
 #[derive(Debug, Default)]
 pub struct Endings {
-    told: HashMap<String, (Resource, Vec<Series>)>,
+    exported: HashMap<String, (Resource, Vec<Series>)>,
 }
 
 impl Endings {
     /// Replaces the series of the only resource; gives a point for each of them that ended.
-    pub(super) fn replace(&mut self, resource: &Resource, series: Vec<Series>, at: u64) -> Vec<Told> {
-        let (_, before) = self.told.remove(ONLY).unwrap_or_default();
+    pub(super) fn replace(&mut self, resource: &Resource, series: Vec<Series>, at: u64) -> Vec<SeriesPoint> {
+        let (_, before) = self.exported.remove(ONLY).unwrap_or_default();
         let gone = ended(before, &series, at);
-        self.told.insert(ONLY.to_owned(), (resource.clone(), series));
+        self.exported.insert(ONLY.to_owned(), (resource.clone(), series));
         gone
     }
 }
@@ -75,7 +75,7 @@ struct Gathered<'w> {
     devices: HashMap<&'w str, usize>,
     /// When the agent's process began.
     began: Option<Timestamp>,
-    places: Vec<Vec<Told>>,
+    places: Vec<Vec<SeriesPoint>>,
 }
 
 /// Everything that the walk says, in one request, which may be larger than any receiver takes.
@@ -105,20 +105,20 @@ pub(super) fn collect_each(
     let tasks = walk.allocs.iter().flat_map(|alloc| alloc.tasks().map(|task| identity.task(node, alloc, task)));
     let devices = walk.devices().map(|view| identity.device(node, view));
     let resources = [identity.host(node), identity.agent(node)].into_iter().chain(allocs).chain(tasks).chain(devices);
-    let mut told_before = std::mem::take(&mut endings.told);
+    let mut exported_before = std::mem::take(&mut endings.exported);
     for (resource, mut points) in resources.zip(gathered.places) {
         without_whole(&mut points);
         states::complete(&mut points);
         let series: Vec<Series> = points.iter().map(|told| told.series.clone()).collect();
         let id = instance(&resource).to_owned();
-        if let Some((_, before)) = told_before.remove(&id) {
+        if let Some((_, before)) = exported_before.remove(&id) {
             points.extend(ended(before, &series, at));
         }
         message(&resource, points, aggregation).into_iter().for_each(&mut each);
-        endings.told.insert(id, (resource, series));
+        endings.exported.insert(id, (resource, series));
     }
-    // Their allocs are told no more.
-    let mut gone: Vec<_> = told_before.into_iter().collect();
+    // Their allocs are absent now.
+    let mut gone: Vec<_> = exported_before.into_iter().collect();
     gone.sort_by(|(a, _), (b, _)| a.cmp(b));
     let last = |(resource, before): (Resource, Vec<Series>)| message(&resource, ended(before, &[], at), aggregation);
     gone.into_iter().filter_map(|(_, told)| last(told)).for_each(each);
@@ -323,7 +323,7 @@ impl Listener for Gathered<'_> {
                 let series = Series { desc: head.desc, naming, attributes: self.attributes(head, row, cell) };
                 let value = Measured::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
                 let place = named.then(|| self.named(cell)).flatten().unwrap_or(of_row);
-                self.places[place].push(Told { series, start, at: at.0, value });
+                self.places[place].push(SeriesPoint { series, start, at: at.0, value });
             }
         }
     }
@@ -344,7 +344,7 @@ impl Listener for Gathered<'_> {
             let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });
             let (place, start, at) =
                 (self.place(head, row), self.start(head, Instrument::Histogram, row), self.at(head, true, row));
-            self.places[place].push(Told { series, start, at: at.0, value });
+            self.places[place].push(SeriesPoint { series, start, at: at.0, value });
         }
     }
 }
@@ -356,7 +356,7 @@ fn containers(alloc: &AllocView) -> impl Iterator<Item = bool> + '_ {
 }
 
 /// CPU time is told by mode or as a whole, never both: who adds the points up would count it twice.
-fn without_whole(points: &mut Vec<Told>) {
+fn without_whole(points: &mut Vec<SeriesPoint>) {
     const MODE: &str = "cpu.mode";
     let key = |series: &Series| {
         let rest = series.attributes.iter().filter(|(key, _)| key != MODE).cloned().collect::<Vec<_>>();
@@ -370,15 +370,15 @@ fn without_whole(points: &mut Vec<Told>) {
     });
 }
 
-/// A point for each that was told before and is not told now.
-fn ended(before: Vec<Series>, now: &[Series], at: u64) -> Vec<Told> {
+/// A point for each that was exported before and is absent now.
+fn ended(before: Vec<Series>, now: &[Series], at: u64) -> Vec<SeriesPoint> {
     if before == now {
         return Vec::new();
     }
     let key = |series: &Series| (series.desc.name, series.naming, Arc::clone(&series.attributes));
     let there: BTreeSet<_> = now.iter().map(key).collect();
     let gone = before.into_iter().filter(|series| !there.contains(&key(series)));
-    gone.map(|series| Told { series, start: 0, at, value: Measured::Ended }).collect()
+    gone.map(|series| SeriesPoint { series, start: 0, at, value: Measured::Ended }).collect()
 }
 
 /// A value that is a moment.

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::collect::{Endings, began, start};
-use super::message::{Attributes, Measured, Observed, Series, Told, exemplar_message, message, seconds};
+use super::message::{Attributes, Measured, Observed, Series, SeriesPoint, exemplar_message, message, seconds};
 use super::names::{self, Naming};
 use super::resource::HostIdentity;
 use super::settings::HistogramAggregation;
@@ -33,7 +33,7 @@ struct Exposed<'w, E> {
     aggregation: HistogramAggregation,
     began: Option<Timestamp>,
     rows: Vec<(&'static Rows, Rc<[RowLabels]>)>,
-    points: Vec<Told>,
+    points: Vec<SeriesPoint>,
     series: Vec<Series>,
     /// Series per family, as in a body.
     counts: Vec<(&'static str, u64)>,
@@ -102,7 +102,7 @@ impl<E: FnMut(ResourceMetrics)> Exposed<'_, E> {
 
     fn push(&mut self, series: Series, start: u64, value: Measured) {
         self.series.push(series.clone());
-        self.points.push(Told { series, start, at: self.walk.snapshot.taken_at.0, value });
+        self.points.push(SeriesPoint { series, start, at: self.walk.snapshot.taken_at.0, value });
     }
 
     fn start(&self, head: &Head<'_>, row: &RowLabels) -> u64 {

@@ -36,7 +36,7 @@ pub(super) struct Series {
     pub attributes: Attributes,
 }
 
-pub(super) struct Told {
+pub(super) struct SeriesPoint {
     pub series: Series,
     /// 0: not known, or nothing that begins.
     pub start: u64,
@@ -47,7 +47,7 @@ pub(super) struct Told {
 pub(super) enum Measured {
     Number(Option<Value>, Option<ExemplarMessage>),
     Observed(Observed),
-    /// It was told, and is not any more.
+    /// It was exported, and is absent now.
     Ended,
 }
 
@@ -60,27 +60,27 @@ pub(super) struct Observed {
     pub exemplars: Vec<ExemplarMessage>,
 }
 
-/// `None`: nothing is told of it.
+/// `None`: it has no points.
 pub(super) fn message(
     resource: &Resource,
-    points: Vec<Told>,
+    points: Vec<SeriesPoint>,
     aggregation: HistogramAggregation,
 ) -> Option<ResourceMetrics> {
     let mut metrics: Vec<Metric> = Vec::new();
     let mut by_name: HashMap<Cow<'static, str>, usize> = HashMap::new();
-    for told in points {
-        let Some((name, unit, instrument)) = names::of(told.series.desc, told.series.naming) else { continue };
+    for point in points {
+        let Some((name, unit, instrument)) = names::of(point.series.desc, point.series.naming) else { continue };
         let place = *by_name.entry(name).or_insert_with_key(|name| {
             metrics.push(Metric {
                 name: name.clone().into_owned(),
-                description: told.series.desc.help.to_owned(),
+                description: point.series.desc.help.to_owned(),
                 unit: unit.to_owned(),
                 data: Some(empty(instrument, aggregation)),
                 ..Metric::default()
             });
             metrics.len() - 1
         });
-        push(&mut metrics[place], told);
+        push(&mut metrics[place], point);
     }
     let scope_metrics = vec![ScopeMetrics { scope: Some(scope()), metrics, schema_url: SCHEMA_URL.to_owned() }];
     let is_empty = scope_metrics[0].metrics.is_empty();
@@ -118,21 +118,22 @@ fn empty(instrument: Instrument, aggregation: HistogramAggregation) -> metric::D
     }
 }
 
-fn push(metric: &mut Metric, told: Told) {
-    let attributes: Vec<KeyValue> = told.series.attributes.iter().map(|(key, value)| key_value(key, value)).collect();
-    let (start_time_unix_nano, time_unix_nano) = (told.start, told.at);
-    let flags = if let Measured::Ended = told.value { NO_RECORDED_VALUE } else { 0 };
+fn push(metric: &mut Metric, exported: SeriesPoint) {
+    let attributes: Vec<KeyValue> =
+        exported.series.attributes.iter().map(|(key, value)| key_value(key, value)).collect();
+    let (start_time_unix_nano, time_unix_nano) = (exported.start, exported.at);
+    let flags = if let Measured::Ended = exported.value { NO_RECORDED_VALUE } else { 0 };
     match &mut metric.data {
         Some(metric::Data::Gauge(Gauge { data_points }) | metric::Data::Sum(Sum { data_points, .. })) => {
             let (value, exemplar) =
-                if let Measured::Number(value, exemplar) = told.value { (value, exemplar) } else { (None, None) };
+                if let Measured::Number(value, exemplar) = exported.value { (value, exemplar) } else { (None, None) };
             data_points.push(NumberDataPoint {
                 attributes,
                 start_time_unix_nano,
                 time_unix_nano,
                 exemplars: exemplar.into_iter().collect(),
                 flags,
-                value: value.map(|value| number(told.series.desc.unit, value)),
+                value: value.map(|value| number(exported.series.desc.unit, value)),
             });
         }
         Some(metric::Data::Histogram(Histogram { data_points, .. })) => {
@@ -143,7 +144,7 @@ fn push(metric: &mut Metric, told: Told) {
                 flags,
                 ..HistogramDataPoint::default()
             };
-            if let Measured::Observed(observed) = told.value {
+            if let Measured::Observed(observed) = exported.value {
                 point.count = observed.counts.iter().sum();
                 point.sum = Some(observed.sum);
                 point.bucket_counts = observed.counts;
@@ -160,7 +161,7 @@ fn push(metric: &mut Metric, told: Told) {
                 flags,
                 ..ExponentialHistogramDataPoint::default()
             };
-            if let Measured::Observed(observed) = told.value {
+            if let Measured::Observed(observed) = exported.value {
                 let dense = observed.exponential.dense();
                 point.count = dense.count();
                 point.sum = Some(observed.sum);

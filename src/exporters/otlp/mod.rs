@@ -6,7 +6,7 @@
 //! events ── lifecycle ──► logs, traces ────────────────► packed ──► outbox of each ───────────────── deliver ────────────► send ──► collector
 //! ```
 //! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
-//! told before and is absent now is told once more, as having no value. `exposed` takes the place of `collect` where metrics have the names
+//! exported before and is absent now gets one more point, without a value. `exposed` takes the place of `collect` where metrics have the names
 //! of `/metrics`. `docs/otlp.md` is what users may rely on.
 
 mod answer;

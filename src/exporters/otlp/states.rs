@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::message::{Attributes, Measured, Series, Told as SeriesPoint};
+use super::message::{Attributes, Measured, Series, SeriesPoint};
 use crate::model::metric::Value;
 
 const FILE_SYSTEM: &str = "system.filesystem.state";
