@@ -160,7 +160,12 @@ impl Engine {
     fn inspect(&mut self, id: &str) -> Option<Value> {
         let said = self.get(&format!("/containers/{id}/json"));
         let said = said.and_then(|body| facts::parse(&body));
-        said.or_else(|| facts::json(self.containers.as_ref()?, &[id, "config.v2.json"]))
+        said.or_else(|| self.of_file(id))
+    }
+
+    /// The daemon's own record of a container, which is there while the daemon does not respond.
+    fn of_file(&self, id: &str) -> Option<Value> {
+        facts::json(self.containers.as_ref()?, &[id, "config.v2.json"])
     }
 
     /// Whether the end of a life was requested. `ended_at`: not later than its end; `None`: the last life.
@@ -257,15 +262,18 @@ impl Runtime for Engine {
         let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
         let answer = self.inspect(id).map(|container| exit_of_state(&container["State"], ended_at));
         let (None | Some(EndAnswer::Exit(_))) = answer else { return answer.unwrap_or(EndAnswer::Nothing) };
-        let events = self.events(id).unwrap_or_default();
+        let events = self.events(id);
         let facts = match answer {
             Some(EndAnswer::Exit(facts)) => Some(facts),
-            _ => died(&events, ended_at),
+            _ => died(events.as_deref().unwrap_or_default(), ended_at),
         };
-        let with_asker = |facts: ExitFacts| {
-            EndAnswer::Exit(ExitFacts { on_request: is_requested(&events, facts.finished_at), ..facts })
+        let Some(facts) = facts else { return EndAnswer::Nothing };
+        let on_request = match events {
+            Some(events) => is_requested(&events, facts.finished_at),
+            // An engine that restarts stops containers before it responds. Set by `stop` and `kill`, reset by a start.
+            None => self.of_file(id).is_some_and(|record| record["HasBeenManuallyStopped"] == true),
         };
-        facts.map_or(EndAnswer::Nothing, with_asker)
+        EndAnswer::Exit(ExitFacts { on_request, ..facts })
     }
 }
 
@@ -539,6 +547,28 @@ mod tests {
         let podmans = [of("start", 1), of("stop", 9), of("die", 10), of("start", 11)];
         assert!(is_requested(&podmans, at(10)), "its stop precedes the death");
         assert!(!is_requested(&[], at(1)));
+    }
+
+    #[test]
+    fn end_while_the_engine_does_not_respond_is_on_request_if_its_record_has_a_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        std::fs::create_dir(dir.path().join(id)).unwrap();
+        let mut engine = Engine::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
+        let found = Recognised::container(AllocSource::Docker, id);
+        let about = super::super::questions::About::Name;
+        let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
+        let mut end = |stopped: Value| {
+            let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});
+            let record = json!({"State": state, "HasBeenManuallyStopped": stopped});
+            std::fs::write(dir.path().join(id).join("config.v2.json"), record.to_string()).unwrap();
+            match engine.exit(&inquiry, None) {
+                EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(end(json!(true)), (ExitStatus::Code(7), true));
+        assert_eq!([end(json!(false)), end(Value::Null)], [(ExitStatus::Code(7), false); 2]);
     }
 
     #[test]

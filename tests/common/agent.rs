@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::cgroups::Cgroups;
 use super::exposition::Exposition;
@@ -354,6 +354,20 @@ impl Agent {
     /// Cgroups below our parent.
     pub fn cgroups_left(&self) -> Vec<PathBuf> {
         self.cgroups.left()
+    }
+
+    /// Waits until the agent has removed its cgroups. Panics with those that are left.
+    #[track_caller]
+    pub fn wait_without_cgroups(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        loop {
+            let left = self.cgroups_left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < until, "after {limit:?} cgroups are left: {left:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// No cgroup below our parent, and no process that knows our data directory.

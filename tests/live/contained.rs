@@ -58,9 +58,7 @@ fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_lo
     assert_eq!((looping.exits("unknown"), looping.exits("error")), (0, 0));
     agent.cli(&["stop", "--all"]).ok();
     // A stop is over with the tasks' ends; an alloc's own cgroup goes behind it.
-    wait_for("the cgroups to be gone", Duration::from_secs(10) * patience(), || {
-        agent.cgroups_left().is_empty().then_some(())
-    });
+    agent.wait_without_cgroups(Duration::from_secs(10) * patience());
     agent.kill();
     // The kernel ends the agent when unshare is gone: a moment later.
     wait_for("the container to be gone", Duration::from_secs(10) * patience(), || {

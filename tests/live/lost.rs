@@ -95,7 +95,7 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
     agent.start_again();
     let limit = Duration::from_secs(30) * patience();
     wait_for("it to be ended", limit, || parent(main).is_none().then_some(()));
-    wait_for("its cgroup to be removed", limit, || agent.cgroups_left().is_empty().then_some(()));
+    agent.wait_without_cgroups(limit);
     none_fell(&before, &counters(&agent.metrics()), "when it was ended");
     let exits = [("workload", "lost"), ("outcome", "unknown")];
     assert_eq!(agent.metrics().u64("allostat_workload_exits_total", &exits), 1);
