@@ -908,7 +908,7 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
     let filter = Filter::default().without_process();
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let mut heard = BySubject { walk: &walk, series: BTreeMap::new(), times: BTreeMap::new() };
-    walk.tell(&mut heard);
+    walk.expose(&mut heard);
     let body = text(prometheus::encode(&walk, Format::OpenMetrics));
     let samples = openmetrics::check(&body).unwrap().into_values().flat_map(|family| family.samples);
     let written: BTreeMap<_, _> = samples

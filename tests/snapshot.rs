@@ -972,7 +972,7 @@ async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
     let get = |snapshot: &Snapshot, encoding| bodies.get(snapshot, Format::Text, encoding);
     let ready = |snapshot: &Snapshot, encoding| bodies.ready(snapshot, Format::Text, encoding);
     let streamed = async |snapshot: &Arc<Snapshot>| {
-        let mut stream = bodies.tell(snapshot, Format::Text, Duration::ZERO)?;
+        let mut stream = bodies.stream_first(snapshot, Format::Text, Duration::ZERO)?;
         let (mut all, mut pieces) = (Vec::new(), 0);
         while let Some(piece) = stream.next().await.unwrap() {
             all.extend_from_slice(&piece);

@@ -113,7 +113,7 @@ async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted, began
     let stream = match &narrowed {
         _ if !is_plain => None,
         Some(filter) => Some(bodies.stream(&snapshot, format, filter.clone(), waited)),
-        None => bodies.tell(&snapshot, format, waited),
+        None => bodies.stream_first(&snapshot, format, waited),
     };
     if let Some(stream) = stream {
         return Ok(Reply::following(kind, Box::new(stream)));

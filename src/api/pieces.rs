@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::guard::{Progress, Whole};
-use crate::exporters::prometheus::{BrokenOff, Telling};
+use crate::exporters::prometheus::{BodyStream, BrokenOff};
 use crate::runner::drivers::BoxFuture;
 
 /// Where the pieces come from.
@@ -24,12 +24,12 @@ pub trait Following: Send {
     }
 }
 
-impl Following for Telling {
+impl Following for BodyStream {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
-        Box::pin(Telling::next(self))
+        Box::pin(BodyStream::next(self))
     }
     fn buffered(&self) -> usize {
-        Telling::BUFFERED
+        BodyStream::BUFFERED
     }
 }
 

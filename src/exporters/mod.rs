@@ -32,7 +32,7 @@ pub use walk::Selection;
 #[derive(Debug)]
 pub struct Exporter {
     pub name: &'static str,
-    /// The families that it tells of itself, beside those of the walk.
+    /// The families that it exposes about itself, beside those of the walk.
     pub metrics: &'static [&'static MetricDesc],
     /// A walk in each of its formats.
     pub write: fn(&Walk<'_>) -> Vec<Written>,
@@ -50,7 +50,7 @@ pub struct Parts {
     pub snapshots: Snapshots,
     /// What happens.
     pub events: Arc<Log>,
-    /// Between two snapshots of which the later was read anew.
+    /// The sampling interval.
     pub tick: Duration,
     pub metrics: Arc<Metrics>,
     pub otlp: otlp::Config,

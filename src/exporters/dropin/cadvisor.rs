@@ -12,7 +12,7 @@ use super::root;
 use super::tables::{native, one, peer_measures, unit_of};
 use crate::exporters::prometheus;
 use crate::exporters::walk::{
-    Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families, is_named_pod,
+    Filter, Listener, MeasuredRows, PageSource, PeerReading, PeerRow, Rows, Walk, families, is_named_pod,
 };
 use crate::model::alloc::{AllocSource, TaskIdentity};
 use crate::model::answer::Format;
@@ -232,9 +232,9 @@ pub fn encode(snapshot: &Snapshot, metrics: &Metrics, format: Format) -> Vec<u8>
 
 struct Containers;
 
-impl Teller for Containers {
-    fn tell(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
-        walk.tell_measures(listener, &OF_CONTAINERS);
+impl PageSource for Containers {
+    fn expose(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
+        walk.expose_measures(listener, &OF_CONTAINERS);
         let info = &walk.snapshot.info;
         one(listener, &MACHINE_CPU_CORES, &[Vec::new()], [Some(Value::Int(info.cpus))]);
         one(listener, &MACHINE_MEMORY, &[Vec::new()], [info.memory_bytes.map(Value::Int)]);

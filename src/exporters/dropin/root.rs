@@ -1,7 +1,7 @@
 //! The root cgroup (`id="/"`), as far as the collectors of the host know it: none of them reads that cgroup itself.
 //!
 //! ```text
-//! {id="/"}                     CPU time, memory, swap, pressure, of which the host has one each
+//! {id="/"}                     CPU time, memory, swap, pressure: the host has one each
 //! {id="/", interface="eth0"}   what each of its interfaces has carried
 //! ```
 

@@ -1,4 +1,5 @@
-//! What has ended, for longer than its series are shown: each alloc as the API tells it at its end, in files of lines.
+//! What has ended, for longer than its series are shown: each alloc as the API reports it at its end, in files of
+//! lines.
 //!
 //! ```text
 //! snapshots ── has ended, and this is not on record ──► record ──► store::lines ◄── the newest first ── GET /v1/history

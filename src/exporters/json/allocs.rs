@@ -297,7 +297,8 @@ fn summary(alloc: &AllocView, detail: Detail) -> AllocSummary {
     let observed = alloc.observed.as_deref();
     let job = status.map(|status| &status.job);
     let lineage = status.map(|status| &status.lineage);
-    let not_placed = status.map(|status| status.not_placed.iter().map(|one| told(one, detail)).collect::<Vec<_>>());
+    let not_placed =
+        status.map(|status| status.not_placed.iter().map(|one| placement_reason(one, detail)).collect::<Vec<_>>());
     let labels = observed.filter(|observed| !observed.labels.is_empty());
     AllocSummary {
         id: identity.id.clone(),
@@ -324,7 +325,7 @@ fn summary(alloc: &AllocView, detail: Detail) -> AllocSummary {
 }
 
 /// A reason may cite metadata of the node.
-fn told(one: &NotPlaced, detail: Detail) -> NotPlaced {
+fn placement_reason(one: &NotPlaced, detail: Detail) -> NotPlaced {
     let message = if detail == Detail::Full { one.message.as_str() } else { WITHHELD };
     NotPlaced::new(one.reason, message)
 }

@@ -73,7 +73,7 @@ pub(super) fn collect_exposed(
         each,
     };
     with_itself(walk, &mut exposed, |exposed| {
-        walk.tell(exposed);
+        walk.expose(exposed);
         std::mem::take(&mut exposed.counts)
     });
     let series = std::mem::take(&mut exposed.series);

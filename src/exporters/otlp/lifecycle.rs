@@ -65,7 +65,7 @@ impl Maker {
         if self.queued > newest {
             // The agent's state was lost, or is an older one: rather twice than never.
             let queued = self.queued;
-            tracing::warn!(queued, newest, "events are numbered anew: all that are kept are sent again");
+            tracing::warn!(queued, newest, "event numbers restarted; all kept events are sent again");
             self.queued = 0;
         }
         if self.traces.is_some() { 0 } else { self.queued }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_queue_is_not_made_again_unless_events_are_numbered_anew() {
+    fn what_is_in_the_queue_is_not_made_again_unless_event_numbers_restart() {
         let dir = tempfile::tempdir().unwrap();
         let opened = |signal| Maker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
         assert_eq!(opened(Signal::Logs).from(500), 500);

@@ -79,7 +79,7 @@ fn event_name(event: &Event) -> String {
     format!("allostat.{of}.{}", event.kind.label())
 }
 
-/// An error is what somebody should look at, a warning what went wrong and is seen to.
+/// An error needs the attention of an operator; a warning went wrong and is handled.
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
         AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,

@@ -50,7 +50,7 @@ pub use settings::{
     SignalConfig, Temporality, destination_name, endpoint, headers, joined, pairs,
 };
 
-/// One request for nobody who was told anything before.
+/// One request, without any that was exported before.
 pub fn encode(walk: &Walk<'_>) -> Vec<u8> {
     collect(walk, &HostIdentity::default(), HistogramAggregation::Explicit, &mut Endings::default()).encode_to_vec()
 }

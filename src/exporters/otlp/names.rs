@@ -36,7 +36,7 @@ pub(super) enum Naming {
 
 /// Of one device of a host.
 pub(super) const DEVICE_ID: &str = "hw.id";
-/// The device of which that is a part.
+/// The device that contains it.
 pub(super) const PARENT: &str = "hw.parent";
 pub(super) const HARDWARE_TYPE: &str = "hw.type";
 
@@ -84,7 +84,7 @@ const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ("otel.sdk.metric_reader.collection.duration", "collector", "otel.component.name"),
 ];
 
-/// Several families of ours are one metric: what tells them apart, by what their name holds.
+/// Several families of ours are one metric: the attribute that distinguishes them, by a part of their name.
 const APART: &[(&str, &str, &str)] = &[
     ("_io_read_bytes_", "disk.io.direction", "read"),
     ("_io_written_bytes_", "disk.io.direction", "write"),
@@ -212,7 +212,7 @@ pub(super) fn attributes(desc: &MetricDesc, label: &str, value: &str) -> Vec<(St
     theirs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// What tells devices apart.
+/// The attribute that distinguishes devices.
 pub(super) fn of_device(label: &str) -> &str {
     if label == "device_uuid" { DEVICE_ID } else { label }
 }
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn every_name_of_a_convention_has_its_instrument_its_unit_and_its_attributes() {
-        let mut told = BTreeMap::new();
+        let mut named = BTreeMap::new();
         for desc in CATALOGUE.iter() {
             let Some(otlp) = desc.otlp.filter(|otlp| !otlp.name.starts_with("allostat.")) else { continue };
             let whose = ["alloc_id", "task", "workload"];
@@ -344,18 +344,18 @@ mod tests {
             let instrument = format!("{:?}", instrument(desc).unwrap()).to_lowercase();
             // One without a mode stands for both where no modes are known.
             if desc.name != "allostat_task_cpu_usage_seconds_total" {
-                told.insert(otlp.name.to_owned(), format!("{instrument} {} {attributes}", otlp.unit));
+                named.insert(otlp.name.to_owned(), format!("{instrument} {} {attributes}", otlp.unit));
             }
         }
         let documented = DOCUMENTS.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             Some((words.next()?.to_owned(), words.collect::<Vec<_>>().join(" ")))
         });
-        assert_eq!(told, documented.collect::<BTreeMap<_, _>>());
+        assert_eq!(named, documented.collect::<BTreeMap<_, _>>());
     }
 
     #[test]
-    fn families_that_share_a_metric_are_told_apart_and_are_one_instrument_of_one_unit() {
+    fn families_that_share_a_metric_differ_in_an_attribute_and_have_one_instrument() {
         let mut metrics: BTreeMap<&str, Vec<&MetricDesc>> = BTreeMap::new();
         for desc in CATALOGUE.iter() {
             if let Some(otlp) = desc.otlp {

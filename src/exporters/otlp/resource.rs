@@ -20,7 +20,7 @@ const SERVICE: &str = "service.name";
 const NAMESPACE: &str = "service.namespace";
 const INSTANCE: &str = "service.instance.id";
 
-/// Who this host is, and what somebody wants to stand on everything.
+/// The identity of this host, and the attributes that the settings add to everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostIdentity {
     /// `/etc/machine-id`.
@@ -147,7 +147,8 @@ impl HostIdentity {
         format!("{}/{part}", self.host_id.as_deref().unwrap_or(&node.hostname))
     }
 
-    /// What somebody set comes first: what we know ourselves is not overwritten, but for the name of the host.
+    /// Attributes from the settings come first. They do not overwrite what the agent knows itself, but for the host
+    /// name.
     fn resource(&self, node: &NodeInfo, own: Vec<(String, String)>) -> Resource {
         let host =
             self.host_id.iter().map(|id| ("host.id", id.as_str())).chain([("host.name", node.hostname.as_str())]);
@@ -190,10 +191,10 @@ const CONVENTIONAL: [&str; 5] = ["alloc_ns", "namespace", "pod", "container", "n
 
 /// What else it is, as its info family has it.
 fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
-    let told = subject.info.iter().filter(|(label, _)| !CONVENTIONAL.contains(label));
+    let labels = subject.info.iter().filter(|(label, _)| !CONVENTIONAL.contains(label));
     // Labels of containers are attributes of their own.
-    let told = told.filter(|(label, _)| !label.starts_with("label_"));
-    told.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
+    let labels = labels.filter(|(label, _)| !label.starts_with("label_"));
+    labels.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
 }
 
 /// What a label of the info of devices is called, where the conventions have it.

@@ -428,9 +428,9 @@ mod tests {
         };
         config.signals[Signal::Traces.index()].is_off = true;
         assert_eq!(config.clashes(), []);
-        let told = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
+        let targets = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
         let logs = Some("http://c:2/".to_owned());
-        assert_eq!(told, [Some("http://all:1/v1/metrics".to_owned()), logs.clone(), None, logs]);
+        assert_eq!(targets, [Some("http://all:1/v1/metrics".to_owned()), logs.clone(), None, logs]);
         let of = Signal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
         let logs = (Protocol::Grpc, 0);
         assert_eq!(of, [(Protocol::HttpProtobuf, 1), logs, (Protocol::HttpProtobuf, 1), logs]);

@@ -5,21 +5,21 @@
 //! length  MetricFamily { name, help, type, metric { labels of the row | labels of the cell | value }, metric ... }
 //! length  MetricFamily ...
 //! ```
-//! What lies side by side is merged by who reads it: so the labels of a row are rendered once, and copied to each of its metrics.
+//! Readers merge fields that lie side by side: so the labels of a row are rendered once, and copied to each metric.
 
 use std::rc::Rc;
 
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
+use super::body_stream::PIECE;
 use super::messages::{
     BucketMessage, BucketSpan, CounterValue, ExemplarMessage, FamilyHead, GaugeValue, HistogramValue, LABEL, LabelPair,
     METRIC, MetricType, MetricValue, TimestampMessage,
 };
 use super::page::Sink;
-use super::telling::PIECE;
 use super::{exemplar, header, itself};
-use crate::exporters::walk::{Head, HistogramPoint, Listener, Point, Rows, Teller, Walk, written};
+use crate::exporters::walk::{Head, HistogramPoint, Listener, PageSource, Point, Rows, Walk, written};
 use crate::model::answer::Format;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, Kind, Value};
@@ -31,7 +31,7 @@ pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>)
     bytes.clear();
     let mut body = Messages { out: bytes, sink, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
     itself::profile(&mut body, walk);
-    walk.tell(&mut body);
+    walk.expose(&mut body);
     let counts = std::mem::take(&mut body.counts);
     itself::series(&mut body, walk, &counts);
     let len = body.out.len();
@@ -39,10 +39,10 @@ pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>)
 }
 
 /// See [`super::encode_page`].
-pub(super) fn encode_page(walk: &Walk<'_>, page: &impl Teller) -> Vec<u8> {
+pub(super) fn encode_page(walk: &Walk<'_>, page: &impl PageSource) -> Vec<u8> {
     let mut body =
         Messages { out: Vec::new(), sink: None, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
-    page.tell(walk, &mut body);
+    page.expose(walk, &mut body);
     body.out
 }
 
@@ -241,7 +241,7 @@ fn moment(at: Timestamp) -> TimestampMessage {
     TimestampMessage { seconds: i64::try_from(at.0 / SECOND).unwrap_or(i64::MAX), nanos }
 }
 
-/// The number that who reads the text gets: the nearest to its decimals.
+/// The number that a reader of the text gets: the nearest to its decimals.
 #[allow(clippy::cast_precision_loss, reason = "the nearest is meant")]
 fn number(value: Value) -> f64 {
     /// Up to here the quotient of two exact numbers is the nearest.

@@ -48,7 +48,7 @@ fn descriptor<S: HasFields>(rows: &Rows, measure: &Measure<S>) -> MetricDesc {
     }
 }
 
-/// The same instrument tells of a task; for allocs and workloads our own names say whose value it is.
+/// The same instrument is used for a task; for allocs and workloads our own names say whose value it is.
 fn otlp(rows: &Rows, twin: Otlp) -> Otlp {
     let Some(whose) = rows.otlp else { return twin };
     let rest =

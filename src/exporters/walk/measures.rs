@@ -156,7 +156,7 @@ impl Columns {
         while !rest.is_empty() {
             let (group, others) = rest.split_at(together(rest));
             self.take_out(group, &readings);
-            self.tell(out, measured, group, walk, readings.len());
+            self.expose(out, measured, group, walk, readings.len());
             rest = others;
         }
     }
@@ -174,7 +174,7 @@ impl Columns {
         }
     }
 
-    fn tell<S: HasFields>(
+    fn expose<S: HasFields>(
         &self,
         out: &mut Families<'_, impl Listener>,
         measured: &MeasuredRows<S>,

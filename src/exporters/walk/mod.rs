@@ -45,7 +45,7 @@ mod workloads;
 pub use checks::CHECK_ROWS;
 pub use devices::{ALLOC_DEVICE_ROWS, DEVICE_ROWS, INSTANCE_ROWS, TASK_DEVICE_ROWS};
 pub use filter::{Filter, FilterError, Source};
-pub use listener::{Head, HistogramPoint, Listener, Point, Teller};
+pub use listener::{Head, HistogramPoint, Listener, PageSource, Point};
 pub use measures::{MeasuredRows, OF_ALLOCS, OF_TASKS, OF_WORKLOADS, descriptors};
 pub use peers::{PeerReading, PeerRow};
 pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, PARENT_ROWS, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
@@ -55,8 +55,8 @@ pub use subject::{Labels, RowSubject, is_named_pod, written};
 use listener::Families;
 
 impl Walk<'_> {
-    /// Tells everything that is wanted, from the first family to the last.
-    pub fn tell(&self, listener: &mut impl Listener) {
+    /// Exposes everything that is wanted, from the first family to the last.
+    pub fn expose(&self, listener: &mut impl Listener) {
         let filter = self.filter;
         node::build(&mut Families { listener, filter, source: Source::Agent });
         let managed = &mut Families { listener, filter, source: Source::Managed };
@@ -79,7 +79,7 @@ impl Walk<'_> {
         push::walk(agent, self.metrics);
     }
     /// One kind of rows alone.
-    pub fn tell_measures<S: crate::model::measure::HasFields>(
+    pub fn expose_measures<S: crate::model::measure::HasFields>(
         &self,
         listener: &mut impl Listener,
         measured: &'static MeasuredRows<S>,

@@ -1,4 +1,4 @@
-//! Whose a row is: what tells it from others, what else it is, and its times.
+//! Whose a row is: the labels that identify it, what else it is, and its times.
 
 use std::borrow::Cow;
 
@@ -118,7 +118,7 @@ pub fn is_named_pod(of: &AllocIdentity) -> bool {
 }
 
 /// The labels that Kubernetes' own metrics have. Empty for what is no pod. The kubelet registers its node by the host
-/// name unless it is told another one.
+/// name unless it is configured with another one.
 fn pod_labels<'a>(of: &'a AllocIdentity, host: &'a NodeInfo) -> [(&'a str, &'a str); 3] {
     let (namespace, pod, node) = match is_named_pod(of) {
         true => (of.namespace.as_str(), of.name.as_str(), host.hostname.as_str()),

@@ -31,7 +31,7 @@ pub(super) fn disks(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
 
 pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let states = by("state", TaskState::ALL.map(TaskState::as_str));
-    // Of an observed task nobody knows what it goes through between its beginning and its end.
+    // The states of an observed task between its start and its end are not known.
     let tasks = || walk.tasks.iter().map(|(_, (_, task))| task.managed.as_ref());
     let steady_at = walk.snapshot.steady_at;
     let views = || walk.tasks.iter().map(|(_, (_, task))| *task);
@@ -53,7 +53,7 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);
     let reasons = by("reason", restarts::REASONS);
     let info = &walk.snapshot.info;
-    let told = |alloc: &AllocView| is_told_how_it_ended(alloc.identity.source, info);
-    let restarts = walk.tasks.iter().map(|(alloc, (_, task))| task.restarts(told(alloc)).map(|n| int(n?)));
+    let is_end_known = |alloc: &AllocView| is_told_how_it_ended(alloc.identity.source, info);
+    let restarts = walk.tasks.iter().map(|(alloc, (_, task))| task.restarts(is_end_known(alloc)).map(|n| int(n?)));
     out.all(&TASK_RESTARTS, &TASK_ROWS, &reasons, restarts);
 }
