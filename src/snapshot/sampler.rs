@@ -215,7 +215,7 @@ impl Work {
         }
         self.parts.metrics.collector_took(TASKS, took);
         self.heartbeat.beat();
-        logging::tell_suppressed(&self.parts.metrics);
+        logging::log_suppressed(&self.parts.metrics);
     }
 
     fn moment(&self) -> Moment {

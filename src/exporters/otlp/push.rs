@@ -359,7 +359,7 @@ mod tests {
         door.pushing.take().unwrap().await.unwrap();
         door.put(batch(4_000));
         door.pushing.take().unwrap().await.unwrap();
-        let ledger = metrics.push.told()[&lane].ledger;
+        let ledger = metrics.push.states()[&lane].ledger;
         assert_eq!((ledger.queued, ledger.dropped[LossReason::SlowDisk.index()]), (4_001, 320));
         assert_eq!(ledger.enqueued, 4_321);
     }
