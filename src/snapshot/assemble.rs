@@ -214,8 +214,8 @@ impl Assembler {
             e.slots.iter().zip(&e.raw_tasks).filter_map(|(slot, raw)| raw.as_deref().map(|usage| (*slot, usage)))
         });
         // Nearly always nobody.
-        let is_sought = |e: &&Entry| e.published.status.as_ref().is_some_and(|status| !status.sought.is_empty());
-        let unknown = self.entries.iter().filter(is_sought).flat_map(Entry::unknown);
+        let is_recovering = |e: &&Entry| e.published.status.as_ref().is_some_and(|s| !s.recovering.is_empty());
+        let unknown = self.entries.iter().filter(is_recovering).flat_map(Entry::unknown);
         let workloads = self.workloads.views(live, unknown);
         let mut node = self.workloads.node();
         workloads::never_fall(&mut node, &self.last.node);
@@ -346,8 +346,8 @@ impl Assembler {
     ) -> Entry {
         let (identity, status) = (&self.identity(published, earlier.as_ref()), published.status.as_ref());
         let steady_at = self.last.steady_at;
-        let earlier_sought = earlier.as_ref().map_or(&[][..], |e| sought(e.status.as_deref()));
-        let sought = sought(status.map(|status| &**status));
+        let earlier_recovering = earlier.as_ref().map_or(&[][..], |e| recovering(e.status.as_deref()));
+        let recovering = recovering(status.map(|status| &**status));
         let mut tasks = PerTask::with_capacity(identity.tasks.len());
         for (known, reading) in identity.tasks.iter().zip(&said.tasks) {
             let place = tasks.len();
@@ -362,8 +362,8 @@ impl Assembler {
                 (None, None) => p.observed.as_ref().map(Arc::as_ptr) == observed.map(Arc::as_ptr),
                 (Some(_), None) | (None, Some(_)) => false,
             });
-            let is_known = !sought.contains(&known.name);
-            let as_known = is_known != earlier_sought.contains(&known.name);
+            let is_known = !recovering.contains(&known.name);
+            let as_known = is_known != earlier_recovering.contains(&known.name);
             let unchanged =
                 same_state.filter(|p| as_known && p.attempt.as_ref().map(Arc::as_ptr) == raw.map(Arc::as_ptr));
             tasks.push(match unchanged {
@@ -391,7 +391,7 @@ impl Assembler {
         if let Some(earlier) = &earlier {
             aggregate::never_fall(&mut usage, &earlier.usage);
         }
-        if !sought.is_empty() {
+        if !recovering.is_empty() {
             // Whatever its cgroup says, the counters of that task would be missing.
             usage = Arc::default();
         }
@@ -520,9 +520,9 @@ fn until(published: &Published, place: usize) -> Timestamp {
 impl Entry {
     /// Slots of tasks of which nobody knows what they use.
     fn unknown(&self) -> impl Iterator<Item = usize> + '_ {
-        let sought = sought(self.published.status.as_deref());
+        let recovering = recovering(self.published.status.as_deref());
         let tasks = self.published.identity.tasks.iter().zip(&self.slots);
-        tasks.filter(|(task, _)| sought.contains(&task.name)).map(|(_, slot)| *slot)
+        tasks.filter(|(task, _)| recovering.contains(&task.name)).map(|(_, slot)| *slot)
     }
 
     /// It was made of this, and no task has begun to leave its state since.
@@ -570,6 +570,6 @@ fn newest(tasks: &[Arc<TaskView>], said: &Said) -> Option<Timestamp> {
 }
 
 /// Its tasks that are still looked for.
-fn sought(status: Option<&AllocStatus>) -> &[TaskName] {
-    status.map_or(&[], |status| &status.sought)
+fn recovering(status: Option<&AllocStatus>) -> &[TaskName] {
+    status.map_or(&[], |status| &status.recovering)
 }
