@@ -205,7 +205,7 @@ async fn collect_all(
     }
     loop {
         interval.tick().await;
-        let snapshot = snapshots.bring().await;
+        let snapshot = snapshots.refresh().await;
         // Its points would have the times of those before them.
         if std::mem::replace(&mut told, snapshot.version) == snapshot.version {
             continue;
