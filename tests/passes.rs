@@ -416,11 +416,11 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
         world.elapsed += Duration::from_secs(1);
         let (board, moment) = (world.board(), world.moment());
         assert!(world.assembler.shows(&board));
-        world.assembler.only_read(&board, &mut Pass::over_all(moment).sparing_others().silent());
+        world.assembler.only_read(&board, &mut Pass::over_all(moment).without_observed().silent());
         assert_eq!(used() == before, waits, "{source:?}");
         world.elapsed += Duration::from_millis(300);
         let moment = world.moment();
-        let mut pass = Pass::over_new(moment).telling_all().with_others();
+        let mut pass = Pass::over_new(moment).answering_all().with_observed();
         let (shown, _) = world.assembler.tick(&board, &mut pass, Tick::default(), moment);
         let now = before.map(|before| before + 500_000);
         assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");

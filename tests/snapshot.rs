@@ -184,7 +184,7 @@ fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     stage.publish(0, |status| {
         let task = TaskStatus { base: Arc::new(used(40, 10, 0).without_live()), ..(*status.tasks[0]).clone() };
         status.tasks = vec![Arc::new(task)];
-        status.sought = vec!["web".into()];
+        status.recovering = vec!["web".into()];
     });
     stage.said.task("b", 0, used(100, 10, 7));
     stage.said.task("c", 0, used(7, 10, 7));
@@ -206,7 +206,7 @@ fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     }
     // Found: with the very record that it had, and what it used meanwhile.
     stage.said.task("a", 0, used(60, 10, 7));
-    stage.publish(0, |status| status.sought.clear());
+    stage.publish(0, |status| status.recovering.clear());
     let found = stage.change();
     assert_eq!(found.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100));
     assert_eq!(found.allocs[0].usage.cpu_usage_ns(), Some(100));
@@ -219,7 +219,7 @@ fn siblings_of_a_task_in_recovery_are_measured() {
     let job = synthetic::job("shop", &["web", "db"]);
     let tasks = ["web", "db"].map(|name| synthetic::task(name, TaskState::Running, NOW)).to_vec();
     let mut stage = Stage::with(vec![synthetic::alloc("a", &job, tasks)]);
-    stage.publish(0, |status| status.sought = vec!["db".into()]);
+    stage.publish(0, |status| status.recovering = vec!["db".into()]);
     stage.said.task("a", 0, used(100, 10, 7));
     stage.said.task("a", 1, used(50, 10, 7));
     let cpu_of = |snapshot: &Snapshot, task: &str| {
@@ -232,7 +232,7 @@ fn siblings_of_a_task_in_recovery_are_measured() {
         assert_eq!(snapshot.allocs[0].usage.cpu_usage_ns(), None);
         assert_eq!(snapshot.node.cpu_usage_ns, None, "a sum that lacks a part");
     }
-    stage.publish(0, |status| status.sought.clear());
+    stage.publish(0, |status| status.recovering.clear());
     let found = stage.change();
     assert_eq!((cpu(&found), found.allocs[0].usage.cpu_usage_ns()), ([Some(100), Some(50)], Some(150)));
     assert_eq!((cpu_of(&found, "web"), cpu_of(&found, "db")), (Some(100), Some(50)));

@@ -29,7 +29,7 @@ pub(super) static LIST: Route = Route {
     answers: &[EndpointAnswer::json::<AllocsAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let mut list = views::allocs(&snapshot, request.origin.detail());
             for row in &mut list.allocs {
                 let services = context.runner.board().services.get(&row.alloc.id);
@@ -51,7 +51,7 @@ pub(super) static SHOW: Route = Route {
     answers: &[EndpointAnswer::json::<AllocAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let alloc = find(&snapshot, request.param(0))?;
             let detail = request.origin.detail();
             let mut answer = views::alloc(&alloc, detail);
@@ -75,7 +75,7 @@ pub(super) static STATS: Route = Route {
     answers: &[EndpointAnswer::json::<AllocStats>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let alloc = find(&snapshot, request.param(0))?;
             Ok(Reply::json(&stats(&snapshot, &alloc, request.origin.detail(), context.clock.now())))
         })

@@ -77,7 +77,7 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     if let Some(scraper) = &wanted.scraper {
         context.scrapers.seen(scraper);
     }
-    let snapshot = context.snapshots.bring().await;
+    let snapshot = context.snapshots.refresh().await;
     let version = snapshot.version;
     let reply = body(context, snapshot, &wanted, began).await;
     let (format, encoding) = (wanted.form.format.as_str(), wanted.encoding.as_str());

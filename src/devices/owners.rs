@@ -183,7 +183,7 @@ mod tests {
             state: AllocState::Running,
             forced: None,
             tasks: identity.tasks.iter().map(|of| task(&of.name)).collect(),
-            sought: Vec::new(),
+            recovering: Vec::new(),
             may_run: Vec::new(),
             not_placed: Vec::new(),
             ports: Vec::new(),

@@ -107,7 +107,7 @@ impl World {
             state: AllocState::Running,
             forced: None,
             tasks: vec![Arc::new(TaskStatus { devices, state, used_devices, ..known })],
-            sought: Vec::new(),
+            recovering: Vec::new(),
             may_run: Vec::new(),
             ports: Vec::new(),
             network: None,

@@ -9,7 +9,7 @@ use super::id::DeviceId;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUsed {
     pub device: DeviceId,
-    /// The device of which that is an instance, else the same.
+    /// The device that it is an instance of, else the same.
     pub whole: DeviceId,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gpu_instance: String,

@@ -24,7 +24,7 @@ pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs `one` on as many inputs as are wanted, `few` where nobody says.
+/// Runs `one` on as many inputs as are requested, `few` by default.
 pub fn each(name: &str, few: u64, one: impl FnMut(&mut Fuzz)) {
     each_of(name, variable("ALLOSTAT_FUZZ_CASES").unwrap_or(few), one);
 }

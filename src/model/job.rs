@@ -173,7 +173,7 @@ pub struct Task {
     /// How long between the request to end it and its kill signal. Default 0.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub shutdown_delay: Duration,
-    /// Each attempt is told its place in the trace of its alloc.
+    /// Each attempt gets its place in the trace of its alloc.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub traceparent: bool,
     /// Fetched before the first start, in this order.
@@ -319,7 +319,7 @@ impl Resources {
 impl Task {
     pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// A main task of which the job file says nothing else.
+    /// A main task with nothing else in the job file.
     pub fn new(name: &str, driver: &str, config: serde_json::Map<String, serde_json::Value>, kind: JobKind) -> Task {
         Task {
             name: name.into(),
@@ -345,8 +345,8 @@ impl Task {
         }
     }
 
-    /// What its endings are judged by. What runs after everything else comes to an end: nobody asks for that any more, and its
-    /// alloc's successors wait for it. So it waits for no further interval.
+    /// The policy for its exits. A poststop task comes to an end: no task needs it any more, and the successors of its
+    /// alloc wait for it. So it waits for no further interval.
     pub fn restart_policy(&self) -> RestartPolicy {
         let is_last = self.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
         let mode = if is_last { RestartMode::Fail } else { self.restart.mode };

@@ -1,5 +1,5 @@
-//! Measures: what is told of a thing (a task, a device, the host), each declared once. Of whom it is told, whether it counts, what
-//! stays after the end and how it is summed follow from its nature.
+//! Measures: what is exposed of a thing (a task, a device, the host), each declared once. What has it, whether it
+//! counts, what stays after the end and how it is summed follow from its nature.
 
 use std::fmt::Debug;
 
@@ -115,16 +115,17 @@ pub enum When {
     Asleep,
     /// Only if memory or CPU time moved.
     Stirred,
-    /// Only if CPU time moved: somebody has to run for it.
+    /// Only if CPU time moved: a process has to run for it.
     Ran,
-    /// If somebody sets it: each 9 s if something moved meanwhile, else each 60 s; where the kernel pass tells that it was set, then.
+    /// If it is set: each 9 s if something moved meanwhile, else each 60 s; where the kernel pass reports that it was
+    /// set, then.
     Set,
 }
 
 /// Where a value comes from on one version of cgroups.
 #[derive(Debug, Clone, Copy)]
 pub enum ValueSource {
-    /// In words, `-` where there is none: a file that tells other things too, or several together.
+    /// In words, `-` where there is none: a file that has other values too, or several together.
     Described(&'static str),
     /// A file of this controller that holds this number and nothing else, or `max` in place of a limit.
     Number { controller: &'static str, file: &'static str, when: When },
@@ -207,7 +208,7 @@ impl<S: HasFields> Measure<S> {
         self
     }
     #[must_use]
-    pub const fn tells_created(mut self) -> Measure<S> {
+    pub const fn with_created(mut self) -> Measure<S> {
         self.created = true;
         self
     }

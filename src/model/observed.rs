@@ -1,4 +1,4 @@
-//! The life of an observed alloc: what somebody who only looks on can know of it.
+//! The life of an observed alloc: what can be known of it from outside.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::usage::Usage;
 use super::word::words;
 
 words! {
-    /// How a task that somebody else runs ended before it began again: why it was started again nobody says.
+    /// How an observed task ended before it began again: the reason of its restart is unknown.
     pub enum BegunAfter {
         /// The kernel's OOM killer ended it.
         Oom = "oom",
-        /// An error, or a signal by which nobody asks for an end.
+        /// An error, or a signal that does not request an end.
         Failure = "failure",
-        /// An end that was clean or asked for, or one that nobody saw.
+        /// An end that was clean, requested, or not observed.
         Other = "other",
     }
 }
 
-/// Who asks a program to end sends one of these signals: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
+/// Signals that request an end: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
 fn is_asked_with(signal: u8) -> bool {
     matches!(signal, 1 | 2 | 13 | 15)
 }
@@ -100,7 +100,7 @@ pub struct ObservedTask {
 }
 
 impl ObservedTask {
-    /// `running` or `dead`: what is between those nobody sees from outside.
+    /// `running` or `dead`: states between those are not visible from outside.
     pub fn state(&self) -> TaskState {
         if self.runs { TaskState::Running } else { TaskState::Dead }
     }
@@ -137,7 +137,7 @@ impl ObservedAlloc {
     }
 }
 
-/// What somebody wants of an alloc.
+/// An action on an alloc, by the runtime that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elsewhere {
     Stop,
@@ -147,9 +147,9 @@ pub enum Elsewhere {
     Exec,
 }
 
-/// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup; nobody starts a group
-/// of processes again, or has its logs.
-pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> Option<String> {
+/// The command of the alloc's runtime for this action. `None`: there is none, as for a managed alloc or a plain cgroup.
+/// A group of processes has no runtime that restarts it or keeps its logs.
+pub fn command_elsewhere(source: AllocSource, native: &str, action: Elsewhere) -> Option<String> {
     // In a directory of a user's: `1000/web`, which his own runtime knows.
     let is_of_runtime = !matches!(
         source,
@@ -160,9 +160,9 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
             | AllocSource::Kubernetes
     );
     if let Some((user, own)) = native.split_once('/').filter(|(user, _)| is_of_runtime && user.parse::<u32>().is_ok()) {
-        return Some(format!("{} (as the user with UID {user})", command_elsewhere(source, own, wish)?));
+        return Some(format!("{} (as the user with UID {user})", command_elsewhere(source, own, action)?));
     }
-    // One whose name nobody has told is known by its UID: it is to be looked for first.
+    // Without a reported name it is known by its UID: the user has to find it first.
     let pod = |words: &dyn Fn(&str, &str) -> String| match native.split_once('/') {
         Some((namespace, pod)) => words(namespace, pod),
         None => format!("kubectl get pods --all-namespaces -o wide (the one whose metadata.uid is {native})"),
@@ -176,7 +176,7 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
     };
     // A unit of a user's systemd: `1000/a.service`.
     let (of_user, unit) = native.split_once('/').map_or(("", native), |(_, unit)| ("--user ", unit));
-    let words = match (source, wish) {
+    let words = match (source, action) {
         (AllocSource::Managed | AllocSource::Cgroup, _) => return None,
         // Known by its command and the number of its group.
         (AllocSource::Process, Elsewhere::Stop) => format!("kill -- -{}", native.rsplit('/').next()?),
@@ -193,8 +193,8 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         (AllocSource::Docker | AllocSource::Podman, Elsewhere::Exec) => {
             format!("{} exec -it {native} COMMAND", source.as_str())
         }
-        (AllocSource::Docker | AllocSource::Podman, wish) => {
-            let verb = match wish {
+        (AllocSource::Docker | AllocSource::Podman, action) => {
+            let verb = match action {
                 Elsewhere::Stop => "stop",
                 Elsewhere::Restart => "restart",
                 Elsewhere::Signal => "kill --signal=SIGNAL",
@@ -339,8 +339,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_runs_it_has_a_command_of_its_own_and_nobody_has_none() {
-        let of = |source, native, wish| command_elsewhere(source, native, wish).unwrap();
+    fn every_source_with_a_runtime_has_its_own_command() {
+        let of = |source, native, action| command_elsewhere(source, native, action).unwrap();
         assert_eq!(of(AllocSource::Docker, "web", Elsewhere::Stop), "docker stop web");
         assert_eq!(of(AllocSource::Systemd, "a.service", Elsewhere::Logs), "journalctl --unit=a.service");
         assert_eq!(of(AllocSource::Systemd, "1000/a.service", Elsewhere::Stop), "systemctl --user stop a.service");
@@ -350,13 +350,13 @@ mod tests {
         assert_eq!(of(AllocSource::Kubernetes, "shop/web-1", Elsewhere::Logs), "kubectl --namespace shop logs web-1");
         let unnamed = of(AllocSource::Kubernetes, "7f3e", Elsewhere::Stop);
         assert!(unnamed.contains("uid is 7f3e") && !unnamed.contains("default"), "{unnamed}");
-        let wishes = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
-        for (source, wish) in AllocSource::ALL.into_iter().flat_map(|source| wishes.map(|wish| (source, wish))) {
-            let nobody = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
-                || source == AllocSource::Process && matches!(wish, Elsewhere::Restart | Elsewhere::Logs);
-            let said = command_elsewhere(source, "x", wish);
-            assert_eq!(said.is_none(), nobody, "{source:?} {wish:?}");
-            assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {wish:?}");
+        let actions = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
+        for (source, action) in AllocSource::ALL.into_iter().flat_map(|source| actions.map(|action| (source, action))) {
+            let has_no_runtime = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
+                || source == AllocSource::Process && matches!(action, Elsewhere::Restart | Elsewhere::Logs);
+            let said = command_elsewhere(source, "x", action);
+            assert_eq!(said.is_none(), has_no_runtime, "{source:?} {action:?}");
+            assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {action:?}");
         }
     }
 }

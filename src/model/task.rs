@@ -101,7 +101,7 @@ words! {
         Oom = "oom",
         /// The driver could not start it and may be able to later.
         StartFailure = "start_failure",
-        /// Somebody asked for it: the policy does not count it.
+        /// A user requested it: the policy does not count it.
         Requested = "requested",
     }
 }
@@ -119,7 +119,8 @@ pub enum Failure {
     /// Its alloc could not be set up.
     NotSetUp,
     /// It is abandoned: processes of it may still run.
-    GivenUp,
+    #[serde(rename = "given_up")]
+    Abandoned,
 }
 
 impl Failure {
@@ -129,12 +130,12 @@ impl Failure {
             Failure::NoRestarts => "no restarts allowed",
             Failure::Unrecoverable => "trying again cannot help",
             Failure::NotSetUp => "not set up",
-            Failure::GivenUp => "given up, may still run",
+            Failure::Abandoned => "abandoned, may still run",
         }
     }
 }
 
-/// A reason that a newer agent wrote, and nobody here knows, is none: the rest of the record holds.
+/// A reason that a newer agent wrote, and this one does not know, is none: the rest of the record holds.
 pub fn known_failure<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Failure>, D::Error> {
     let word = Option::<String>::deserialize(from)?;
     let known = |word: String| Failure::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word)).ok();
@@ -194,7 +195,8 @@ pub struct Exit {
     pub finished_at: Timestamp,
     /// OOM kills in the task's cgroup during this attempt; absent where the kernel does not count them.
     pub oom_kills: Option<u64>,
-    /// The last reading, of this attempt alone. Where nobody saw the end: what its cgroup still told, or the last sample.
+    /// The last reading, of this attempt alone. Where the end was not observed: what its cgroup still had, or the last
+    /// sample.
     pub usage: Arc<Usage>,
     /// Of a service of systemd, where systemd reported it.
     #[serde(default, deserialize_with = "known_result", skip_serializing_if = "Option::is_none")]
@@ -328,7 +330,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Events of a kind that a newer agent wrote, and nobody here knows, are left out: the rest of the record holds.
+/// Events of a kind that a newer agent wrote, and this one does not know, are left out: the rest of the record holds.
 pub fn known_events<'de, D: serde::Deserializer<'de>>(from: D) -> Result<VecDeque<Arc<Event>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! Text that somebody else chose, before it becomes a label, a log line or a line on a terminal.
+//! Text from outside the agent, before it becomes a label, a log line or a line on a terminal.
 //!
 //! ```text
 //! label_value  a label or a text of a snapshot: at most 200 bytes, cut texts keep a digest, nothing steers a terminal
@@ -16,7 +16,7 @@ use super::raw_name;
 pub const LONGEST_LABEL_VALUE: usize = 200;
 /// The longest path of a cgroup or a mount as a label: one of a pod has 200 to 350 bytes.
 pub const LONGEST_LABEL_PATH: usize = 512;
-/// The longest text of somebody else in one field of a log line, in bytes.
+/// The longest text from outside in one field of a log line, in bytes.
 pub const LONGEST_LOG_TEXT: usize = 1_000;
 /// The longest message of an event, and the longest of its details, in bytes: events are kept, stored and served.
 pub const LONGEST_EVENT_TEXT: usize = 4_096;

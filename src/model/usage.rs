@@ -162,7 +162,7 @@ impl Measure<Usage> {
     pub const fn of(field: Field, help: &'static str) -> Measure<Usage> {
         let mut measure = Measure::new(field.stem(), help, field.cells());
         measure.field = Some(field);
-        // One more value costs nobody anything who did not ask for it.
+        // One more value must cost nothing where it was not requested.
         measure.profiles = Profiles::all(Profile::Full);
         measure
     }
@@ -208,7 +208,7 @@ fn each(mut fields: u64) -> impl Iterator<Item = usize> {
 /// Absent: this kernel, this hierarchy or this task has no such thing.
 ///
 /// Each task is read, added and written at each tick: so one bit says which values are there, and what is done with them is done
-/// with the bits of all fields of a nature at once. Stored and told as a map of names.
+/// with the bits of all fields of a nature at once. Serialized as a map of names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Usage {
     present: u64,
@@ -216,7 +216,7 @@ pub struct Usage {
     values: [u64; Field::ALL.len()],
 }
 
-/// Counted by each cgroup of its own limits; the first tells whether it has a quota.
+/// Counted by each cgroup of its own limits; the first is present if it has a quota.
 const OF_ITS_LIMITS: [Field; 7] = [
     Field::cpu_cfs_periods,
     Field::cpu_cfs_throttled_periods,
@@ -268,7 +268,7 @@ impl Usage {
     pub fn add_counters(&mut self, other: &Usage) {
         self.add(other, COUNTS);
     }
-    /// What was counted since the earlier reading; of a peak nobody knows whether it came later.
+    /// What was counted since the earlier reading. Peaks are cleared: they may be from before it.
     pub fn count_from(&mut self, earlier: &Usage) {
         self.clear(PEAKS);
         for n in each(self.present & COUNTS & earlier.present) {
@@ -293,17 +293,18 @@ impl Usage {
     pub fn add_used(&mut self, other: &Usage) {
         self.add(other, COUNTS | USED_NOW);
     }
-    /// Of an alloc's own cgroup: what only its tasks can tell becomes the sum over them.
+    /// Of an alloc's own cgroup: what only its tasks have becomes the sum over them.
     pub fn take_from_tasks(&mut self, sum: &Usage) {
         self.clear(IS_SUMMED);
         self.raise(sum, IS_SUMMED);
     }
-    /// What a cgroup counts of its own limits, which those in it do not tell.
+    /// What a cgroup counts of its own limits: those inside of it do not have these values.
     pub fn counted_by_itself(&self) -> [Option<u64>; OF_ITS_LIMITS.len()] {
         OF_ITS_LIMITS.map(|field| self.get(field))
     }
-    /// Of an alloc of which it is known how its own cgroup was held back, by [`Usage::counted_by_itself`]: where that has a quota of its own, it says how
-    /// often that held all of it back; and of memory it was refused at least as much as it was there.
+    /// Of an alloc with the counts of its own cgroup, by [`Usage::counted_by_itself`]. With a quota of its own, these
+    /// say how often the whole alloc was throttled. Its memory limits were hit at least as often as its own cgroup
+    /// counted.
     pub fn limited_itself(&mut self, itself: &[Option<u64>; OF_ITS_LIMITS.len()]) {
         let has_quota = itself[0].is_some();
         for (field, own) in OF_ITS_LIMITS.into_iter().zip(itself) {
@@ -314,7 +315,7 @@ impl Usage {
             }
         }
     }
-    /// Of an alloc that nobody but this part was ever charged in: what the part uses now, it uses.
+    /// Of an alloc whose cgroup was only ever charged by this part: what the part uses now, it uses.
     pub fn use_now_what(&mut self, part: &Usage) {
         self.clear(GOES_WITH_THE_END);
         self.raise(part, GOES_WITH_THE_END);

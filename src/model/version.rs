@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_told_apart() {
+    fn text_without_a_version_is_rejected() {
         for text in ["", "1.", ".1", "1.2-", "1.2-a..b", "1.2+", "+1", "x", "1.99999999999999999999", ">= "] {
             assert!(DottedVersion::parse(text).is_none() && VersionRange::parse(text).is_none(), "{text}");
         }

@@ -191,7 +191,7 @@ pub(super) fn descriptors(out: &mut Samples, sampling: &Arc<Sampling>) {
     out.push_int(&REOPENED, &[], sampling.budget.reopened());
 }
 
-/// The agent's own process. What cannot be read is absent: it costs nobody else anything.
+/// The agent's own process. What cannot be read is absent; other values do not depend on it.
 pub(super) fn process(out: &mut Samples, roots: &Roots, info: &NodeInfo) {
     let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
     let nanos = |ticks: u64| {

@@ -65,7 +65,7 @@ impl Overflow {
         Overflow { limit, ..Overflow::default() }
     }
 
-    /// Whether a new alloc gets series of its own. One of which nobody knows whose it is does.
+    /// Whether a new alloc gets series of its own. One without a known workload does.
     pub(super) fn admits(&mut self, workload: Option<&JobId>, now: Instant) -> bool {
         let Some(workload) = workload.filter(|_| self.limit > 0) else { return true };
         let each = HOUR / self.limit;

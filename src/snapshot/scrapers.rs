@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::telemetry::lock;
 
-/// Who asks with `X-Prometheus-Scrape-Timeout-Seconds` is a scraper; these three tell one from another.
+/// A client that sends `X-Prometheus-Scrape-Timeout-Seconds` is a scraper; these three distinguish scrapers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScraperKey {
     /// Without the port, which changes with each connection; `unix` for the socket.
@@ -24,7 +24,7 @@ pub struct ScraperTable {
 #[derive(Debug)]
 struct Scraper {
     seen: Instant,
-    /// The newest snapshot of which it received a complete, unfiltered body; 0: none yet.
+    /// The newest snapshot whose complete, unfiltered body it received; 0: none yet.
     acknowledged: u64,
     /// When it last did.
     received: Option<Instant>,
@@ -41,8 +41,8 @@ impl ScraperTable {
     /// Silent for so long: forgotten, nothing waits for it any more.
     pub const SILENCE: Duration = Duration::from_secs(600);
     /// So many are waited for; of one address so many, which is more than any pair of Prometheis behind it has names.
-    /// Who comes beyond that takes the place of one that was never seen to receive a body, or not lately; if there is none,
-    /// he is served, but nothing waits for him.
+    /// A scraper beyond that takes the place of one that was never seen to receive a body, or not lately. If there is
+    /// none, it is served, but nothing waits for it.
     pub const KNOWN: usize = 64;
     pub const KNOWN_OF_ONE_ADDRESS: usize = 16;
     /// A scraper that received a whole body so lately keeps its place.
@@ -78,7 +78,7 @@ impl ScraperTable {
         }
     }
 
-    /// The newest version that every known scraper has, or a newer one; `None`: nobody scrapes.
+    /// The newest version that every known scraper has, or a newer one; `None`: there is no scraper.
     pub fn acknowledged_by_all(&mut self, now: Instant) -> Option<u64> {
         self.forget_silent(now);
         self.known.values().map(|s| s.acknowledged).min()
@@ -126,7 +126,7 @@ mod tests {
     fn everything_waits_for_the_slowest_known_scraper() {
         let now = Instant::now();
         let mut table = ScraperTable::default();
-        assert_eq!(table.acknowledged_by_all(now), None, "nobody scrapes, so nothing is waited for");
+        assert_eq!(table.acknowledged_by_all(now), None, "without scrapers nothing is waited for");
         table.seen(&key("a"), now);
         table.seen(&key("b"), now);
         table.acknowledge(&key("a"), 9, now);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_known_acknowledges_nothing() {
+    fn unknown_scraper_acknowledges_nothing() {
         let now = Instant::now();
         let mut table = ScraperTable::default();
         table.acknowledge(&key("curl"), 5, now);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn address_agent_and_accept_tell_scrapers_apart() {
+    fn scrapers_differ_by_address_agent_and_accept() {
         let now = Instant::now();
         let mut table = ScraperTable::default();
         let other = |change: fn(&mut ScraperKey)| {

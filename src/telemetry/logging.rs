@@ -188,8 +188,8 @@ impl<S: Subscriber> Layer<S> for RepeatLimit {
     }
 }
 
-/// Says what was held back since the last time. Called by the sampler, once per tick.
-pub fn tell_suppressed(metrics: &Metrics) {
+/// Logs what was held back since the last time. Called by the sampler, once per tick.
+pub fn log_suppressed(metrics: &Metrics) {
     let (now, mut held_back) = (Instant::now(), lock(held_back()));
     let (faults, places) = (held_back.faults.drain(now), held_back.places.drain(now));
     metrics.lines_suppressed(std::mem::take(&mut held_back.lines));

@@ -95,7 +95,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         state: AllocState::derive(None, &tasks).0,
         forced: None,
         tasks,
-        sought: Vec::new(),
+        recovering: Vec::new(),
         may_run: Vec::new(),
         ports: Vec::new(),
         network: None,

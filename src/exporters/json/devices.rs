@@ -237,7 +237,7 @@ fn whole_row(view: &DeviceView, detail: Detail) -> DeviceAnswer {
     let facts = &view.device.facts;
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let is_full = detail == Detail::Full;
-    let attributes = view.attributes.iter().filter(|(_, attribute)| detail.tells(attribute));
+    let attributes = view.attributes.iter().filter(|(_, attribute)| detail.shows(attribute));
     DeviceAnswer {
         id: view.device.id.clone(),
         plugin: view.plugin.to_string(),

@@ -25,7 +25,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub fn new(lane: Lane, queue: Queue, capacity_bytes: u64, metrics: Arc<Metrics>) -> Outbox {
-        metrics.push.tell(&lane, |state| state.capacity_bytes = capacity_bytes);
+        metrics.push.update(&lane, |state| state.capacity_bytes = capacity_bytes);
         let outbox = Outbox {
             queue: Mutex::new(queue),
             came: Condvar::new(),
@@ -171,7 +171,7 @@ impl Outbox {
     }
 
     fn publish(&self, queue: &Queue) {
-        self.metrics.push.tell(&self.lane, |state| {
+        self.metrics.push.update(&self.lane, |state| {
             *state = PushState {
                 ledger: queue.ledger(),
                 bytes: queue.waiting_bytes(),

@@ -206,7 +206,7 @@ async fn collect_all(
     }
     loop {
         interval.tick().await;
-        let snapshot = snapshots.bring().await;
+        let snapshot = snapshots.refresh().await;
         // Its points would have the times of those before them.
         if std::mem::replace(&mut exported, snapshot.version) == snapshot.version {
             continue;
@@ -360,7 +360,7 @@ mod tests {
         door.pushing.take().unwrap().await.unwrap();
         door.put(batch(4_000));
         door.pushing.take().unwrap().await.unwrap();
-        let ledger = metrics.push.told()[&lane].ledger;
+        let ledger = metrics.push.states()[&lane].ledger;
         assert_eq!((ledger.queued, ledger.dropped[LossReason::SlowDisk.index()]), (4_001, 320));
         assert_eq!(ledger.enqueued, 4_321);
     }

@@ -210,7 +210,7 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .from_source("runner; the observer")
 .absent_when("as for task_restarts_total")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.restarts", "{restart}");
 
 pub static WORKLOAD_EXITS: MetricDesc = MetricDesc::counter(
@@ -221,7 +221,7 @@ pub static WORKLOAD_EXITS: MetricDesc = MetricDesc::counter(
 )
 .from_source("runner")
 .absent_when("all outcomes but unknown: observed task, exit status unavailable")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.exits", "{exit}");
 
 pub static WORKLOAD_EXIT_CODES: MetricDesc = MetricDesc::counter(
@@ -232,7 +232,7 @@ pub static WORKLOAD_EXIT_CODES: MetricDesc = MetricDesc::counter(
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
-.tells_created()
+.with_created()
 .absent_when("no attempt has ended with this code or signal")
 .otlp("allostat.workload.exit_codes", "{exit}");
 
@@ -257,7 +257,7 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.kill.escalations", "{kill}");
 
 pub static LOG_LOST: MetricDesc = MetricDesc::counter(
@@ -268,7 +268,7 @@ pub static LOG_LOST: MetricDesc = MetricDesc::counter(
 )
 .from_profile(Profile::Standard)
 .from_source("supervisor")
-.tells_created()
+.with_created()
 .absent_when("no output of this stream was lost")
 .otlp("allostat.workload.log.lost", "By");
 
@@ -280,7 +280,7 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
 )
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.given_up", "{task}");
 
 pub static START_DURATION: MetricDesc = MetricDesc::new(

@@ -10,7 +10,7 @@ use crate::telemetry::otlp::{
 };
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
-    let all = metrics.push.told();
+    let all = metrics.push.states();
     if all.is_empty() {
         return;
     }

@@ -42,7 +42,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     });
     out.all(&KILL_ESCALATIONS, &WORKLOAD_ROWS, SINGLE, escalations);
     let given_up = views.iter().map(|view| {
-        let n = whose(view.ended.given_up, latest(view, |latest| latest.given_up.as_ref()));
+        let n = whose(view.ended.abandoned, latest(view, |latest| latest.abandoned.as_ref()));
         [n.filter(|_| !view.observed)]
     });
     out.all(&GIVEN_UP, &WORKLOAD_ROWS, SINGLE, given_up);

@@ -70,7 +70,7 @@ impl Work {
             Action::Add { task, raw, is_below: true } => task.reader.end_below(&raw, self.parts.clock.now()),
             // The kernel's record reports it.
             Action::Miss(EndMissed::Unseen) if self.parts.ends.is_some() => {}
-            Action::Miss(why) => self.parts.metrics.others.missed(why, 1),
+            Action::Miss(why) => self.parts.metrics.observed.missed(why, 1),
             Action::DropRecovered => self.kept.drop_task(path),
         }
         None
@@ -135,7 +135,7 @@ impl Work {
         if let Some(reader) = self.allocs.reader(path) {
             // The last reading is later than the end of the last process.
             let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
-            self.parts.metrics.others.ended(is_final);
+            self.parts.metrics.observed.ended(is_final);
         }
         self.kept.ends(path);
         if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {

@@ -17,10 +17,10 @@ const MOST_KEPT: usize = 1_000;
 impl Work {
     pub(super) fn count(&mut self) {
         let TextCounts { length, characters, budget } = self.allocs.texts.take();
-        self.parts.metrics.others.texts(length, characters, budget);
+        self.parts.metrics.observed.texts(length, characters, budget);
         let left_out = self.lives.over_limit().count() as u64;
         let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
-        self.parts.metrics.others.there_are(self.allocs.by_source(), left_out);
+        self.parts.metrics.observed.there_are(self.allocs.by_source(), left_out);
     }
 
     /// Continues from the state of an earlier agent.

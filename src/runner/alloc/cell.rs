@@ -103,7 +103,7 @@ impl Delta {
         for (force, at) in &self.forced {
             match force {
                 Force::Escalated => totals.add_escalation(whose(None, *at)),
-                Force::Abandoned => totals.add_given_up(whose(None, *at)),
+                Force::Abandoned => totals.add_abandoned(whose(None, *at)),
             }
         }
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));

@@ -246,7 +246,8 @@ pub struct MoreTotals {
     pub exit_signals: BTreeMap<u8, u64>,
     pub run_ns: [u64; 6],
     pub kill_escalations: u64,
-    pub given_up: u64,
+    #[serde(rename = "given_up")]
+    pub abandoned: u64,
     #[serde(skip_serializing_if = "LostOutput::is_none")]
     pub lost_output: LostOutput,
 }
@@ -276,7 +277,7 @@ impl MoreTotals {
             exit_signals: self.exit_signals.clone(),
             run_ns: self.run_ns,
             kill_escalations: self.kill_escalations,
-            given_up: self.given_up,
+            abandoned: self.abandoned,
             lost_output: self.lost_output,
             ..TaskTotals::default()
         }

@@ -81,7 +81,7 @@ struct Known {
 
 impl Handle {
     /// Reads the state, recovers every task and starts to run. When it returns, all allocs are shown. Tasks whose
-    /// drivers responded in time are recovered; the others are shown as recorded (`AllocStatus::sought`).
+    /// drivers responded in time are recovered; the others are shown as recorded (`AllocStatus::recovering`).
     ///
     /// Errors: the database cannot be read. An unreadable record is quarantined and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {

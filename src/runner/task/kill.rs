@@ -328,7 +328,7 @@ impl Owner {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
-            edit.status().failure = Some(Failure::GivenUp);
+            edit.status().failure = Some(Failure::Abandoned);
             edit.status().finished_at = Some(edit.now);
             edit.event(kind, format!("abandoned: {reason}"), &[("error", reason.clone())]);
             edit.forced(Force::Abandoned);
@@ -379,7 +379,7 @@ impl Owner {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
-            edit.status().failure = Some(Failure::GivenUp);
+            edit.status().failure = Some(Failure::Abandoned);
             edit.status().finished_at = Some(edit.now);
             let reason = "it runs on after its end, and cannot be killed by force";
             edit.event(EventKind::Killed, format!("abandoned: {reason}"), &[("error", reason.to_owned())]);

@@ -106,7 +106,7 @@ async fn a_prepared_task_that_never_started_is_started() {
     // Kills the driver's start too: it had no effect.
     let begun = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
-    assert!(status_of(&agent, &id).sought.is_empty(), "it is known that it never started");
+    assert!(status_of(&agent, &id).recovering.is_empty(), "it is known that it never started");
     assert!(begun.elapsed() < Duration::from_millis(500), "and nothing waits for its start: {:?}", begun.elapsed());
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
     assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
@@ -194,7 +194,7 @@ async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
     assert_eq!(task.event_counts[EventKind::FailedRestore.label()], 1);
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Unknown);
     assert!(matches!(&task.last_exit().unwrap().status, ExitStatus::Unknown(e) if e.contains("damaged")));
-    assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
+    assert_eq!((host.world.started(), totals(&agent, "s").abandoned), (1, 1));
     // As soon as it is found it is killed: its record is all that names it.
     assert_eq!(host.world.living(), 1);
     *host.world.recover_error.lock().unwrap() = None;
@@ -203,7 +203,7 @@ async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
     until("forgotten", || agent.0.alloc(&id).unwrap().handle(0).is_none()).await;
     let agent = host.restart(agent).await;
     assert!(agent.0.alloc(&id).unwrap().handle(0).is_none(), "which is on record");
-    assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
+    assert_eq!((host.world.started(), totals(&agent, "s").abandoned), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
