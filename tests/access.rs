@@ -190,9 +190,9 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
         let failed = site.ask(shows, &Request::get("/metrics", &right));
         assert!(failed.is_err(), "{reason}: {failed:?}");
         site.wait_refused(reason, 1);
-        let is_told =
+        let is_logged =
             |line: &str| line.contains("a request was refused") && line.contains(reason) && line.contains(words);
-        wait_for(words, limit(), || site.agent.log().lines().any(is_told).then_some(()));
+        wait_for(words, limit(), || site.agent.log().lines().any(is_logged).then_some(()));
     }
     // After it.
     let (wrong, unknown) = (basic("alice", "sicret"), basic("carol", "secret"));

@@ -128,11 +128,11 @@ fn health_names_no_task_where_nothing_is_public() {
     wait_for("it to run", Duration::from_secs(10) * patience(), || (state(&agent) == "running").then_some(()));
     agent.kill();
     agent.begin();
-    let looked_for = wait_for("an agent that looks for it", Duration::from_secs(20) * patience(), || {
+    let not_ready = wait_for("an agent that looks for it", Duration::from_secs(20) * patience(), || {
         let ready = tcp(agent.address, "GET", "/readyz", &[], b"").ok()?;
         ready.text().contains("looking for").then(|| ready.text().to_owned())
     });
-    assert!(looked_for.contains("looking for 1 tasks") && !looked_for.contains("hidden"), "{looked_for}");
+    assert!(not_ready.contains("looking for 1 tasks") && !not_ready.contains("hidden"), "{not_ready}");
     assert!(agent.request("GET", "/readyz", "").text().contains("hidden of "));
     agent.terminate();
     agent.assert_nothing_left();

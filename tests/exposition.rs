@@ -1055,10 +1055,10 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
     let states = |metric: &str, key: &str, mount: Option<&str>| -> BTreeMap<String, i64> {
-        let is_it = |point: &&otlp::Told| {
+        let is_it = |point: &&otlp::DataPoint| {
             point.metric == metric && point.attributes.get("system.filesystem.mountpoint").map(String::as_str) == mount
         };
-        let read = |point: &otlp::Told| match point.value {
+        let read = |point: &otlp::DataPoint| match point.value {
             otlp::Value::Int(n) => (point.attributes[key].clone(), n),
             ref other => panic!("{other:?}"),
         };
@@ -1160,16 +1160,16 @@ fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
                 point.exemplars.iter_mut().for_each(String::clear);
             }
             assert_eq!(theirs, ours);
-            let is_exponential = |point: &&otlp::Told| matches!(point.value, otlp::Value::Exponential { .. });
+            let is_exponential = |point: &&otlp::DataPoint| matches!(point.value, otlp::Value::Exponential { .. });
             assert_eq!(theirs.iter().any(|t| is_exponential(&t)), aggregation == HistogramAggregation::Exponential);
             says_the_same(&snapshot, &body, theirs);
         }
     }
 }
 
-fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::Told>) {
+fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::DataPoint>) {
     // States that no family of the exposition has.
-    let is_rest = |point: &otlp::Told| {
+    let is_rest = |point: &otlp::DataPoint| {
         let state = |key: &str| point.attributes.get(key).map(String::as_str);
         matches!(state("system.filesystem.state"), Some("used" | "reserved"))
             || state("system.paging.state") == Some("free")
@@ -1288,10 +1288,10 @@ fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
         let identity = exporters::otlp::HostIdentity::default();
         otlp::points(&exporters::otlp::collect(&walk, &identity, HistogramAggregation::Explicit, &mut endings))
     };
-    let series = |point: &otlp::Told| {
+    let series = |point: &otlp::DataPoint| {
         (point.resource["service.instance.id"].clone(), point.metric.clone(), point.attributes.clone())
     };
-    let ended = |all: &[otlp::Told]| -> std::collections::BTreeSet<_> {
+    let ended = |all: &[otlp::DataPoint]| -> std::collections::BTreeSet<_> {
         all.iter().filter(|point| point.value == otlp::Value::Ended).map(series).collect()
     };
     let before = send(&running);

@@ -443,7 +443,7 @@ fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
     assert_eq!(read.latest().and_then(|seen| seen.usage.cpu_usage_ns()), Some(3), "its last reading holds");
     let never_ran = TaskReader::reported(&sampling);
     never_ran.close_with(&Usage::default(), NOW);
-    assert_eq!(never_ran.latest(), None, "nobody knows anything of it");
+    assert_eq!(never_ran.latest(), None, "no value is known");
 }
 
 #[test]

@@ -174,7 +174,7 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
                 answer.body.len()
             );
             if answer.status == 200 {
-                noted.lock().expect("nobody panics with it").insert(kind.to_owned());
+                noted.lock().expect("not poisoned").insert(kind.to_owned());
             }
             let _ = stream.write_all(&[head.as_bytes(), &answer.body].concat());
         }

@@ -555,7 +555,7 @@ fn final_series_stay_five_minutes_or_until_the_scraper_has_them() {
         end(&mut stage, 0, &used(2, 2, 0));
         stage
     };
-    assert_eq!(retired_after(&mut ended(), 700), Some(300), "nobody scrapes");
+    assert_eq!(retired_after(&mut ended(), 700), Some(300), "no scraper");
     let mut stage = ended();
     stage.acknowledged = Some(1);
     assert_eq!(retired_after(&mut stage, 450), None, "the scraper has an older body only");
@@ -872,7 +872,7 @@ impl Collector for Witness {
     }
     fn collect(&mut self, _: &Roots, _: &mut Samples) -> Result<(), CollectError> {
         let epoch = self.snapshots.get().map_or(0, |snapshots| snapshots.borrow().epoch);
-        self.published.lock().expect("nobody panics with it").push(epoch);
+        self.published.lock().expect("not poisoned").push(epoch);
         Ok(())
     }
 }
@@ -993,7 +993,7 @@ async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
     assert!(lines(&body) == lines(&alone));
     assert_eq!(get(&first, Encoding::Identity).as_ptr(), body.as_ptr(), "encoded once");
     assert_eq!(ready(&first, Encoding::Identity).unwrap().as_ptr(), body.as_ptr());
-    assert!(ready(&first, Encoding::Gzip).is_none(), "nobody asked for it");
+    assert!(ready(&first, Encoding::Gzip).is_none(), "no client requested it");
 
     // Compressed from what is kept, and from nothing but the snapshot.
     for snapshot in [&first, &second] {

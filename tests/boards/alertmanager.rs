@@ -204,11 +204,11 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
     let Some(manager) = Alertmanager::start(webhook.address) else { skip_test!("no-prometheus") };
     let mut gpus = Gpus::install();
     let agent = Agent::with(gpus.options(Selection::default().profile));
-    gpus.are_mended(&agent);
+    gpus.clear_faults(&agent);
     let directory = test_dir();
     let rules = [directory.path().join("allostat.yml"), root().join("alerts/recording.yml")];
     std::fs::write(&rules[0], shorter(&read(&root().join("alerts/allostat.yml")))).expect("our own directory");
-    let Some(prometheus) = Prometheus::start_telling(manager.address, &[agent.address], &rules) else {
+    let Some(prometheus) = Prometheus::start_alerting(manager.address, &[agent.address], &rules) else {
         skip_test!("no-prometheus")
     };
     prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);

@@ -1,5 +1,6 @@
-//! What stands in deploy/ for others' programs, by what knows them: Kubernetes by its types, Nomad's job by our own reader of its words, the
-//! collector by its own rule that pipelines name what is there. And the arithmetic of docs/fleet.md, by the figures of docs/profiles.md.
+//! Files in deploy/ for other programs, checked by what defines their format: Kubernetes by its types, Nomad's job by
+//! the agent's parser, the collector by its rule that pipelines name existing components. And the arithmetic of
+//! docs/fleet.md, by the figures of docs/profiles.md.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -55,7 +56,7 @@ fn the_objects_of_kubernetes_are_what_its_types_know() {
     let mut wrong = objects[1].clone();
     wrong["spec"]["template"]["spec"]["hostPid"] = true.into();
     assert!(compiled(&packages, &[("wrong", source(&wrong))]).contains("'\"hostPid\"'"));
-    // What its container is told is there.
+    // Each variable of its container is a setting.
     let pod = &objects[1]["spec"]["template"]["spec"];
     let config = read(&root().join("tests/golden/config/default.hcl"));
     for variable in list(&pod["containers"][0]["env"]).iter().map(|variable| text(variable, "name")) {
@@ -141,7 +142,7 @@ fn grafana_finds_the_boards_and_the_server_that_scrapes() {
     let provider = &boards["providers"][0];
     assert_eq!((text(provider, "type"), provider["allowUiUpdates"].as_bool()), ("file", Some(false)));
     let path = text(&provider["options"], "path");
-    assert!(path.starts_with('/'), "{path} is told from the root");
+    assert!(path.starts_with('/'), "{path} is not absolute");
 }
 
 const BEGIN: &str = "<!-- made from docs/profiles.md: begin -->\n";

@@ -74,7 +74,7 @@ pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 pub struct Rule {
     pub file: String,
     pub name: String,
-    /// It records a series, and alerts nobody.
+    /// A recording rule, not an alert.
     pub records: bool,
     pub expression: String,
     /// The lines of the whole rule.

@@ -106,7 +106,7 @@ fn every_metric_and_label_named_is_in_the_catalogue() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A misspelt value matches nothing, or with `!=` everything, and nobody notices.
+/// A misspelt value matches nothing, or with `!=` everything, without an error.
 #[test]
 fn every_label_value_of_a_closed_list_is_in_that_list() {
     let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -395,7 +395,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
         links(&board.json, &mut found);
         assert!(!found.is_empty(), "{}: leads nowhere", board.stem);
         for url in found {
-            // Out of Grafana: to the page of an alert, wherever somebody's copy of these is.
+            // Out of Grafana: to the page of an alert, wherever the user's copy of the runbooks is.
             if url == "${runbooks}/${__data.fields.alertname}.md" {
                 continue;
             }
@@ -418,7 +418,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
     }
 }
 
-/// What somebody comes to a board for: titles of rows and panels, and the boards to which it leads.
+/// What a user opens a board for: titles of rows and panels, and the boards to which it leads.
 const WANTED: &[(&str, &[&str], &[&str])] = &[
     (
         "allostat-fleet",
@@ -503,7 +503,7 @@ fn each_board_has_what_people_come_for_and_leads_on() {
                 "{stem} leads not to {way}"
             );
         }
-        // Nobody knows an alloc by its id: it is picked by its name.
+        // Users do not know IDs of allocs: an alloc is picked by its name.
         if let Some(alloc) = board.variables().iter().find(|variable| text(variable, "name") == "alloc") {
             assert!(
                 text(alloc, "regex").contains("?<text>") && alloc["query"].to_string().contains("name"),

@@ -77,7 +77,7 @@ const AT_ONCE: [&str; 10] = [
     "GpuMemoryUnattributed",
 ];
 
-/// One that ends when it is told to, and one that does not.
+/// One task ends on the kill signal, and one does not.
 pub fn some_are_killed(agent: &Agent) {
     let task = |name: &str, does: &str| {
         let command = workload().display().to_string();
@@ -148,7 +148,7 @@ fn answers_what_the_profile_has(profile: Profile) {
     let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
     options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let agent = Agent::with(options);
-    gpus.are_mended(&agent);
+    gpus.clear_faults(&agent);
     // The second target never answers: an agent that is down.
     let down = crate::common::free_address();
     let Some(prometheus) = Prometheus::start(&[agent.address, down], &in_folder("alerts", "yml")) else {
@@ -215,8 +215,8 @@ fn answers_what_the_profile_has(profile: Profile) {
     asked.retain(|(_, expression)| is_on_this_machine(expression));
     let has_network = can_have_network();
     asked.retain(|(_, expression)| has_network || !expression.contains("_task_network_"));
-    let told = format!("count(allostat_exposition_info{{profile=\"{}\"}})", profile.as_str());
-    assert_eq!(prometheus.value(&told), Some(1.0), "it says what it is");
+    let exposed_profile = format!("count(allostat_exposition_info{{profile=\"{}\"}})", profile.as_str());
+    assert_eq!(prometheus.value(&exposed_profile), Some(1.0), "it says what it is");
 
     let limit = Duration::from_secs(90) * patience();
     let (mut progress, mut left) = (std::time::Instant::now(), asked.clone());
@@ -388,8 +388,8 @@ fn an_idle_agent_is_well(prometheus: &Prometheus, profile: Profile) {
         }
     }
     assert!(seen >= 8, "each board begins with whether something is wrong: {seen}");
-    // What is idle by design calls nobody; how full this machine is, and what its made-up GPUs went through, is another matter.
-    // One that is pending would call somebody in some minutes; on a slow machine one may be for a moment.
+    // What is idle by design fires no alert; how full this machine is, and what its made-up GPUs went through, is
+    // another matter. A pending alert would fire in some minutes; on a slow machine one may be pending for a moment.
     let alerts = "ALERTS{alertname!~\"AllostatAgentDown|Host.*|Gpu.*\"}";
     wait_for("no alert where nothing runs", Duration::from_secs(60) * patience(), || {
         prometheus.query(alerts).is_empty().then_some(())

@@ -20,7 +20,7 @@ pub fn missing(expression: &str, profile: Profile) -> BTreeSet<&'static str> {
     let named = names(expression).expect("the laws have read it").selectors;
     let families = named.iter().filter_map(|selector| catalogue::family(&selector.name));
     let own = families.filter(|desc| desc.profile > profile).map(|desc| desc.name);
-    // What is recorded, of which no family has the name, is made of others.
+    // A recorded series has the name of no family: it is computed from others.
     let is_named = |rule: &Rule| rule.records && named.iter().any(|selector| selector.name == rule.name);
     let recorded = rules().into_iter().filter(|rule| expression.contains(':') && is_named(rule));
     own.chain(recorded.flat_map(|rule| missing(&rule.expression, profile))).collect()

@@ -63,9 +63,9 @@ impl Prometheus {
         Prometheus::start_program(program_of(major)?, &["exemplar-storage"], seconds, &addresses, rules, &more)
     }
 
-    /// One that hands alerts on.
+    /// One that sends alerts to an Alertmanager.
     #[track_caller]
-    pub fn start_telling(alertmanager: SocketAddr, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+    pub fn start_alerting(alertmanager: SocketAddr, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
         let more = format!("alerting: {{alertmanagers: [{{static_configs: [{{targets: [\"{alertmanager}\"]}}]}}]}}\n");
         Prometheus::start_knowing(&["exemplar-storage"], 1, targets, rules, &more)
     }

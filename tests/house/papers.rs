@@ -9,7 +9,7 @@ use crate::house::source::walk;
 
 const PAPER: &str = "docs/promises.md";
 const PLACES: &str = "CONTRIBUTING.md";
-/// Of a promise: what is longer is read by nobody, and belongs to its test.
+/// Of a promise: what is longer is not read, and belongs to its test.
 const LONGEST: usize = 120;
 
 /// What can be named: functions of the tests, modules (by their files), other files.

@@ -46,7 +46,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     let mut scene = Scene::new();
     scene.suffer();
     let sampling = scene.sampling();
-    // From the root, as where others' cgroups are observed too: what flushes below the root is not the root's own file.
+    // From the root, as where observed cgroups are sampled too: what flushes below the root is not the root's own file.
     let pass = scene.open_at(description, &CgroupPath::from("/")).unwrap_or_else(|why| panic!("{}", why.reason()));
     assert_eq!(pass.distrusted_files(), Vec::<String>::new(), "at start rows and files say the same");
     sampling.set_kernel_pass(pass);

@@ -229,7 +229,7 @@ fn where_the_verifier_refuses_the_program_that_is_said_and_files_are_read_instea
     let wrong = Description::of(&bytes).placed("bpf_iter__cgroup", "cgroup", 64);
     let mut scene = Scene::new();
     scene.work(1, &["touch", "21", "60000"]);
-    let refused = scene.open(&wrong).expect_err("nobody takes this");
+    let refused = scene.open(&wrong).expect_err("the verifier must refuse it");
     assert!(matches!(refused, KernelPassError::Bpf(BpfError::Verifier { .. })), "{refused:?}");
     let reason = refused.reason();
     assert!(reason.contains("bpf_context access") && reason.ends_with("files are read instead"), "{reason}");

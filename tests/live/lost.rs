@@ -46,7 +46,7 @@ fn no_counter_falls_when_supervisors_are_killed(options: AgentOptions) {
     let ended = |agent: &Agent, at: usize, main: u64| {
         let alloc = Alloc { agent, id: ids[at].1.clone(), task: ids[at].0.into() };
         alloc.wait_dead();
-        assert_eq!(alloc.exits("unknown"), 1, "nobody saw it");
+        assert_eq!(alloc.exits("unknown"), 1, "its outcome is unknown");
         none_fell(&before, &counters(&agent.metrics()), ids[at].0);
         wait_for("nothing of it to be left", Duration::from_secs(10) * patience(), || {
             parent(main).is_none().then_some(())

@@ -1,4 +1,4 @@
-//! The end of what others run: told by the kernel, once, however short it was.
+//! Ends of observed workloads: reported by the kernel, once, however short the life was.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::observed::live::{Scene, long};
 
 const MIB: u64 = 1 << 20;
 
-/// An agent that the kernel tells of ends. `None`: this one does not.
-pub fn told(more: &[(&str, &str)]) -> Option<Scene> {
+/// An agent to which the kernel reports ends. `None`: this kernel does not.
+pub fn with_kernel_ends(more: &[(&str, &str)]) -> Option<Scene> {
     let scene = Scene::new(more);
     let body = scene.agent.metrics();
     let can = body.one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
@@ -21,7 +21,7 @@ pub fn told(more: &[(&str, &str)]) -> Option<Scene> {
 }
 
 impl Scene {
-    /// A whole life, as short as can be: nobody waits for anybody to see it.
+    /// A whole life, as short as can be: it does not wait for a sample.
     pub fn live(&self, name: impl AsRef<Path>, script: &str) {
         self.others.make(&name);
         let mut child =
@@ -55,7 +55,7 @@ fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     let work = format!("{} touch 40 1 >/dev/null; exit 3", workload().display());
     for n in 0..5 {
         let name = format!("short-{n}");
@@ -77,11 +77,11 @@ fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
 }
 
 #[test]
-fn a_signal_and_the_oom_killer_are_told_of_what_was_seen_and_what_was_not() {
+fn signal_and_oom_kill_are_reported_for_sampled_and_unsampled_lives() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     scene.live("unseen", "kill -15 $$");
     let exit = scene.last_exit("unseen");
     assert_eq!((&exit["outcome"], &exit["status"]["signal"]), (&"signal".into(), &15.into()), "{exit}");
@@ -108,7 +108,7 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     for n in 1..=8 {
         scene.live("again", &format!("exit {n}"));
     }
@@ -131,7 +131,7 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     let many = if place() == "host" { 300 } else { 60 };
     std::thread::scope(|all| {
         for of in 0..4 {
@@ -167,7 +167,7 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
 }
 
 #[test]
-fn what_is_missed_where_the_kernel_does_not_tell_is_counted() {
+fn ends_missed_without_kernel_ends_are_counted() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -175,7 +175,7 @@ fn what_is_missed_where_the_kernel_does_not_tell_is_counted() {
     let why = [("reason", "unseen")];
     let missed = || scene.agent.metrics().one("allostat_observed_ends_missed_total", &why).map_or(0.0, Sample::f64);
     let mut n = 0;
-    wait_for("one that nobody saw", long(), || {
+    wait_for("one that was not sampled", long(), || {
         n += 1;
         let name = format!("short-{n}");
         scene.others.make(&name);

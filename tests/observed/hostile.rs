@@ -1,4 +1,4 @@
-//! Names, files and environments of somebody who means ill: each costs its own name at most.
+//! Names, files and environments of a hostile user: each costs its own name at most.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use crate::common::{Agent, Cgroups, is_root, part, test_dir, wait_for};
 use crate::observed::live::{Scene, agent, long};
 
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 /// A user without slow processes: after a timeout the agent reads no environment of that user for a minute.
 const HONEST: u32 = 65_533;
 /// Of the agent at any time, in kB: on a host with nothing else.
@@ -91,7 +91,7 @@ fn an_environment_without_end_or_answer_costs_its_own_name_alone() {
     let Some(python) = part("python3") else { skip_test!("no-python") };
     let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:*")]);
     let others = &scene.others;
-    let large = step(others, 61, with_memory(&python, "large", NOBODY));
+    let large = step(others, 61, with_memory(&python, "large", NOBODY_UID));
     let silent = step(others, 62, with_memory(&python, "silent", 0));
     wait_for("them, under their numbers", long(), || {
         let ids = scene.agent.alloc_ids();

@@ -1,4 +1,4 @@
-# Gives itself an environment that is a mapping of 2 GiB ("large"), or one of which no page ever comes ("silent").
+# Gives itself an environment that is a mapping of 2 GiB ("large"), or one whose pages never come ("silent").
 # Source: prctl(2) PR_SET_MM_MAP, which needs no right; userfaultfd(2).
 import ctypes, fcntl, os, struct, sys, time
 

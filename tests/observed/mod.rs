@@ -1,4 +1,4 @@
-//! Allocs that others run: whose each cgroup is, and that they are found, named, measured and ended as our own are.
+//! Observed allocs: the source of each cgroup, and that they are found, named, measured and ended as managed ones are.
 
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]

@@ -29,7 +29,7 @@ fn each_runtimes_cgroups_are_recognised() {
         ("/system.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
         ("/docker/{id}", Docker, SHORT, SHORT, ""),
         ("/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{id}.scope", Docker, &own(SHORT), SHORT, ""),
-        // Docker below a parent that somebody chose: `--cgroup-parent`, `cgroup_parent`, Amazon ECS.
+        // Docker below a custom parent: `--cgroup-parent`, `cgroup_parent`, Amazon ECS.
         ("/ecs/0123456789abcdef0123456789abcdef/{id}", Docker, SHORT, SHORT, ""),
         ("/custom/{id}", Docker, SHORT, SHORT, ""),
         ("/a/b/pod{uuid}/{id}", Docker, SHORT, SHORT, ""),
@@ -138,7 +138,7 @@ fn each_runtimes_cgroups_are_recognised() {
     ];
     for (pattern, source, alloc, task, workload) in expected {
         let at = path(pattern);
-        let (whole, found) = identify(&at).unwrap_or_else(|| panic!("{pattern} is nobody's"));
+        let (whole, found) = identify(&at).unwrap_or_else(|| panic!("{pattern} has no source"));
         let naming = &found.naming;
         let seen =
             (found.source, naming.native.as_str(), naming.task.as_str(), naming.workload.as_deref().unwrap_or(""));
@@ -197,7 +197,7 @@ fn what_is_inside_of_a_task_is_the_task() {
 }
 
 #[test]
-fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
+fn parents_helpers_and_lookalikes_of_runtimes_have_no_source() {
     for pattern in [
         "/",
         "/system.slice",
@@ -375,7 +375,7 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
         ("/jobs/u/system.slice/nginx.service", "1001/nginx.service", Some("1001/nginx.service")),
         ("/jobs/u/user@0.service/system.slice/nginx.service", "1001/nginx.service", Some("1001/nginx.service")),
     ] {
-        let (at, found) = tree.identify(&path(pattern)).unwrap_or_else(|| panic!("{pattern} is nobody's"));
+        let (at, found) = tree.identify(&path(pattern)).unwrap_or_else(|| panic!("{pattern} has no source"));
         let naming = &found.naming;
         let seen = (&*at, found.user, &*naming.native, naming.workload.as_deref(), naming.user.as_deref());
         assert_eq!(seen, (&*path(pattern), Some(1001), alloc, workload, Some("1001")), "{pattern}");

@@ -99,7 +99,7 @@ async fn force_ends_a_whole_tree_that_ignores_signals() {
         attempt.kill().await.unwrap();
         let end = ended(&attempt).await;
         assert_eq!(end.status, ExitStatus::Signal(9));
-        assert!(attempt.signal("SIGTERM").await.is_err(), "nobody is left to get it");
+        assert!(attempt.signal("SIGTERM").await.is_err(), "no process is left to get it");
         attempt.kill().await.unwrap();
         attempt.destroy().await.unwrap();
     }

@@ -70,7 +70,7 @@ fn find(agent: &Agent, name: &str) -> Option<Value> {
 
 /// Found at its usual socket, with nothing configured.
 #[test]
-fn containers_that_are_scopes_of_systemd_have_the_names_values_and_ends_that_docker_tells() {
+fn containers_in_systemd_scopes_have_the_names_values_and_ends_of_docker() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -87,8 +87,8 @@ fn containers_that_are_scopes_of_systemd_have_the_names_values_and_ends_that_doc
     let value = |family: &str, name: &str| {
         agent.metrics().one(family, &[("alloc_id", &format!("docker:{name}"))]).map(Sample::u64)
     };
-    let told = wait_for("its values", limit, || value("allostat_task_memory_limit_bytes", "web-1"));
-    assert_eq!(told, 64 * MIB);
+    let limit_bytes = wait_for("its values", limit, || value("allostat_task_memory_limit_bytes", "web-1"));
+    assert_eq!(limit_bytes, 64 * MIB);
     let id = String::from_utf8(docker(&["inspect", "web-1", "--format", "{{.Id}}"]).stdout).expect("an id");
     assert!(Path::new("/sys/fs/cgroup/system.slice").join(format!("docker-{}.scope", id.trim())).exists(), "{id}");
 

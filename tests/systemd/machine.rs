@@ -106,7 +106,7 @@ static AGENTS: AtomicUsize = AtomicUsize::new(0);
 /// All units of an agent, and what it makes.
 const UNITS: [&str; 3] = ["allostat.service", "allostat-observe.service", "allostat-*.scope"];
 
-/// An agent that somebody started, by its data directory. Dropped, it leaves nothing behind.
+/// A started agent, by its data directory. Dropped, it leaves nothing behind.
 pub struct Agent {
     pub who: Who,
     pub data: PathBuf,
