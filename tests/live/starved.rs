@@ -29,7 +29,7 @@ fn allocs(agent: &Agent) -> Vec<serde_json::Value> {
 }
 
 fn is_sought(alloc: &serde_json::Value) -> bool {
-    alloc["description"].as_str().expect("in words").contains("still looked for")
+    alloc["description"].as_str().expect("in words").contains("in recovery")
 }
 
 /// Those that are found, and those that are in recovery.
