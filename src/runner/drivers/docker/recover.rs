@@ -157,11 +157,11 @@ pub async fn sweep(shared: &Arc<Shared>) {
         if let Some(parent) = parent.filter(|parent| is_named_after(parent, &run_dir)) {
             let (of, path) = (Arc::clone(shared), parent.path.clone());
             let has_ended = run_dir.ancestors().nth(2).is_some_and(|of_alloc| !of_alloc.exists());
-            let removed = shared.places.block(move || match has_ended {
+            let remove = move || match has_ended {
                 true => of.parents.remove_with_alloc(&of.sampling.layout, &parent),
                 false => of.parents.remove(&of.sampling.layout, &parent),
-            });
-            if let Err(error) = removed.await.and_then(|removed| removed) {
+            };
+            if let Err(error) = shared.places.block(remove).await.and_then(|removed| removed) {
                 tracing::warn!(cgroup = %path, error, "failed to remove the cgroup of a leftover container");
             }
         }
