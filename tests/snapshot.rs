@@ -1,6 +1,7 @@
 //! Snapshots from board and readings: nothing falls, nothing counts twice, what did not move is shared, what has ended stays
 //! as long as it must. And the thread that makes them.
 
+use crate::common::patience;
 use crate::synthetic;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -825,7 +826,7 @@ fn wait(sampler: &Sampler, what: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
         if what(&snapshot) {
             return snapshot;
         }
-        assert!(began.elapsed() < SECOND * 30, "it never came");
+        assert!(began.elapsed() < SECOND * 30 * patience(), "it never came");
         std::thread::yield_now();
     }
 }
@@ -833,7 +834,7 @@ fn wait(sampler: &Sampler, what: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
 fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < SECOND * 30, "waited in vain for {what}");
+        assert!(began.elapsed() < SECOND * 30 * patience(), "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
