@@ -344,14 +344,14 @@ fn set_all(fields: &Fields<'_>, stanza: &str, config: &mut Config, places: &mut 
         places.insert(fields.path_of(setting.key), span.clone());
         // Of a list, each element that is wrong: alone it is refused too.
         let elements = if let Kind::Texts(_) = setting.kind { fields.texts(setting.key) } else { None };
-        let mut is_told = false;
+        let mut is_reported = false;
         for (i, element) in elements.iter().flat_map(|list| &list.value).enumerate() {
             if let Err(message) = setting.set(&mut config.clone(), &element.value) {
                 fields.error(&element.span, &format!("{}[{i}]", setting.key), message, None);
-                is_told = true;
+                is_reported = true;
             }
         }
-        if !is_told && let Err(message) = setting.set(config, &value) {
+        if !is_reported && let Err(message) = setting.set(config, &value) {
             fields.error(&span, setting.key, message, None);
         }
     }

@@ -342,8 +342,11 @@ impl Ground {
         info.identity = NodeIdentity { node_id: machine::node_id(&roots), ..config.node.clone() };
         let info = Arc::new(info);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
-            let event = if missing.unknown { "not known whether it is measured here" } else { "not measured here" };
-            tracing::info!(feature = %missing.feature, reason = missing.reason, "{event}");
+            if missing.unknown {
+                tracing::info!(feature = %missing.feature, reason = missing.reason, "not known whether it is measured here");
+            } else {
+                tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
+            }
         }
         let windows = info.can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);

@@ -74,8 +74,9 @@ impl Home {
             }
             Err(why) if root => {
                 tracing::warn!(
-                    why,
-                    "no scope of systemd can be had: tasks live in {PARENT}, which systemd does not know"
+                    reason = why,
+                    parent = PARENT,
+                    "systemd gives no scope: tasks run in a cgroup that systemd does not know"
                 );
                 at(PARENT)
             }

@@ -182,7 +182,7 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
 }
 
 #[test]
-fn the_same_again_in_any_order_is_no_change_and_each_real_one_is_told_once() {
+fn same_devices_in_any_order_are_no_change_and_each_change_is_reported_once() {
     let mut world = World::new();
     assert_eq!(world.list(vec![group("g", vec![device("1"), device("0")])]).unwrap(), [""; 0]);
     let ill = |why: &str| Device { unhealthy: Some(why.to_owned()), ..device("0") };
@@ -319,7 +319,7 @@ fn what_a_task_has_used_goes_on_after_a_death_of_the_agent_with_what_its_device_
 }
 
 #[test]
-fn what_is_on_record_of_a_task_is_told_before_any_plugin_has_said_anything_and_each_task_asks_for_its_own() {
+fn recorded_usage_of_a_task_is_exposed_before_any_plugin_answers() {
     let mut world = World::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(9), &[(&a, "t", 5), (&a, "s", 3), (&b, "t", 1)]);
@@ -340,7 +340,7 @@ fn what_is_on_record_of_a_task_is_told_before_any_plugin_has_said_anything_and_e
 }
 
 #[test]
-fn a_device_that_was_away_counts_on_where_it_was_and_its_errors_are_told_once() {
+fn a_device_that_was_away_continues_its_counters_and_reports_errors_once() {
     let mut world = World::new();
     let a = world.known("a");
     world.reserve(&a, true);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_come_and_go_are_told_and_files_are_not() {
+    fn directories_that_come_and_go_are_reported_and_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let watching = DirWatch::new().unwrap();
         let watch = watching.directory(dir.path()).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_tells_of_its_text_and_a_name_that_is_no_text_is_told_as_one() {
+    fn a_file_event_has_its_name_and_a_name_that_is_no_utf8_is_marked() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_has_not_exited_and_the_kernels_kill_is_told() {
+    fn running_container_has_no_exit_and_an_oom_kill_is_reported() {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         let at = Timestamp(1_000_000_000);
         let exit_of = |state: &Value| exit_of_state(state, None);
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_that_is_started_again_another_life_tells_nothing_of_this_one() {
+    fn state_of_another_life_says_nothing_about_this_one() {
         let state = |started: u64, running, restarting| {
             json!({"Running": running, "Restarting": restarting, "ExitCode": 4, "OOMKilled": false,
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_that_is_removed_its_events_tell_the_end() {
+    fn events_of_a_removed_container_report_its_end() {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
         let died = |events: &[Value]| died(events, Some(Timestamp(6)));
         let expected = |code, oom, at| {

@@ -630,7 +630,7 @@ mod tests {
 
     /// The restart delay grows each time, and the final series may be delivered in between.
     #[test]
-    fn what_begins_again_an_hour_after_it_was_forgotten_goes_on_and_later_begins_anew() {
+    fn workload_that_returns_within_an_hour_continues_and_later_starts_at_zero() {
         let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
         let minute = |n: u64| Timestamp(n * 60_000_000_000);
         let live = |allocs: &mut ObservedAllocs, n: u64| {
@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_are_called_alike_and_run_are_told_apart() {
+    fn two_running_tasks_of_one_name_are_distinguished() {
         let mut allocs = ObservedAllocs::default();
         let (first, _) = allocs.begin(task("/a/1", "web", "web", reader(1, 1)));
         let (second, _) = allocs.begin(task("/b/1", "web", "web", reader(2, 2)));

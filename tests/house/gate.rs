@@ -79,8 +79,7 @@ fn promise_has_a_test_in_the_gate_or_names_its_slice() {
         let is_there = |proof: &String| ids.iter().any(|id| names(proof, id) && runs_in(id));
         named.iter().any(|slice| slice.as_str() == "from-nothing") || proofs.iter().any(is_there)
     };
-    let missing =
-        rows.iter().filter(|(line, proofs)| !proofs.iter().any(is_in_gate) && !is_left(**line, proofs));
+    let missing = rows.iter().filter(|(line, proofs)| !proofs.iter().any(is_in_gate) && !is_left(**line, proofs));
     let missing: Vec<String> =
         missing.map(|(line, proofs)| format!("docs/promises.md:{line}: {}", proofs.join(", "))).collect();
     assert!(

@@ -10,6 +10,7 @@ mod gate;
 mod hygiene;
 mod language;
 mod links;
+mod logs;
 mod names;
 mod papers;
 mod sentences;

@@ -42,7 +42,7 @@ fn assert_nothing_left(world: &World, pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_task_runs_as_nobody_in_a_root_of_its_own_and_leaves_nothing() {
+async fn a_task_of_the_user_nobody_runs_in_its_own_root_and_leaves_nothing() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     std::fs::write(world.dir.path().join("shared/from-host"), "shared").unwrap();
     let text = "id -un; pwd; echo $(ls /); cat /alloc/from-host; echo; echo mine > /local/out; echo temp > /tmp/out; \

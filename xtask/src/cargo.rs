@@ -35,8 +35,8 @@ pub fn cargo() -> Command {
 /// Variables of a package that cargo sets for its child stay here: build scripts look at them, and would rebuild what
 /// was built by hand.
 pub fn as_by_hand(mut command: Command) -> Command {
-    let is_told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_told)) {
+    let is_reported = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_reported)) {
         command.env_remove(name);
     }
     command

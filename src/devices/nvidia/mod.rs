@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_on_the_bus_are_told_by_their_number_and_nothing_else_on_it_is_one() {
+    fn gpus_on_the_bus_are_known_by_their_address_and_class() {
         let directory = tempfile::tempdir().unwrap();
         let roots = Roots::below(directory.path());
         assert_eq!(idle_hardware(&roots), None, "no bus at all");

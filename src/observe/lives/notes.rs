@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_oom_killer_chose_is_told_by_the_one_hierarchy_that_counts_it() {
+    fn oom_kill_is_reported_by_the_one_hierarchy_that_counts_it() {
         let (chosen, killed) = (KILLED, ProcessEnd { oom_victim: false, ..KILLED });
         for order in [[chosen, killed], [killed, chosen]] {
             let mut notes = LifeNotes::default();

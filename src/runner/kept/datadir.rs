@@ -333,9 +333,9 @@ impl DataDir {
 
     /// The same for any other user: the directory alone.
     pub fn closed_to_strangers(&self) -> Option<PathBuf> {
-        let nobody_special = u32::MAX - 1;
+        let unused_uid = u32::MAX - 1;
         let (name, home, shell) = (String::new(), String::new(), String::new());
-        let stranger = Account { name, uid: nobody_special, gid: nobody_special, groups: Vec::new(), home, shell };
+        let stranger = Account { name, uid: unused_uid, gid: unused_uid, groups: Vec::new(), home, shell };
         Some(access::first_not_traversable(&stranger, &self.root).ok()??.0)
     }
 

@@ -430,7 +430,7 @@ fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
             // Objects without own fields: a duration, and variants with data.
             let of_serde = fields.contains_key("secs") || (matches!(name, "status" | "cause") && fields.len() == 1);
             if !MAPS.contains(&name) && !counts_by_name && !of_serde {
-                fields.insert("nobody_knows".to_owned(), serde_json::json!({ "deep": [1, null, "x"] }));
+                fields.insert("no_such_field".to_owned(), serde_json::json!({ "deep": [1, null, "x"] }));
             }
         }
         serde_json::Value::Array(items) => items.iter_mut().for_each(|item| with_unknown_fields(item, name)),
@@ -450,7 +450,7 @@ async fn what_a_newer_agent_recorded_costs_no_counter() {
         let mut value: serde_json::Value = serde_json::from_str(&value).unwrap();
         if value.is_object() {
             with_unknown_fields(&mut value, "");
-            changed += value.to_string().matches("nobody_knows").count();
+            changed += value.to_string().matches("no_such_field").count();
         }
         if key.starts_with("task/") {
             let events = value.pointer_mut("/status/events").unwrap().as_array_mut().unwrap();
