@@ -1,9 +1,10 @@
-//! Who scrapes us, and what each has received: final series wait for that.
+//! The scrapers of the agent, and what each has received: final series wait for that.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::model::text::log_text;
 use crate::telemetry::lock;
 
 /// A client that sends `X-Prometheus-Scrape-Timeout-Seconds` is a scraper; these three distinguish scrapers.
@@ -70,12 +71,12 @@ impl ScraperTable {
         self.known.remove(&oldest).is_some()
     }
 
-    /// It has a whole body made of snapshot `version`. A late answer never takes a newer one back.
-    pub fn acknowledge(&mut self, key: &ScraperKey, version: u64, now: Instant) {
-        if let Some(scraper) = self.known.get_mut(key) {
-            scraper.acknowledged = scraper.acknowledged.max(version);
-            scraper.received = Some(now);
-        }
+    /// It has a whole body made of snapshot `version`. A late answer never takes a newer one back. Returns whether it is
+    /// the first body of this scraper.
+    pub fn acknowledge(&mut self, key: &ScraperKey, version: u64, now: Instant) -> bool {
+        let Some(scraper) = self.known.get_mut(key) else { return false };
+        scraper.acknowledged = scraper.acknowledged.max(version);
+        scraper.received.replace(now).is_none()
     }
 
     /// The newest version that every known scraper has, or a newer one; `None`: there is no scraper.
@@ -92,7 +93,14 @@ impl ScraperTable {
     }
 
     fn forget_silent(&mut self, now: Instant) {
-        self.known.retain(|_, s| now.saturating_duration_since(s.seen) < Self::SILENCE);
+        self.known.retain(|key, scraper| {
+            let is_silent = now.saturating_duration_since(scraper.seen) >= Self::SILENCE;
+            if is_silent && scraper.received.is_some() {
+                let seconds = Self::SILENCE.as_secs();
+                tracing::warn!(address = key.address, seconds, "no scrape by a known scraper; it is forgotten");
+            }
+            !is_silent
+        });
     }
 }
 
@@ -107,7 +115,11 @@ impl Scrapers {
     }
     /// A complete, unfiltered body of this snapshot was written to it whole.
     pub fn ack(&self, key: &ScraperKey, version: u64) {
-        lock(&self.0).acknowledge(key, version, Instant::now());
+        let is_first = lock(&self.0).acknowledge(key, version, Instant::now());
+        if is_first {
+            let (user_agent, accept) = (log_text(&key.user_agent), log_text(&key.accept));
+            tracing::info!(address = key.address, user_agent, accept, "first scrape by a scraper");
+        }
     }
     pub fn acknowledged_by_all(&self, now: Instant) -> Option<u64> {
         lock(&self.0).acknowledged_by_all(now)
