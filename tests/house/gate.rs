@@ -143,3 +143,24 @@ fn test_that_was_flaky_three_times_is_fixed() {
     assert_eq!(too_often(&line.repeat(3)), [("a::b".to_owned(), 3)].into());
     assert!(too_often(&line.repeat(2)).is_empty());
 }
+
+/// `cargo xtask docs` runs every test that makes a page or a golden file.
+#[test]
+fn each_generated_page_is_written_by_one_command() {
+    let command = fs::read_to_string("xtask/src/main.rs").expect("the command must be readable");
+    let mut left = Vec::new();
+    walk(Path::new("tests"), &mut |path| {
+        let text =
+            if path.extension().is_some_and(|e| e == "rs") { fs::read_to_string(path) } else { Ok(String::new()) };
+        let module = path.with_extension("");
+        let module: Vec<_> =
+            module.iter().skip(1).map(|part| part.to_string_lossy()).filter(|part| part != "mod").collect();
+        let makes =
+            text.expect("source must be readable").lines().any(|l| l.contains("golden(") || l.contains("golden_part("));
+        let is_shared = module.first().is_some_and(|first| first == "common" || first == "house");
+        if makes && !is_shared && !command.contains(&format!("\"{}::\"", module.join("::"))) {
+            left.push(path.display().to_string());
+        }
+    });
+    assert!(left.is_empty(), "add their modules to GENERATED of xtask/src/main.rs: {left:?}");
+}
