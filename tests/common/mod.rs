@@ -41,7 +41,7 @@ pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use golden::{golden, golden_part};
 pub use http::{Response, exchange, tcp, unix};
-pub use monotone::{Random, counters, none_fell};
+pub use monotone::{Random, all_return, counters, none_fell};
 pub use mounted::Mounted;
 pub use ports::free_address;
 pub use programs::{

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{counters, none_fell, patience, wait_for};
+use crate::common::{counters, all_return, none_fell, patience, wait_for};
 use crate::systemd::machine::{Agent, Who, cgroup_of, here};
 
 const OLD: &str = "/packages/old.deb";
@@ -66,7 +66,8 @@ fn a_package_starts_the_agent_keeps_tasks_and_settings_over_an_upgrade_and_leave
     });
     agent.wait_ready();
     assert_eq!((task.pid(), agent.scope_path()), (pid, scope), "the task continues over an upgrade");
-    none_fell(&seen, &counters(&agent.metrics()), "an upgrade");
+    let limit = Duration::from_secs(20) * patience();
+    all_return(&seen, limit, "an upgrade", || counters(&agent.metrics()));
     assert_eq!(fs::read_to_string(SETTINGS).expect("it is a configuration file"), own);
 
     dpkg(&["--remove", "allostat"]);
