@@ -1,6 +1,7 @@
 //! `allostat logs` and `allostat events` of a real agent: both streams in order, since a time, several allocs at once.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -270,8 +271,12 @@ fn log_of_the_agent_has_the_words_that_operators_search_for() {
     of_words.push(("orphan", id));
 
     let file = "job \"denied\" {\n group \"g\" {\n restart {\n attempts = 0\n mode = \"fail\"\n }\n reschedule {\n attempts = 0\n \
-                unlimited = false\n }\n task \"t\" {\n driver = \"raw_exec\"\n user = \"nobody\"\n config {\n command = \"/root/none\"\n }\n }\n }\n}\n";
-    agent.run(file);
+                unlimited = false\n }\n task \"t\" {\n driver = \"raw_exec\"\n user = \"nobody\"\n config {\n command = \"COMMAND\"\n }\n }\n }\n}\n";
+    let closed = agent.scratch().join("closed");
+    std::fs::create_dir(&closed).expect("our own directory");
+    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).expect("our own directory");
+    std::fs::copy("/bin/true", closed.join("true")).expect("our own directory");
+    agent.run(&file.replace("COMMAND", closed.join("true").to_str().expect("UTF-8")));
     until(&agent, "denied", "failed", 1);
     of_words.push(("permission denied", agent.alloc_ids().pop().expect("one alloc")));
     wait("each word in the log", || {

@@ -111,7 +111,8 @@ fn in_words(line: &str) -> String {
 /// `nobody` is a user as well: then it is quoted, or said to be one.
 fn is_account(line: &str, at: usize) -> bool {
     let (before, word) = line.split_at(at);
-    word.starts_with("nobody") && ["\"", "`", "user ", "by ", "as ", "(", "-u "].iter().any(|p| before.ends_with(p))
+    word.starts_with("nobody")
+        && ["\"", "`", "user ", "user·", "by ", "as ", "(", "-u "].iter().any(|p| before.ends_with(p))
 }
 
 fn allowed() -> Vec<(String, usize)> {

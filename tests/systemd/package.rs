@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{counters, all_return, none_fell, patience, wait_for};
+use crate::common::{all_return, counters, none_fell, patience, wait_for};
 use crate::systemd::machine::{Agent, Who, cgroup_of, here};
 
 const OLD: &str = "/packages/old.deb";
