@@ -56,6 +56,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::machine;
 use crate::host::process;
 use crate::host::roots::Roots;
+use crate::host::secrets_fs;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Keep, Observer};

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::{Agent, is_root, patience, says, skip_test, wait_for};
+use crate::common::{Agent, is_root, patience, says, wait_for};
 
 fn job(script: &str, more: &str) -> String {
     format!(
