@@ -56,6 +56,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::machine;
 use crate::host::process;
 use crate::host::roots::Roots;
+use crate::host::secrets_fs;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Keep, Observer};
@@ -393,12 +394,15 @@ async fn start_runner(
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
-        config: runner::Config::of(
-            home.parent.clone(),
-            config.gc,
-            config.network.clone(),
-            (config.artifact.clone(), config.migrate.clone(), config.template.clone()),
-        ),
+        config: runner::Config {
+            secrets_in_memory: secrets_in_memory(),
+            ..runner::Config::of(
+                home.parent.clone(),
+                config.gc,
+                config.network.clone(),
+                (config.artifact.clone(), config.migrate.clone(), config.template.clone()),
+            )
+        },
         fill: runner::fill_of(&data_dir),
         data_dir,
         journal,
@@ -417,6 +421,14 @@ async fn start_runner(
         inherited: inherited(),
     };
     Ok(Handle::start(parts).await?)
+}
+
+fn secrets_in_memory() -> bool {
+    let unavailable = secrets_fs::unavailable();
+    if let Some(reason) = &unavailable {
+        tracing::info!(reason, "secrets of tasks are stored on the disk of the data directory");
+    }
+    unavailable.is_none()
 }
 
 /// Their changes are logged, and reported as events.

@@ -26,6 +26,8 @@ pub struct Config {
     pub artifact: ArtifactConfig,
     pub migration: MigrationConfig,
     pub template: TemplateConfig,
+    /// Whether the secrets of each task are on a tmpfs of its own.
+    pub secrets_in_memory: bool,
 }
 
 /// Templates of job files.
@@ -173,6 +175,7 @@ impl Default for Config {
             artifact: ArtifactConfig::default(),
             migration: MigrationConfig::default(),
             template: TemplateConfig::default(),
+            secrets_in_memory: false,
         }
     }
 }

@@ -402,6 +402,7 @@ impl Drop for Agent {
         }
         self.kill();
         self.kill_processes();
+        unmount_secrets(self.dir.path());
         // `cgroups` and `dir` clean up after themselves.
     }
 }
@@ -415,6 +416,15 @@ impl Agent {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         }
+    }
+}
+
+/// Of tasks of an agent that did not see their end.
+fn unmount_secrets(below: &Path) {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = mounts.lines().filter_map(|line| line.strip_prefix("allostat-secrets ")?.split(' ').next());
+    for place in places.filter(|place| Path::new(place).starts_with(below)) {
+        let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
     }
 }
 

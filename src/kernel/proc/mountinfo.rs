@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use procfs::process::MountInfo;
+use procfs::process::{MountInfo, MountOptFields};
 
 use crate::kernel::error::ParseError;
 use crate::kernel::text;
@@ -72,6 +72,15 @@ pub fn source_of(bytes: &[u8], path: &Path) -> Option<String> {
     let nearest = above.filter(|(at, _)| path.starts_with(at)).max_by_key(|(at, _)| at.components().count());
     let source = unescape(Path::new(&nearest?.1?)).to_string_lossy().into_owned();
     (source != "none").then_some(source)
+}
+
+/// Whether the mount namespace receives mounts from another one and does not pass on its own: that of a service with
+/// `PrivateTmp=`, for one. Source: the optional field `master:N` of the mount on `/`.
+pub fn root_is_slave(bytes: &[u8]) -> bool {
+    let (mounts, _) = all(bytes);
+    // The last one hides those before it.
+    let root = mounts.into_iter().rfind(|mount| mount.mount_point == Path::new("/"));
+    root.is_some_and(|root| root.opt_fields.iter().any(|field| matches!(field, MountOptFields::Master(_))))
 }
 
 /// Another mount covers it or the mount point below which it is, so its path leads elsewhere.

@@ -34,7 +34,8 @@ impl Hook<OfAlloc> for AllocDir {
                     ended.iter().for_each(|task| ctx.data_dir.remove_records(&id, task));
                     // Refused where a task's is still in it.
                     let _ = std::fs::remove_dir(ctx.data_dir.run(&id));
-                    Ok(())
+                    let unmounted = ctx.data_dir.unmount_secrets(&id);
+                    unmounted.map_err(|e| format!("cannot unmount the secrets of its tasks: {e}"))
                 };
                 subject.ctx.blocking.block(remove).await
             };
