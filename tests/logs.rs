@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, Cli, allostat, http, is_root, patience, says, wait_for};
+use crate::common::{Agent, Cli, allostat, is_root, patience, says, tcp, wait_for};
 
 fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
     wait_for(what, Duration::from_secs(60) * patience(), looks)
@@ -259,7 +259,7 @@ fn log_of_the_agent_has_the_words_that_operators_search_for() {
     of_words.push(("restart", id));
 
     let scrape = [("x-prometheus-scrape-timeout-seconds", "10"), ("user-agent", "Prometheus/3.5")];
-    assert_eq!(http::tcp(agent.address, "GET", "/metrics", &scrape, b"").expect("it answers").status, 200);
+    assert_eq!(tcp(agent.address, "GET", "/metrics", &scrape, b"").expect("it answers").status, 200);
     of_words.push(("scrape", "Prometheus/3.5".to_owned()));
 
     run(&agent, "denied", 1, "exec sleep 600");
