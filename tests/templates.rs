@@ -172,7 +172,7 @@ fn secrets_are_on_a_tmpfs_of_their_task_until_its_alloc_ends() {
     }
     let mut agent = Agent::start();
     let script = "stat -f -c %T secrets; stat -c '%a %u' secrets secrets/db.env; exec sleep 600";
-    run(&agent, &job(script, "user = \"nobody\"")).ok();
+    agent.run(&job(script, "user = \"nobody\""));
     wait_for("its output", Duration::from_secs(20) * patience(), || {
         (agent.cli(&["logs", "rendered", "t"]).ok() == "tmpfs\n700 65534\n600 65534\n").then_some(())
     });
