@@ -56,7 +56,6 @@ use crate::host::hierarchy::Layout;
 use crate::host::machine;
 use crate::host::process;
 use crate::host::roots::Roots;
-use crate::host::secrets_fs;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Keep, Observer};
@@ -395,7 +394,7 @@ async fn start_runner(
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
         config: runner::Config {
-            secrets_in_memory: secrets_in_memory(),
+            secrets_in_memory: needs::secrets_in_memory(),
             ..runner::Config::of(
                 home.parent.clone(),
                 config.gc,
@@ -421,14 +420,6 @@ async fn start_runner(
         inherited: inherited(),
     };
     Ok(Handle::start(parts).await?)
-}
-
-fn secrets_in_memory() -> bool {
-    let unavailable = secrets_fs::unavailable();
-    if let Some(reason) = &unavailable {
-        tracing::info!(reason, "secrets of tasks are stored on the disk of the data directory");
-    }
-    unavailable.is_none()
 }
 
 /// Their changes are logged, and reported as events.

@@ -5,7 +5,7 @@ use std::io;
 
 use super::DaemonError;
 use crate::collectors::FdBudget;
-use crate::host::process;
+use crate::host::{process, secrets_fs};
 use crate::runner::datadir::DataDir;
 
 /// Its own: database, sockets, connections, kernel files of the host, and what is open for a moment. Beside that each task needs
@@ -88,6 +88,15 @@ fn threads(needed: usize) -> Result<(), DaemonError> {
         Some(source) => Err(DaemonError::Threads { has, needed, source }),
         None => Ok(()),
     }
+}
+
+/// Whether tasks have a tmpfs for their secrets. Logs why not.
+pub(super) fn secrets_in_memory() -> bool {
+    let unavailable = secrets_fs::unavailable();
+    if let Some(reason) = &unavailable {
+        tracing::info!(reason, "secrets of tasks are stored on the disk of the data directory");
+    }
+    unavailable.is_none()
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ pub fn unmount(parent: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Unmounts the file system of which this is the root, wherever it is mounted by now.
+/// Unmounts a file system by its open root, wherever it is mounted by now.
 pub fn detach(root: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::mount::unmount(format!("/proc/self/fd/{}", root.as_raw_fd()), UnmountFlags::DETACH)?)
 }

@@ -153,7 +153,7 @@ impl Alloc<'_> {
 pub fn remove_under_use(path: &std::path::Path) {
     use std::io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
     wait_for("a removal that no other one crossed", Duration::from_secs(10) * patience(), || {
-        // As who removes them by hand must: the kernel removes no mount point.
+        // The kernel removes no mount point.
         unmount_secrets(path);
         let removed = std::fs::remove_dir_all(path).map_err(|e| e.kind());
         assert!(matches!(removed, Ok(()) | Err(NotFound | DirectoryNotEmpty | ResourceBusy)), "{removed:?}");

@@ -395,6 +395,12 @@ impl DataDir {
     }
 }
 
+/// Unmounts the secrets of all tasks of a data directory whose agent is gone, before it is removed.
+pub fn unmount_all_secrets(root: &Path) -> io::Result<()> {
+    let top = root.join("alloc");
+    directories(&top)?.iter().try_for_each(|id| modes::unmount_secrets(&top.join(id), SECRETS))
+}
+
 /// Checks that no other user may have placed jobs or records in it: they are executed as they are.
 fn trusted(root: &Path) -> Result<(), DataDirError> {
     let inside = ["state", "run", "alloc"].map(|name| root.join(name));
