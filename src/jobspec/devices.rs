@@ -3,11 +3,11 @@
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, NamedBody};
-use super::nearest::nearest;
 use super::template::{Part, parts};
 use super::tree::Body;
 use super::{limits, placing, tree, words};
 use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceOption, DeviceRequest, Property};
+use crate::model::nearest::nearest;
 
 impl Builder<'_> {
     pub(super) fn devices(&self, resources: &Fields<'_>) -> Vec<DeviceRequest> {

@@ -6,12 +6,12 @@ use std::iter::once;
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields};
-use super::nearest::nearest;
 use super::tree::{Body, Literal};
 use super::{limits, words};
 use crate::model::constraint::{Comparison, NodeAffinity, NodeConstraint};
 use crate::model::demand::Affinity;
 use crate::model::job::{JobKind, Placing};
+use crate::model::nearest::nearest;
 use crate::model::operator::Operator;
 
 /// Words that name operator and value in one.

@@ -5,6 +5,7 @@ use super::diagnostic::quote;
 use super::fields::{Fields, NamedBody};
 use super::nearest::nearest;
 use super::tree::{Entry, Literal};
+use crate::model::nearest::nearest;
 use crate::model::job::{LogConfig, Task};
 use crate::model::volume::DiskSize;
 

@@ -12,9 +12,9 @@ use crate::model::signal;
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields};
 use super::limits;
-use super::nearest::nearest;
 use super::quantity::format_duration;
 use super::tree::{Body, Form, Literal, Node, join};
+use crate::model::nearest::nearest;
 
 /// Nomad's rules: an interval of at least 5 s, room for all attempts in it, and no delay without attempts.
 pub(super) fn restart(fields: &Fields<'_>, key: &Span, default: RestartPolicy) -> RestartPolicy {

@@ -33,6 +33,7 @@ pub mod metric;
 pub mod migration;
 pub mod moment;
 pub mod network;
+pub mod nearest;
 pub mod observed;
 pub mod operator;
 pub mod placement;

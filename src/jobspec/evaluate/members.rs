@@ -7,7 +7,7 @@ use hcl_edit::expr::{Expression, TraversalOperator};
 use super::basis::{Evaluated, Fault};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 
 /// Errors: there is none of that name; then with those that there are.
 pub(super) fn member<'v>(value: Cow<'v, HclValue>, name: &str, span: &Span) -> Evaluated<Cow<'v, HclValue>> {

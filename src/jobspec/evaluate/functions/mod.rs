@@ -16,7 +16,7 @@ use self::arguments::{ANY, Call, Function};
 use super::basis::{Evaluated, Fault, Outside};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 
 static ALL: &[&[Function]] = &[
     strings::FUNCTIONS,
