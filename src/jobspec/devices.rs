@@ -78,7 +78,7 @@ fn constraint(key: &Span, fields: &Fields<'_>) -> Option<Constraint> {
     if let Err(error) = constraint.check() {
         let message =
             format!("{} cannot be compared by {}: {error}", quote(&constraint.value), quote(operator.as_str()));
-        fields.error(&value.span, "value", message, None);
+        fields.error(&value.span, "value", message, Some(placing::comparable(operator).to_owned()));
     }
     Some(constraint)
 }
