@@ -87,8 +87,12 @@ fn an_engine_that_hangs_makes_its_driver_unhealthy_and_what_runs_is_kept() {
     docker.signal(Signal::STOP);
     wait_for("the driver to be unhealthy", long(), || (driver_health(&agent)? == "unhealthy").then_some(()));
     agent.run(&job("waits", "batch", "exit 3", ""));
-    let state = |job: &str| alloc_of(&agent, job).map(|alloc| alloc["tasks"]["main"]["state"].clone());
-    assert_eq!((state("stays"), state("waits")), (Some("running".into()), Some("pending".into())));
+    wait_for("the reason of its wait", long(), || {
+        let alloc = alloc_of(&agent, "waits")?;
+        let events = alloc["tasks"]["main"]["events"].to_string();
+        events.contains("waiting for its driver docker, which is unhealthy").then_some(())
+    });
+    assert_eq!(alloc_of(&agent, "stays").expect("it runs")["tasks"]["main"]["state"], "running");
     docker.signal(Signal::CONT);
     wait_for("the driver to be healthy", long(), || (driver_health(&agent)? == "healthy").then_some(()));
     let waited = wait_for("the one that waited", long(), || over(&agent, "waits"));
