@@ -26,6 +26,7 @@ use super::error::{ApiError, Code};
 use super::http::{Origin, Reply, Request};
 use super::pieces::Following;
 use super::{Context, Method, Route, allocs};
+use crate::board::events::{Item, Reader};
 use crate::exporters::json as views;
 use crate::exporters::json::EventAnswer;
 use crate::exporters::prometheus::BrokenOff;
@@ -33,7 +34,6 @@ use crate::model::answer::Detail;
 use crate::model::event::Event;
 use crate::model::id::AllocId;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::events::{Item, Reader};
 use crate::telemetry::Metrics;
 
 pub(super) static EVENTS: Route = Route {
@@ -256,9 +256,9 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::board::events::Log;
     use crate::model::event::EventKind;
     use crate::model::units::Timestamp;
-    use crate::runner::events::Log;
 
     fn feed(log: &Arc<Log>, since: u64, filter: Filter) -> Feed {
         Feed {

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use crate::board::events::Log;
 use crate::collectors::{FdBudget, Sampling};
 use crate::exporters::Selection;
 use crate::exporters::recent::RecentConfig;
@@ -33,7 +34,6 @@ use crate::model::profile::Profile;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::drivers::{DriverContext, Mock, SupervisorPool};
-use crate::runner::events::Log;
 use crate::runner::journal::Journal;
 use crate::runner::{self, Drivers};
 use crate::snapshot::assemble::Assembler;

@@ -3,6 +3,7 @@
 
 pub mod devices;
 pub mod disk;
+pub mod events;
 pub mod facts;
 pub mod marks;
 pub mod services;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use crate::board::events::Log;
 use crate::model::metric::MetricDesc;
-use crate::runner::events::Log;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
 use walk::Walk;

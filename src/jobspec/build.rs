@@ -374,7 +374,7 @@ impl<'p> Builder<'p> {
         for (key, value) in fields.map("meta").unwrap_or_default() {
             let path = join(&fields.path_of("meta"), &key.value);
             if key.value.is_empty() {
-                self.problems.error(&key.span, &path, "a key of `meta` is empty", None);
+                self.problems.error(&key.span, &path, "a key of `meta` is empty", Some("give it a name".to_owned()));
             }
             meta.insert(key.value, as_written(&value.value));
         }

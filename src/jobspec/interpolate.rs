@@ -21,9 +21,9 @@ use crate::model::env::{self, Env, TaskContext};
 use crate::model::job::Task;
 
 use super::diagnostic::quote;
-use super::nearest::nearest;
 use super::size::{self, TooLong};
 use super::template::{BadReference, Part, Target, parts};
+use crate::model::nearest::nearest;
 
 /// Why a task cannot be made ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

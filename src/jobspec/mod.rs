@@ -34,7 +34,6 @@ mod json;
 mod launching;
 mod limits;
 mod names;
-pub mod nearest;
 mod networks;
 mod placing;
 pub mod quantity;

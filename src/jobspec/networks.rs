@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, NamedBody, warn_ignored};
-use super::nearest::nearest;
 use super::template::{Part, Target, parts};
 use super::tree::{Body, Form, Literal};
 use super::{limits, names, tree, words};
+use crate::model::nearest::nearest;
 use crate::model::network::{
     AllocNetwork, AllocPort, DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget, is_cni_arg,
 };

@@ -22,7 +22,12 @@ pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
     let text = source.text();
     let nothing = Body { entries: Vec::new(), span: 0..text.len() };
     if text.len() > MAX_FILE_BYTES {
-        problems.error(&(0..0), "", format!("the file is larger than {} KiB", MAX_FILE_BYTES >> 10), None);
+        problems.error(
+            &(0..0),
+            "",
+            format!("the file is larger than {} KiB", MAX_FILE_BYTES >> 10),
+            Some("split it into several files".to_owned()),
+        );
         return nothing;
     }
     // In HCL it is skipped.

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::board::events::CAPACITY;
 use crate::model::event::{Event, EventKind};
 use crate::model::few::Few;
 use crate::model::units::Timestamp;
-use crate::runner::events::CAPACITY;
 
 fn happen(log: &Log, kind: EventKind, message: &str) {
     let event = Event {

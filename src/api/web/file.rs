@@ -14,8 +14,8 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use super::suites;
 use super::yaml::{YamlContent, YamlKey, YamlNode, tree};
 use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Problems, Severity, SourceText, Span, quote};
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
+use crate::model::nearest::nearest;
 use crate::model::words;
 
 /// The fields at its top: what distinguishes it from other files.

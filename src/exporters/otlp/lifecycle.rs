@@ -26,10 +26,10 @@ use super::packed::pack;
 use super::resource::HostIdentity;
 use super::settings::Compression;
 use super::traces::Traces;
+use crate::board::events::{Item, Log};
 use crate::host::clock::{Clock, SystemClock};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
-use crate::runner::events::{Item, Log};
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
 use crate::telemetry::otlp::{LossReason, Signal};
 

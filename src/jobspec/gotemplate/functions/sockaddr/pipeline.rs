@@ -4,8 +4,8 @@ use regex_syntax::ast::parse::Parser;
 
 use super::blocks;
 use crate::jobspec::gotemplate::literals;
-use crate::jobspec::nearest::nearest;
 use crate::model::address::{self, AddressBlock};
+use crate::model::nearest::nearest;
 
 /// Message and advice.
 type PipelineResult<T> = Result<T, (String, String)>;
