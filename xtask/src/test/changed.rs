@@ -32,7 +32,7 @@ const LOOKS_AT: &[(&str, &[&str])] = &[
     ("fake-nvml", &["devices::", "fake_nvml::", "nvml_exports::", "nvml_faults::", "nvml_profiles::"]),
     ("src/api", &["access::", "endpoints::", "outputs::", "top::"]),
     ("src/board", &["live::", "supervisor::"]),
-    ("src/cli", &["commands::", "hostile::", "newcomer::", "outputs::", "top::"]),
+    ("src/cli", &["commands::", "hostile::", "newcomer::", "outputs::", "terminals::", "top::"]),
     ("src/collectors", &["kernel_ends::", "kernel_pass::", "liars::", "live::memory", "live::limits", "reader::"]),
     ("src/config", &["commands::"]),
     ("src/daemon", &["commands::", "endpoints::", "live::contained"]),
