@@ -30,7 +30,7 @@ const LOOKS_AT: &[(&str, &[&str])] = &[
     ("deploy", &["boards::", "commands::"]),
     ("examples", &["newcomer::", "live::memory"]),
     ("fake-nvml", &["devices::", "fake_nvml::", "nvml_exports::", "nvml_faults::", "nvml_profiles::"]),
-    ("src/api", &["access::", "endpoints::", "outputs::", "top::"]),
+    ("src/api", &["access::", "endpoints::", "observed::commands", "outputs::", "pages::", "top::"]),
     ("src/board", &["live::", "supervisor::"]),
     ("src/cli", &["commands::", "hostile::", "newcomer::", "outputs::", "terminals::", "top::"]),
     ("src/collectors", &["kernel_ends::", "kernel_pass::", "liars::", "live::memory", "live::limits", "reader::"]),
