@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, is_root, patience, test_dir, wait_for};
+use crate::common::{
+    Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, drawn, is_root, patience, test_dir, wait_for,
+};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -54,6 +56,37 @@ fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
     top.press("q");
     assert_eq!(top.ends().code(), Some(0));
     top.is_given_back();
+    agent.stop();
+}
+
+/// The time that the curves of the open task cover, in seconds.
+fn covered(screen: &str) -> Option<f64> {
+    let text = screen.lines().find_map(|line| line.trim_end().strip_prefix("last ")?.strip_suffix(" s"))?;
+    text.parse().ok()
+}
+
+#[test]
+fn opened_task_has_curves_from_before_top_began() {
+    let config = "history {\n  series_interval = \"5s\"\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    agent.run(JOB);
+    let id = agent.alloc_ids()[0].clone();
+    wait_for("three points of its memory", LONG * patience(), || {
+        let history = agent.json(&format!("/v1/allocs/{id}/history"));
+        let points = history["tasks"]["steady"]["memory_bytes"].as_array()?.iter().filter(|point| !point.is_null());
+        (points.count() >= 3).then_some(())
+    });
+    let began = std::time::Instant::now();
+    let mut top = OnTerminal::of(&agent);
+    top.shows("shop/steady");
+    top.press("\r");
+    // What top has read itself is never older than top.
+    wait_for("curves that are older than top", LONG * patience(), || {
+        let covered = covered(&drawn(&top.text()))?;
+        (covered > began.elapsed().as_secs_f64()).then_some(())
+    });
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
     agent.stop();
 }
 

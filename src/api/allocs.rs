@@ -232,12 +232,14 @@ fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> boo
 pub(super) fn ours(snapshot: &Snapshot, id: &str, action: Elsewhere) -> Result<Arc<AllocView>, ApiError> {
     let alloc = find_among(snapshot, id, |alloc| alloc.observed.is_none())?;
     let Some(observed) = &alloc.observed else { return Ok(alloc) };
-    let source = alloc.identity.source;
+    let (id, source) = (&alloc.identity.id, alloc.identity.source);
     let message = match command_elsewhere(source, &observed.native, action) {
         Some(command) => {
-            format!("{} is run by {}, and only observed here: {command}", alloc.identity.id, source.as_str())
+            format!("{id} is only observed here, not managed; {} runs it: {command}", source.as_str())
         }
-        None => format!("{} is a plain cgroup of another owner, and only observed here", alloc.identity.id),
+        None => {
+            format!("{id} is only observed here, not managed; its source ({}) has no such command", source.as_str())
+        }
     };
     Err(ApiError::new(Code::Conflict, message).on("id"))
 }

@@ -165,7 +165,7 @@ pub(super) fn managed(context: &Context, request: &Request) -> Result<AllocId, A
     let alloc = allocs::find_among(&context.snapshot(), request.param(0), |alloc| alloc.observed.is_none())?;
     if alloc.observed.is_some() {
         let (id, source) = (&alloc.identity.id, alloc.identity.source.as_str());
-        let message = format!("{id} is only observed here ({source}): this agent has no directory of it");
+        let message = format!("{id} is only observed here, not managed; this agent has no directory of it ({source})");
         return Err(ApiError::new(Code::Conflict, message).on("id"));
     }
     Ok(alloc.identity.id.clone())

@@ -115,8 +115,8 @@ pub fn rewrite_line(text: &str) {
 
 /// Asks a person a question with yes or no; anything but yes is no. `None`: no terminal to ask at.
 pub fn confirm(question: &str) -> Option<bool> {
-    /// No answer is longer.
-    const LONGEST: u64 = 64;
+    /// No line of a terminal is longer. The rest of one would be read by the shell, as a command.
+    const LONGEST: u64 = 4096;
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return None;
     }

@@ -7,10 +7,12 @@
 //! Everything but `feed`, `live` and `terminal` is pure.
 
 mod columns;
+mod curves;
 mod draw;
 mod feed;
 mod gauges;
 mod growth;
+mod hour;
 mod keys;
 mod lines;
 mod live;

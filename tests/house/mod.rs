@@ -14,6 +14,7 @@ mod logs;
 mod names;
 mod papers;
 mod sentences;
+mod settings;
 mod source;
 // The command reads the same file with the same code.
 #[path = "../../xtask/src/test/tiers.rs"]

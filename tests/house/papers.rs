@@ -108,6 +108,23 @@ fn a_promise_is_one_line_that_can_be_read() {
     assert!(long.is_empty(), "longer than {LONGEST} characters, write the rest above the test:\n{}", long.join("\n"));
 }
 
+/// Rows of promises in which the third column is empty or missing: where the proof runs.
+fn without_place(text: &str) -> Vec<&str> {
+    let header = |line: &&str| line.starts_with("| **") || line.starts_with("| promise ");
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !header(line));
+    let place = |line: &str| line.trim_end_matches(['|', ' ']).split(" | ").nth(2).map(|cell| !cell.trim().is_empty());
+    rows.filter(|line| place(line) != Some(true)).collect()
+}
+
+#[test]
+fn every_promise_has_the_place_where_its_test_runs() {
+    let text = fs::read_to_string(PAPER).expect("the paper must be readable");
+    let table = text.split("\n## ").find(|part| part.contains("| **Measured values** |")).expect("the table");
+    assert_eq!(without_place(table), [""; 0]);
+    let rows = "| promise | test | where |\n| **Heading** | | |\n| a | `b` | host |\n| c | `d` | |\n| e | `f` |";
+    assert_eq!(without_place(rows), ["| c | `d` | |", "| e | `f` |"]);
+}
+
 /// Of a row of "where does it go?": places that are not there, and lists that are not in the file named beside them.
 fn astray(row: &str) -> Vec<String> {
     let mut wrong = Vec::new();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::commands;
 use crate::common::{Agent, Cgroups, Docker, Sample, is_root, patience, wait_for};
 
 pub fn long() -> Duration {
@@ -335,4 +336,19 @@ fn containers_with_unique_names_are_excluded_or_get_a_workload_by_label_or_image
     let jobs: Vec<String> = allocs["allocs"].as_array().unwrap().iter().map(of).collect();
     let count = |job: &str| jobs.iter().filter(|other| *other == job).count();
     assert_eq!((count("shop/web"), count("others"), jobs.len()), (4, 1, 5), "{jobs:?}");
+}
+
+#[test]
+fn each_command_takes_the_name_of_a_container() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.observed("docker"));
+    let started = docker.run(&["-d", "--name", "web", "bb:1", "sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    wait_for("the container under its name", long(), || find(&agent, "docker:web"));
+    for word in ["docker:web", "web"] {
+        commands::each_command_takes(&agent, word, ("docker:web", "web"));
+    }
 }

@@ -24,6 +24,9 @@ mod parts;
 mod pictures;
 mod power;
 mod run;
+#[cfg(test)]
+#[path = "../../tests/common/skip.rs"]
+mod skip;
 mod skips;
 mod steps;
 mod test;

@@ -322,9 +322,9 @@ const PARTS: &[Part] = &[
         packages: Packages::WithDependencies(&["rpm"]),
         programs: &["rpmbuild", "rpm"],
         megabytes: 8,
-        why: "makes the .rpm",
+        why: "makes the .rpm, and lists what is in it",
         reason: "no-rpm",
-        purpose: Purpose::Package,
+        purpose: Purpose::Tests,
     },
     Part {
         name: "image-base",
@@ -372,6 +372,12 @@ pub struct Missing {
 }
 
 impl Parts {
+    /// Those that `cargo xtask test` has got before it runs a test.
+    #[cfg(test)]
+    pub fn of_tests() -> Parts {
+        let dir = std::env::var_os("ALLOSTAT_PARTS").map_or_else(|| crate::root().join("target/parts"), PathBuf::from);
+        Parts { dir, missing: Vec::new() }
+    }
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         Some(self.dir.join("bin").join(name)).filter(|path| path.exists())
     }
@@ -403,7 +409,7 @@ pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
         Purpose::Bench => part.purpose != Purpose::Package,
         Purpose::Pictures => part.name == "prometheus",
         // A Python gets those of PyPI.
-        Purpose::Package => part.purpose == Purpose::Package || part.name == "python",
+        Purpose::Package => part.purpose == Purpose::Package || ["python", "rpm"].contains(&part.name),
     });
     let lacking: Vec<&Part> = wanted.filter(|part| !ready(&dir, part)).collect();
     let mut parts = Parts { dir, missing: Vec::new() };
