@@ -393,15 +393,13 @@ async fn start_runner(
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
-        config: runner::Config {
-            secrets_in_memory: needs::secrets_in_memory(),
-            ..runner::Config::of(
-                home.parent.clone(),
-                config.gc,
-                config.network.clone(),
-                (config.artifact.clone(), config.migrate.clone(), config.template.clone()),
-            )
-        },
+        config: runner::Config::of(
+            home.parent.clone(),
+            config.gc,
+            config.network.clone(),
+            (config.artifact.clone(), config.migrate.clone(), config.template.clone()),
+            needs::secrets_in_memory(),
+        ),
         fill: runner::fill_of(&data_dir),
         data_dir,
         journal,

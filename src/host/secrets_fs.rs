@@ -3,7 +3,7 @@
 //! Source: fsopen(2), fsmount(2), move_mount(2) (Linux 5.2), tmpfs(5); its option `noswap` (6.4).
 //!
 //! The task's user may own the directory above: mounts are attached to and detached from open directories, never to
-//! paths. A mark that only root can set tells them from file systems that the administrator mounted.
+//! paths. A mark that only root can set distinguishes them from file systems that the administrator mounted.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

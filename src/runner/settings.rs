@@ -158,8 +158,9 @@ impl Config {
         gc: GcConfig,
         network: NetworkConfig,
         (artifact, migration, template): (ArtifactConfig, MigrationConfig, TemplateConfig),
+        secrets_in_memory: bool,
     ) -> Config {
-        Config { cgroup_parent, gc, network, artifact, migration, template, ..Config::default() }
+        Config { cgroup_parent, gc, network, artifact, migration, template, secrets_in_memory, ..Config::default() }
     }
 }
 

@@ -37,6 +37,9 @@ impl Fault {
         let fault = Fault::new(span, format!("expressions are nested more than {DEEPEST} deep"));
         fault.advise("make parts of it `locals`")
     }
+    pub(super) fn too_large(span: &Span) -> Fault {
+        Fault::new(span.clone(), "the number is too large").advise("write it in quotes if it is a text")
+    }
     fn end(span: &Span, message: String) -> Fault {
         let fault = Fault { is_end: true, ..Fault::new(span.clone(), message) };
         fault.advise("make it smaller: fewer elements, or several job files")

@@ -116,9 +116,7 @@ impl<'a> Scope<'a> {
                 let n = n.value();
                 let whole = n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
                 let number = whole.map(HclValue::Int).or_else(|| n.as_f64().and_then(HclValue::number));
-                number.ok_or_else(|| {
-                    Fault::new(span.clone(), "the number is too large").advise("write it in quotes if it is a text")
-                })
+                number.ok_or_else(|| Fault::too_large(span))
             }
             Expression::String(text) => Ok(HclValue::Text(text.value().clone())),
             Expression::StringTemplate(template) => self.template(template, span),
