@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::exits::ExitFacts;
 use super::identity::Naming;
 use super::naming::{About, EndAnswer, EndedLife, Inquiry, Runtime, RuntimePlaces};
 use super::questions::END_IS_AWAITED;
-use super::table::ExitFacts;
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager, ServicePhase, ServiceReport};
 use crate::model::task::{ExitStatus, ServiceResult};
@@ -143,7 +143,7 @@ fn end_of(report: &ServiceReport, life: &EndedLife) -> EndAnswer {
 
 fn facts(report: &ServiceReport, status: ExitStatus, on_request: bool) -> ExitFacts {
     let oom = report.result == ServiceResult::OomKill;
-    ExitFacts { status, oom, on_request, result: Some(report.result), finished_at: None }
+    ExitFacts { status, oom, on_request, will_restart: false, result: Some(report.result), finished_at: None }
 }
 
 /// It left the state `active` while its main process ran, without a failure: systemd stopped it.

@@ -3,8 +3,8 @@
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{EndBy, is_number};
-use crate::observe::table::ExitFacts;
 
 const SIGKILL: u8 = 9;
 
@@ -104,6 +104,7 @@ impl LifeNotes {
         Some(ExitFacts {
             oom: end.oom_victim && end.signal().is_some(),
             on_request: false,
+            will_restart: false,
             result: None,
             status,
             finished_at: Some(wall(at)),
@@ -135,8 +136,14 @@ mod tests {
         notes.record(3, &EndNotes { last_at: 60, ..init(1, CODE_3) }, false);
         notes.record(7, &NONE, false);
         let facts = |by| notes.facts(by, Timestamp).unwrap();
-        let expected =
-            |status, oom| ExitFacts { status, oom, on_request: false, result: None, finished_at: Some(Timestamp(70)) };
+        let expected = |status, oom| ExitFacts {
+            status,
+            oom,
+            on_request: false,
+            will_restart: false,
+            result: None,
+            finished_at: Some(Timestamp(70)),
+        };
         assert_eq!(facts(EndBy::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
         assert_eq!(facts(EndBy::LastProcess), expected(ExitStatus::Signal(9), true));
         let mut killed = LifeNotes::default();

@@ -22,8 +22,9 @@ use crate::model::task::ExitStatus;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{Naming, Recognised};
-use crate::observe::table::{ExitFacts, NewTask, ObservedAllocs};
+use crate::observe::table::{NewTask, ObservedAllocs};
 
 static SAMPLING: LazyLock<Arc<Sampling>> = LazyLock::new(|| {
     let roots = Roots::default();
@@ -298,6 +299,7 @@ impl World {
                     status: ExitStatus::Code(0),
                     oom: false,
                     on_request: false,
+                    will_restart: false,
                     result: None,
                     finished_at: None,
                 };

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::notes::{LifeNotes, bit};
 use crate::kernel::bpf::exits::EndNotes;
 use crate::model::units::Timestamp;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{Naming, Recognised};
-use crate::observe::table::ExitFacts;
 use crate::telemetry::observed::EndMissed;
 
 /// How long the removal of a cgroup from all hierarchies may take.

@@ -6,9 +6,9 @@ use super::notes::LifeNotes;
 use super::state::{Action, Ending, Event, Facts, Late, Life, Lives, Measures, Refusal, Retry, State, Verdict};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{Naming, OwnCgroup};
 use crate::observe::questions::END_IS_AWAITED;
-use crate::observe::table::ExitFacts;
 use crate::telemetry::observed::EndMissed;
 
 /// A runtime creates a container's cgroups in sequence; after this time all of them exist.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::facts::At;
 use super::{Cgroups, Measured, Work};
 use crate::model::task::ExitStatus;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{EndBy, Naming, Recognised};
 use crate::observe::kept::BegunTask;
 use crate::observe::lives::{Action, Event, LifeNotes, step};
 use crate::observe::naming::{About, EndedLife, Inquiry};
-use crate::observe::table::{ExitFacts, NewTask};
+use crate::observe::table::NewTask;
 use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
 
@@ -101,6 +102,9 @@ impl Work {
         }
         self.changes.extend(change);
         self.touched.insert(id);
+        if inode.is_some() {
+            self.read_freezer(path);
+        }
         self.parents.begin(path, own);
     }
 
@@ -153,7 +157,14 @@ mod tests {
 
     #[test]
     fn what_the_runtime_does_not_report_of_an_end_is_as_the_kernel_reports_it() {
-        let of = |status, oom, finished_at, result| ExitFacts { status, oom, on_request: false, result, finished_at };
+        let of = |status, oom, finished_at, result| ExitFacts {
+            status,
+            oom,
+            on_request: false,
+            will_restart: false,
+            result,
+            finished_at,
+        };
         let recorded = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), None);
         let unknown = of(ExitStatus::Unknown(String::new()), false, None, Some(ServiceResult::Timeout));
         let expected = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), Some(ServiceResult::Timeout));

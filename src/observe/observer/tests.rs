@@ -4,6 +4,8 @@ use super::*;
 use crate::collectors::FdBudget;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
+use crate::model::id::BootId;
+use crate::model::task::ShownState;
 use crate::model::totals::Totals;
 use crate::model::units::Nanos;
 use crate::observe::identity::Recognised;
@@ -86,6 +88,23 @@ impl Scene {
         let shown = [allocs.running(), allocs.path_bytes(), self.work.parts.board.view().allocs.len()];
         lives.sizes().into_iter().chain(scanner.sizes()).chain(shown).collect()
     }
+}
+
+#[test]
+fn task_is_paused_while_the_freezer_has_stopped_it_and_from_its_begin_on() {
+    let mut scene = Scene::new();
+    scene.make(0, true);
+    let events = scene.cgroup(0).join("cgroup.events");
+    let mut after = |text: &str, ms: usize| {
+        std::fs::write(&events, text).unwrap();
+        scene.turn(1);
+        scene.turn(ms);
+        let id = scene.work.allocs.id("/batch/0").cloned().expect("it is shown");
+        scene.work.allocs.published(&id).unwrap().observed.unwrap().tasks[0].state()
+    };
+    assert_eq!(after("populated 1\nfrozen 1\n", 25), ShownState::Paused);
+    assert_eq!(after("populated 1\nfrozen 0\n", 1), ShownState::Running);
+    assert_eq!(after("populated 1\nfrozen 1\n", 1), ShownState::Paused);
 }
 
 #[test]
