@@ -89,11 +89,20 @@ impl LifeNotes {
     /// `wall`: converts nanoseconds since boot. `None`: the exit is unknown.
     pub(in crate::observe) fn facts(&self, by: EndBy, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
         let (at, last) = self.last?;
+        let finished_at = Some(wall(at));
+        let unknown = |why: &str| {
+            let status = ExitStatus::Unknown(why.to_owned());
+            Some(ExitFacts { oom: false, on_request: false, will_restart: false, result: None, status, finished_at })
+        };
         let end = match by {
             EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
             EndBy::LastProcess => last,
-            EndBy::Ignored => return None,
-            EndBy::Ranks(_) => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
+            EndBy::Ignored => return unknown("its runtime ended its processes, whose exits are not its own"),
+            EndBy::Ranks(_) => match self.ranks {
+                Some((_, rank)) => rank,
+                None if last.oom_victim => last,
+                None => return unknown("its ranks have no cgroups of their own, so their exits are not known"),
+            },
         };
         let status = match end.signal() {
             // Runtimes report a signal as 128 + n, so the exit code does not depend on who reports it.
@@ -107,7 +116,7 @@ impl LifeNotes {
             will_restart: false,
             result: None,
             status,
-            finished_at: Some(wall(at)),
+            finished_at,
         })
     }
 }
@@ -119,6 +128,7 @@ pub(super) fn bit(home: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::task::Outcome;
 
     const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
     const KILLED: ProcessEnd = ProcessEnd { status: 9, oom_victim: true };
@@ -154,6 +164,21 @@ mod tests {
             "as runtimes say it"
         );
         assert_eq!(LifeNotes::default().facts(EndBy::FirstProcess, Timestamp), None, "nothing has ended in it");
+    }
+
+    #[test]
+    fn end_that_no_process_of_a_step_reports_has_its_time_and_the_reason() {
+        let ranks = EndBy::Ranks("task_");
+        let mut notes = LifeNotes::default();
+        notes.record_below(ranks, "/job_1/step_0/user", &ended(ProcessEnd { status: 0, oom_victim: false }, 60));
+        notes.record(3, &NONE, false);
+        for by in [ranks, EndBy::Ignored] {
+            let facts = notes.facts(by, Timestamp).unwrap();
+            assert_eq!((facts.outcome(), facts.finished_at), (Outcome::Unknown, Some(Timestamp(60))), "{by:?}");
+            assert!(matches!(facts.status, ExitStatus::Unknown(_)), "{by:?}: {facts:?}");
+        }
+        notes.record_below(ranks, "/job_1/step_0/user/task_0", &ended(CODE_3, 50));
+        assert_eq!(notes.facts(ranks, Timestamp).unwrap().status, ExitStatus::Code(3));
     }
 
     #[test]
