@@ -157,6 +157,8 @@ struct Measured {
     /// Of its alloc's own cgroup, with the path, if that is another one.
     own_reader: Option<(String, Arc<TaskReader>)>,
     since: Option<Timestamp>,
+    /// Its cgroup has usage that is counted elsewhere.
+    is_counted: bool,
 }
 
 struct Work {
@@ -229,6 +231,8 @@ impl Work {
         self.scanner.scan();
         self.go_on();
         self.follow();
+        // The totals that are published now include the tasks that do not begin again.
+        self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));
         self.sample_processes();
         self.has_begun = true;
         self.show();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::exits::{ExitFacts, exit};
 use super::identity::{Naming, OwnCgroup};
-use super::kept::{EarlierTask, KeptTask};
+use super::kept::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
 use crate::board::Published;
 use crate::collectors::TaskReader;
@@ -135,6 +135,12 @@ impl ObservedAllocs {
     /// History to continue from when the task begins.
     pub fn remember(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask) {
         self.earlier.insert((alloc, task), earlier);
+    }
+    /// The same of a task that exists and is not shown, for as long as that of a task that was forgotten.
+    pub fn set_aside(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask, now: Timestamp) {
+        let key = (alloc, task);
+        self.earlier.remove(&key);
+        self.gone.insert(key, (now, earlier));
     }
     /// Drops the history of tasks that have not begun by now.
     pub fn forget_earlier(&mut self, now: Timestamp) {
@@ -518,21 +524,6 @@ impl Held {
             self.own_base = Arc::new(last.usage.on_top_of(&self.own_base).without_live());
         }
     }
-}
-
-/// A task that ended while no agent ran: uses its persisted usage; the time of the end is unknown. Returns its history
-/// and the change of totals.
-pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
-    let exit = exit(None, task.earlier.attempts, None, now, task.used);
-    let ended = Some(BegunAfter::Other);
-    let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
-    earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
-    earlier.exit_counts[exit.outcome.index()] += 1;
-    let source = task.naming.source.unwrap_or(task.source);
-    let named = || fit(task.naming, &mut TextCounts::default()).workload.as_deref().map(JobId::from);
-    let (workload, name) = (task.workload.or_else(named), task.task);
-    let change = workload.map(|workload| TotalsChange::Ended(observed_key(source, &workload), name, Box::new(exit)));
-    (earlier, change)
 }
 
 #[cfg(test)]

@@ -286,7 +286,10 @@ impl World {
             Op::Above => return self.happens(Event::Above(self.host.inode)),
             Op::RemovedBelow => return self.happens(Event::RemovedBelow),
             Op::Occupied => return self.happens(Event::Occupied),
-            Op::Recovered => return self.happens(Event::Recovered(Box::new((naming("web"), None)))),
+            Op::Recovered => {
+                let recovered = Recovered { naming: naming("web"), since: None, is_counted: false };
+                return self.happens(Event::Recovered(Box::new(recovered)));
+            }
             Op::Followed => return self.happens(Event::Gathered { is_followed: true }),
             Op::Gathered => return self.happens(Event::Gathered { is_followed: false }),
             Op::Sweep => return self.happens(Event::Sweep),

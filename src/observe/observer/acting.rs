@@ -72,7 +72,7 @@ impl Work {
             // The kernel's record reports it.
             Action::Miss(EndMissed::Unseen) if self.parts.ends.is_some() => {}
             Action::Miss(why) => self.parts.metrics.observed.missed(why, 1),
-            Action::DropRecovered => self.kept.drop_task(path),
+            Action::DropRecovered => self.drop_recovered(path),
         }
         None
     }
@@ -90,7 +90,7 @@ impl Work {
 
     fn begin_task(&mut self, path: &str, found: &Recognised, task: &Measured, naming: Naming, inode: Option<u64>) {
         let config = &self.parts.config;
-        let (source, own, since) = (found.source, found.own, task.since);
+        let (source, own, since, is_counted) = (found.source, found.own, task.since, task.is_counted);
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(source, own, naming);
         let (reader, own_reader) = (Arc::clone(&task.reader), task.own_reader.clone());
@@ -98,7 +98,8 @@ impl Work {
         let (id, change) = self.allocs.begin(begun);
         if let (Some(inode), Some((task, earlier))) = (inode, self.allocs.earlier(path)) {
             let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));
-            self.kept.begins(BegunTask { alloc, task, workload, source, path, inode, since }, to_keep, earlier);
+            let begun = BegunTask { alloc, task, workload, source, path, inode, since, is_counted };
+            self.kept.begins(begun, to_keep, earlier);
         }
         self.changes.extend(change);
         self.touched.insert(id);
