@@ -360,7 +360,7 @@ pub fn state_style(state: &str) -> Style {
     match state {
         "running" => Style::Green,
         "failed" => Style::Red,
-        "pending" | "starting" | "backoff" | "killing" => Style::Yellow,
+        "pending" | "starting" | "backoff" | "paused" | "killing" => Style::Yellow,
         _ => Style::Plain,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::alloc::{AllocSource, AllocState};
 use super::id::CgroupPath;
-use super::task::{Exit, ExitStatus, Outcome, TaskState};
+use super::task::{Exit, ExitStatus, Outcome, ShownState};
 use super::units::Timestamp;
 use super::usage::Usage;
 use super::word::words;
@@ -85,6 +85,10 @@ pub struct ObservedTask {
     /// The one that is there, or the last one.
     pub cgroup: Option<CgroupPath>,
     pub runs: bool,
+    /// The kernel's freezer has stopped it.
+    pub is_paused: bool,
+    /// It has ended, and its runtime waits before it starts it again.
+    pub will_restart: bool,
     /// Since when it runs, or does not. `None`: it did when the agent began to look.
     pub since: Option<Timestamp>,
     /// Counters and peaks of all cgroups that are gone, together.
@@ -100,16 +104,25 @@ pub struct ObservedTask {
 }
 
 impl ObservedTask {
-    /// `running` or `dead`: states between those are not visible from outside.
-    pub fn state(&self) -> TaskState {
-        if self.runs { TaskState::Running } else { TaskState::Dead }
+    /// `paused` only where the kernel reports it, `backoff` only where the runtime does.
+    pub fn state(&self) -> ShownState {
+        match (self.runs, self.is_paused, self.will_restart) {
+            (true, true, _) => ShownState::Paused,
+            (true, false, _) => ShownState::Running,
+            (false, _, true) => ShownState::Backoff,
+            (false, _, false) => ShownState::Dead,
+        }
+    }
+    /// Since when it is in its state. `None`: unknown, as for a pause.
+    pub fn state_since(&self) -> Option<Timestamp> {
+        self.since.filter(|_| self.state() != ShownState::Paused)
     }
     pub fn restarts_total(&self) -> u64 {
         self.restarts.iter().sum()
     }
     /// It runs from now on. Gives after what it has begun again; `None`: it is its first time, or it has not ended.
     pub fn begins(&mut self) -> Option<BegunAfter> {
-        self.runs = true;
+        (self.runs, self.is_paused, self.will_restart) = (true, false, false);
         let after = self.ended.take()?;
         self.restarts[after.index()] += 1;
         Some(after)
@@ -131,9 +144,17 @@ impl ObservedAlloc {
         let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(|exit| has_failed(exit));
         match self.ended_at {
             None => AllocState::Running,
+            Some(_) if self.will_restart() => AllocState::Pending,
             Some(_) if self.tasks.iter().any(went_wrong) => AllocState::Failed,
             Some(_) => AllocState::Complete,
         }
+    }
+    /// `None`: it runs, or waits for its restart.
+    pub fn finished_at(&self) -> Option<Timestamp> {
+        self.ended_at.filter(|_| !self.will_restart())
+    }
+    fn will_restart(&self) -> bool {
+        self.tasks.iter().any(|task| task.state() == ShownState::Backoff)
     }
 }
 
@@ -284,6 +305,36 @@ mod tests {
             (Outcome::Signal, ExitStatus::Signal(15), ServiceResult::Success, AllocState::Complete),
         ] {
             assert_eq!(reported(outcome, status, Some(result)), state, "{result:?}");
+        }
+    }
+
+    #[test]
+    fn paused_and_restarting_tasks_have_states_of_their_own() {
+        let since = Some(Timestamp(5));
+        let running = ObservedTask { runs: true, since, ..ObservedTask::default() };
+        let paused = ObservedTask { is_paused: true, ..running.clone() };
+        let waits = ObservedTask { will_restart: true, since, ..ObservedTask::default() };
+        let dead = ObservedTask { since, ..ObservedTask::default() };
+        let states = [&running, &paused, &waits, &dead].map(|task| (task.state(), task.state_since()));
+        let expected = [
+            (ShownState::Running, since),
+            (ShownState::Paused, None),
+            (ShownState::Backoff, since),
+            (ShownState::Dead, since),
+        ];
+        assert_eq!(states, expected);
+        let alloc = |task: &ObservedTask| {
+            let ended_at = since.filter(|_| !task.runs);
+            let alloc = ObservedAlloc { ended_at, tasks: vec![Arc::new(task.clone())], ..ObservedAlloc::default() };
+            (alloc.state(), alloc.finished_at())
+        };
+        assert_eq!(alloc(&paused), (AllocState::Running, None));
+        assert_eq!(alloc(&waits), (AllocState::Pending, None));
+        assert_eq!(alloc(&dead), (AllocState::Complete, since));
+        // What begins again is neither.
+        for mut task in [paused, waits] {
+            task.begins();
+            assert_eq!(task.state(), ShownState::Running);
         }
     }
 

@@ -29,6 +29,33 @@ words! {
 }
 
 words! {
+    /// State of a task as it is exposed: those of managed tasks, and `paused` of observed ones.
+    pub enum ShownState {
+        Pending = "pending",
+        Starting = "starting",
+        Running = "running",
+        Backoff = "backoff",
+        Killing = "killing",
+        Dead = "dead",
+        /// The kernel's freezer has stopped its processes.
+        Paused = "paused",
+    }
+}
+
+impl From<TaskState> for ShownState {
+    fn from(state: TaskState) -> ShownState {
+        match state {
+            TaskState::Pending => ShownState::Pending,
+            TaskState::Starting => ShownState::Starting,
+            TaskState::Running => ShownState::Running,
+            TaskState::Backoff => ShownState::Backoff,
+            TaskState::Killing => ShownState::Killing,
+            TaskState::Dead => ShownState::Dead,
+        }
+    }
+}
+
+words! {
     /// How one attempt ended.
     pub enum Outcome {
         /// The main process ended with 0.

@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use super::ObservedSource;
 use super::containerd;
+use super::exits::ExitFacts;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, short_id};
 use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
-use super::table::ExitFacts;
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
@@ -42,12 +42,23 @@ const EVENTS_BACK: u64 = 600;
 const STOPS_WITHIN: u64 = 60 * 1_000_000_000;
 /// Filters of `/events`: `{"type":["container"],"event":["rename"]}`.
 const OF_RENAMES: &str = "%7B%22type%22%3A%5B%22container%22%5D%2C%22event%22%3A%5B%22rename%22%5D%7D";
+/// Filters of `/containers/json`: `{"status":["restarting"]}`.
+const RESTARTING: &str = "%7B%22status%22%3A%5B%22restarting%22%5D%7D";
 /// Signals that reload or notify a program: SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH.
 const NOTIFYING: [&str; 4] = ["1", "10", "12", "28"];
 
+fn of_scope(name: &str) -> Option<&str> {
+    name.strip_prefix("docker-")?.strip_suffix(".scope")
+}
+
+/// The container of a cgroup that was recognised as one.
+pub fn container_at(path: &str) -> Option<&str> {
+    let name = path.rsplit('/').next()?;
+    Some(of_scope(name).unwrap_or(name)).filter(|id| is_container_id(id))
+}
+
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    let scope = at.name().strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope"));
-    let id = scope.or_else(|| (at.parent() == "docker").then(|| at.name()))?;
+    let id = of_scope(at.name()).or_else(|| (at.parent() == "docker").then(|| at.name()))?;
     is_container_id(id).then(|| Recognised::container(AllocSource::Docker, id).into())
 }
 
@@ -92,6 +103,10 @@ impl Runtime for Docker {
 
     fn renamed(&mut self) -> Vec<String> {
         self.engine.renamed()
+    }
+
+    fn restarting(&mut self) -> Option<BTreeSet<String>> {
+        self.engine.restarting()
     }
 
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
@@ -159,8 +174,7 @@ impl Engine {
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
         let said = self.get(&format!("/containers/{id}/json"));
-        let said = said.and_then(|body| facts::parse(&body));
-        said.or_else(|| self.of_file(id))
+        said.and_then(|body| facts::parse(&body))
     }
 
     /// The daemon's own record of a container, which is there while the daemon does not respond.
@@ -239,6 +253,7 @@ pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFact
         status: ExitStatus::Code(code),
         oom: oom && code == KILLED,
         on_request: false,
+        will_restart: false,
         result: None,
         finished_at,
     }
@@ -247,7 +262,10 @@ pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFact
 impl Runtime for Engine {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let id = inquiry.found.container.as_deref()?;
-        self.listed(id).or_else(|| named(&self.inspect(id)?, self.driver))
+        self.listed(id).or_else(|| {
+            let container = self.inspect(id).or_else(|| self.of_file(id))?;
+            named(&container, self.driver)
+        })
     }
 
     fn renamed(&mut self) -> Vec<String> {
@@ -258,9 +276,19 @@ impl Runtime for Engine {
         ids.filter(|id| is_container_id(id)).map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    fn restarting(&mut self) -> Option<BTreeSet<String>> {
+        let body = self.get(&format!("/containers/json?all=1&filters={RESTARTING}"))?;
+        let Value::Array(all) = facts::parse(&body)? else { return None };
+        Some(all.iter().filter_map(|container| container["Id"].as_str()).map(str::to_owned).collect())
+    }
+
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
-        let answer = self.inspect(id).map(|container| exit_of_state(&container["State"], ended_at));
+        let inspected = self.inspect(id);
+        // Without the daemon the end of the wait would not be seen.
+        let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
+        let container = inspected.or_else(|| self.of_file(id));
+        let answer = container.map(|container| exit_of_state(&container["State"], ended_at));
         let (None | Some(EndAnswer::Exit(_))) = answer else { return answer.unwrap_or(EndAnswer::Nothing) };
         let events = self.events(id);
         let facts = match answer {
@@ -273,7 +301,7 @@ impl Runtime for Engine {
             // An engine that restarts stops containers before it responds. Set by `stop` and `kill`, reset by a start.
             None => self.of_file(id).is_some_and(|record| record["HasBeenManuallyStopped"] == true),
         };
-        EndAnswer::Exit(ExitFacts { on_request, ..facts })
+        EndAnswer::Exit(ExitFacts { on_request, will_restart, ..facts })
     }
 }
 
@@ -350,6 +378,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::observe::naming::About;
     use serde_json::json;
 
     fn container(name: &str, labels: Value) -> Naming {
@@ -417,6 +446,43 @@ mod tests {
         assert_eq!(since(&asked[0]), Some(5));
         assert!(since(&asked[1]).is_some_and(|at| at > 1_700_000_000 && at <= read), "{asked:?}");
         assert!(asked[0].contains("%22rename%22"), "{asked:?}");
+    }
+
+    #[test]
+    fn containers_that_wait_for_their_restart_are_those_that_the_daemon_lists() {
+        use std::io::{BufRead, BufReader, Write};
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let id = "0f".repeat(32);
+        let restarts = json!({"State": {"Running": true, "Restarting": true, "ExitCode": 4, "OOMKilled": false,
+            "StartedAt": "1970-01-01T00:00:01Z", "FinishedAt": "1970-01-01T00:00:03Z"}});
+        let list = json!([{"Id": id, "State": "restarting"}]);
+        let bodies = [restarts.to_string(), String::new(), list.to_string(), "[]".to_owned(), "{}".to_owned()];
+        let daemon = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            let lines = BufReader::new(stream).lines().map_while(Result::ok);
+            let asked = lines.filter(|line| line.starts_with("GET ")).zip(bodies).map(|(line, body)| {
+                write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+                line
+            });
+            asked.collect::<Vec<String>>()
+        });
+        let mut engine = Engine::new(socket, None, "docker");
+        let found = Recognised::container(AllocSource::Docker, &id);
+        let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: About::Name };
+        let EndAnswer::Exit(facts) = engine.exit(&inquiry, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
+        assert_eq!((facts.status, facts.will_restart), (ExitStatus::Code(4), true));
+        let all = [engine.restarting(), engine.restarting(), engine.restarting()];
+        assert_eq!(all, [Some(BTreeSet::from([id.clone()])), Some(BTreeSet::new()), None]);
+        drop(engine);
+        let asked = daemon.join().unwrap();
+        assert!(asked[2..].iter().all(|line| line.contains("status") && line.contains("restarting")), "{asked:?}");
+        let path = |name: &str| format!("/docker/{name}");
+        assert_eq!(container_at(&path(&id)), Some(&*id));
+        assert_eq!(container_at(&path(&format!("docker-{id}.scope"))), Some(&*id));
+        assert_eq!(container_at("/docker/web"), None);
     }
 
     /// Accepts a request and sends an endless response. Returns how many bytes the client took.
@@ -490,6 +556,7 @@ mod tests {
                 status: ExitStatus::Code(code),
                 oom,
                 on_request: false,
+                will_restart: false,
                 result: None,
                 finished_at: Some(at),
             })
@@ -515,6 +582,7 @@ mod tests {
             status: ExitStatus::Code(4),
             oom: false,
             on_request: false,
+            will_restart: false,
             result: None,
             finished_at: second(3),
         });
@@ -582,6 +650,7 @@ mod tests {
                 status: ExitStatus::Code(code),
                 oom,
                 on_request: false,
+                will_restart: false,
                 result: None,
                 finished_at: Some(Timestamp(at)),
             })

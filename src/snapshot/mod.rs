@@ -37,7 +37,7 @@ use crate::model::id::{CgroupPath, JobId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::{ObservedAlloc, ObservedTask};
 use crate::model::placement::PlacementReason;
-use crate::model::task::{TaskState, TaskStatus};
+use crate::model::task::{ShownState, TaskState, TaskStatus};
 use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
@@ -143,8 +143,8 @@ pub struct AllocView {
 
 impl TaskView {
     /// `None`: it is unknown.
-    pub fn state(&self) -> Option<TaskState> {
-        let managed = self.managed.as_ref().map(|task| task.status.state);
+    pub fn state(&self) -> Option<ShownState> {
+        let managed = self.managed.as_ref().map(|task| task.status.state.into());
         managed.or_else(|| self.observed.as_ref().map(|task| task.state()))
     }
 }

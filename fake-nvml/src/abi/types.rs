@@ -52,6 +52,7 @@ structs! {
         gpu_instance = gpuInstanceId: c_uint,
         compute_instance = computeInstanceId: c_uint,
     }
+    ProcessInfoV1 = nvmlProcessInfo_v1_t { pid = pid: c_uint, memory = usedGpuMemory: c_ulonglong }
     UtilizationSample = nvmlProcessUtilizationSample_t {
         pid = pid: c_uint,
         timestamp = timeStamp: c_ulonglong,

@@ -11,7 +11,7 @@ use super::place::History;
 use super::tally::{OneUse, Tally, UseSums, WorkloadUse};
 use crate::model::alloc::AllocSource;
 use crate::model::device::GPU_KIND;
-use crate::model::task::{Outcome, TaskState};
+use crate::model::task::{Outcome, ShownState, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::{AllocView, Snapshot, TaskView};
@@ -121,7 +121,8 @@ impl UsageReport {
 
 /// Of a managed task all attempts of its alloc, of an observed one the life that goes on: those before are ends on record.
 fn of_view<'a>(task: &'a TaskView, snapshot: &Snapshot, gpus: u64) -> OneUse<'a> {
-    let (at, runs_now) = (snapshot.taken_at, task.state() == Some(TaskState::Running));
+    let runs_now = matches!(task.state(), Some(ShownState::Running | ShownState::Paused));
+    let at = snapshot.taken_at;
     if let Some(managed) = &task.managed {
         return OneUse {
             at,

@@ -31,7 +31,7 @@ use crate::model::alloc::{AllocSource, Measured, TaskIdentity};
 use crate::model::answer::Detail;
 use crate::model::id::{AllocId, GroupName, JobId, TaskName};
 use crate::model::metric::{Sample, Samples, Value};
-use crate::model::task::{Exit, ExitStatus, Outcome, TaskState};
+use crate::model::task::{Exit, ExitStatus, Outcome, ShownState};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
@@ -253,7 +253,7 @@ struct TaskRow<'a> {
     of: usize,
     measured: Measured,
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<TaskState>,
+    state: Option<ShownState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state_since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -319,7 +319,7 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
         of: alloc.tasks.len(),
         measured: alloc.identity.measured,
         state: task.state(),
-        state_since: managed.map(|task| task.state_since).or_else(|| observed.and_then(|task| task.since)),
+        state_since: managed.map(|task| task.state_since).or_else(|| observed.and_then(|task| task.state_since())),
         restarts: managed.map(|task| task.restarts_total()).or_else(|| observed.map(|task| task.restarts_total())),
         last_exit: exit.map(|exit| LastExit {
             outcome: exit.outcome,

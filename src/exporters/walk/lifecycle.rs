@@ -90,7 +90,8 @@ pub static TASK_STATE: MetricDesc = MetricDesc::gauge(
 )
 .stays()
 .zeros_from(Profile::Standard)
-.from_source("runner")
+.from_source("runner; the observer: cgroup.events, freezer.state, State.Restarting of Docker")
+.absent_when("`paused`, and `backoff` of an observed task: present only while the state lasts")
 .otlp("allostat.task.status", "1");
 
 pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
@@ -101,7 +102,7 @@ pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
 )
 .stays()
 .from_source("runner")
-.absent_when("observed task that was running before the agent first scanned");
+.absent_when("observed task that was running before the agent first scanned, or that is paused");
 
 pub static TASK_START_TIME: MetricDesc = MetricDesc::gauge(
     "allostat_task_start_time_seconds",

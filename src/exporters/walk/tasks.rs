@@ -7,7 +7,7 @@ use super::lifecycle::{
 use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
-use crate::model::task::TaskState;
+use crate::model::task::{ShownState, TaskState};
 use crate::snapshot::restarts::{self, knows_how_it_ended};
 use crate::snapshot::{AllocView, ManagedTask, TaskView};
 
@@ -35,14 +35,20 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let tasks = || walk.tasks.iter().map(|(_, (_, task))| task.managed.as_ref());
     let steady_at = walk.snapshot.steady_at;
     let views = || walk.tasks.iter().map(|(_, (_, task))| *task);
-    // An observed task runs or is dead: it has no series of the other states.
-    let has = |task: &TaskView, state| task.managed.is_some() || matches!(state, TaskState::Running | TaskState::Dead);
-    let in_state = |task: &TaskView, state| int(u64::from(task.state().filter(|_| has(task, state))? == state));
-    let states_of = views().map(|task| TaskState::ALL.map(|state| in_state(task, state)));
-    out.all(&TASK_STATE, &TASK_ROWS, &states, states_of);
+    // The other states of an observed task have a series only while they last.
+    let has = |task: &TaskView, state| match &task.managed {
+        Some(_) => state != ShownState::Paused,
+        None => matches!(state, ShownState::Running | ShownState::Dead),
+    };
+    let in_state = |task: &TaskView, state| {
+        let is_now = task.state()? == state;
+        int(u64::from(is_now)).filter(|_| is_now || has(task, state))
+    };
+    let states_of = views().map(|task| ShownState::ALL.map(|state| in_state(task, state)));
+    out.all(&TASK_STATE, &TASK_ROWS, &by("state", ShownState::ALL.map(ShownState::as_str)), states_of);
     let since = |task: &TaskView| {
         let managed = task.managed.as_ref().map(|task| task.status.state_since);
-        let since = managed.or_else(|| task.observed.as_ref()?.since)?;
+        let since = managed.or_else(|| task.observed.as_ref()?.state_since())?;
         plain(Value::Nanos(since.0))
     };
     out.all(&TASK_STATE_SINCE, &TASK_ROWS, SINGLE, views().map(|task| [since(task)]));
