@@ -282,6 +282,22 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
 }
 
 #[test]
+fn observed_workload_has_its_own_sum_and_adds_nothing_to_the_node() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut nginx = synthetic::observed("nginx", &["main"]);
+    Arc::make_mut(&mut nginx.identity).workload = Some("proxy".into());
+    nginx.observed = Some(Arc::default());
+    let mut stage = Stage::with(vec![nginx, one_running("a", &job)]);
+    stage.said.task("nginx", 0, used(100, 50, 40).with(Field::oom_kills, 3));
+    stage.said.task("a", 0, used(7, 5, 4).with(Field::oom_kills, 1));
+    let snapshot = stage.tick();
+    let of = |name: &str| snapshot.workloads.iter().find(|w| w.workload.as_str() == name).expect("it is exposed");
+    assert_eq!((of("proxy").observed, of("proxy").usage.cpu_usage_ns()), (true, Some(100)));
+    assert_eq!((of("shop").observed, of("shop").usage.cpu_usage_ns()), (false, Some(7)));
+    assert_eq!((snapshot.node.cpu_usage_ns, snapshot.node.oom_kills), (Some(7), Some(1)), "managed tasks only");
+}
+
+#[test]
 fn what_did_not_move_is_shared_with_the_snapshot_before() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);

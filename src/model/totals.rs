@@ -282,6 +282,7 @@ mod tests {
         one.add_begun_after(BegunAfter::Failure);
         one.add_event(EventKind::Started);
         one.add_exit(&Exit { outcome: Outcome::Signal, status: ExitStatus::Signal(6), ..exit.clone() });
+        (one.kill_escalations, one.abandoned) = (2, 3);
         let mut both = one.clone();
         both.merge(&TaskTotals { created: Some(Timestamp(5)), ..one.clone() });
         assert_eq!(both.created, Some(Timestamp(5)), "the earlier one");
@@ -293,5 +294,6 @@ mod tests {
         assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
         assert_eq!(both.lost_output.by_stream(), [12, 0]);
         assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));
+        assert_eq!((both.kill_escalations, both.abandoned), (4, 6));
     }
 }
