@@ -250,6 +250,23 @@ fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
     assert_eq!((of.usage.energy_millijoules, of.usage.xid_errors, of.ended), (Some(500), Some(1), true));
 }
 
+/// The energy counter is of the whole device: the share of one instance is unknown.
+#[test]
+fn energy_of_a_divided_device_is_given_to_no_task_that_holds_an_instance() {
+    let mut world = World::new();
+    let mut part = device("0/1");
+    part.facts.parent = Some("0".into());
+    world.list(vec![group("g", vec![device("0")]), group("part", vec![part])]).unwrap();
+    let a = world.known("a");
+    world.publish(&a, &["0/1"], TaskState::Running);
+    world.look();
+    world.read("0", draws(1_000), &[]);
+    world.read("0", draws(1_400), &[]);
+    let of = world.of(&a, "0/1").unwrap();
+    assert_eq!((of.whole.as_str(), of.reserved, of.usage.energy_millijoules), ("0", true, None));
+    assert!(world.of(&a, "0").is_none());
+}
+
 #[test]
 fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_what_was_read() {
     let mut world = World::new();
