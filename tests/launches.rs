@@ -141,6 +141,12 @@ fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child(
         let refused: Value = serde_json::from_slice(&refused.body).unwrap();
         assert_eq!(refused["field"], field, "{refused}");
     }
+    for (action, body) in [("dispatch", whole.as_str()), ("periodic/force", ""), ("stop", "")] {
+        let refused = agent.request("POST", &format!("/v1/jobs/male/{action}"), body);
+        assert_eq!(refused.status, 404, "{action}");
+        let refused: Value = serde_json::from_slice(&refused.body).unwrap();
+        assert_eq!((&refused["code"], &refused["field"]), (&"not_found".into(), &"id".into()), "{refused}");
+    }
     agent.cli(&["stop", "--all", "--yes"]).ok();
     agent.stop();
 }
