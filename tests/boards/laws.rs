@@ -211,6 +211,32 @@ fn every_panel_says_what_it_shows_in_what_unit_and_what_no_data_means() {
     }
 }
 
+/// PSI has both kinds: only the description says which of them a panel is meant to show.
+#[test]
+fn panel_of_one_kind_of_pressure_describes_that_kind() {
+    let mut seen = 0;
+    for board in boards() {
+        for panel in board.panels() {
+            let asked = of_panel(&board, panel);
+            let pressure =
+                asked.iter().flat_map(|a| &a.names.selectors).filter(|s| s.name.contains("_pressure_stall_"));
+            let kinds: BTreeSet<Option<&str>> = pressure
+                .map(|s| s.matchers.iter().find(|m| m.0 == "kind").map(|(_, _, value)| value.as_str()))
+                .collect();
+            let description = text(panel, "description");
+            let says = |word| description.split(|c: char| !c.is_alphabetic()).any(|other| other == word);
+            let expected = match kinds.iter().collect::<Vec<_>>()[..] {
+                [Some("some")] => (true, false),
+                [Some("full")] => (false, true),
+                _ => continue,
+            };
+            seen += 1;
+            assert_eq!((says("some"), says("all")), expected, "{} / {}", board.stem, text(panel, "title"));
+        }
+    }
+    assert!(seen > 1, "no panel was checked");
+}
+
 /// What Grafana calls the values of a table: of several questions, which it merges, by their letters.
 fn value_columns(panel: &Value) -> Vec<String> {
     let steps: Vec<&str> = list(&panel["transformations"]).iter().map(|step| text(step, "id")).collect();
