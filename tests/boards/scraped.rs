@@ -10,7 +10,8 @@ use allostat::model::metric::Kind;
 use crate::boards::files::{in_folder, read, root};
 use crate::common::{Agent, AgentOptions, Prometheus, is_root, patience, test_dir, wait_for, workload};
 
-const FILES: [&str; 3] = ["prometheus", "prometheus-remote-write", "prometheus-kubernetes"];
+const FILES: [&str; 5] =
+    ["prometheus", "prometheus-remote-write", "prometheus-kubernetes", "prometheus-http-sd", "prometheus-consul"];
 /// As the examples recommend.
 const FEATURE: &str = "created-timestamp-zero-ingestion";
 const KEY: &str = "always_scrape_classic_histograms: true";
@@ -44,14 +45,30 @@ fn at_work(file: &str, agent: &Agent, directory: &Path) -> String {
     let text = text
         .replace("127.0.0.1:9740", &address)
         .replace("/etc/prometheus/allostat/*.json", &hosts.display().to_string());
-    // What Kubernetes says of a pod, said here.
-    let Some((before, rest)) = text.split_once("    kubernetes_sd_configs:\n") else { return text };
+    // The labels of a discovered target stand here: Kubernetes and Consul are absent, and `boards::fleets` runs an inventory.
+    let discovery = ["kubernetes", "http", "consul"].map(|kind| format!("    {kind}_sd_configs:\n"));
+    let Some((before, rest)) = discovery.iter().find_map(|key| text.split_once(key.as_str())) else { return text };
     let after = &rest[rest.find("    relabel_configs:").expect("it names what it finds")..];
     format!("{before}    static_configs:\n      - targets: [{address:?}]\n        labels: {META}\n{after}")
 }
 
 const META: &str = "{__meta_kubernetes_pod_label_app_kubernetes_io_name: allostat, __meta_kubernetes_pod_node_name: node-a, \
      __meta_consul_node: node-a}";
+
+#[test]
+fn scrape_examples_store_classic_histograms() {
+    let mut scrapes = 0;
+    for path in in_folder("deploy", "yml") {
+        let text = read(&path);
+        if text.lines().any(|line| line.trim() == "- job_name: allostat") {
+            scrapes += 1;
+            assert!(text.lines().any(|line| line.trim() == KEY), "{}: Prometheus 3 stores no bucket", path.display());
+            let is_tried = FILES.iter().any(|name| path.ends_with(format!("deploy/{name}.yml")));
+            assert!(is_tried, "{}: add it to FILES", path.display());
+        }
+    }
+    assert_eq!(scrapes, FILES.len());
+}
 
 #[test]
 fn each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3() {
