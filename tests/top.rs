@@ -3,12 +3,14 @@
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, drawn, is_root, patience, test_dir, wait_for,
+    Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, drawn, is_root, part, patience, test_dir, wait_for,
 };
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -237,6 +239,42 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     child.kill().unwrap();
     child.wait().unwrap();
     others.remove("a");
+}
+
+/// A process may point its environment at such a mapping, and root reads it for the names of jobs.
+#[test]
+fn top_without_an_agent_survives_an_environment_of_64_gib() {
+    const OTHER_USER: u32 = 65_534;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(python) = part("python3") else { skip_test!("no-python") };
+    let (dir, others) = (test_dir(), Cgroups::new());
+    if !without_agent(&["--version"], &others, dir.path()).output().is_ok_and(|tried| tried.status.success()) {
+        skip_test!("cannot-unshare");
+    }
+    let mut command = Command::new(python);
+    command.args(["-c", include_str!("observed/memory.py"), "large"]).uid(OTHER_USER).gid(OTHER_USER);
+    let mut large = command.current_dir("/").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(large.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let step = "slurm/uid_0/job_61/step_0";
+    others.make(step);
+    others.place(step, large.id());
+    // One that read on would be OOM killed.
+    others.make("top");
+    others.limit("top", 256 << 20, 2);
+    let mut top = without_agent(&["top", "--once"], &others, dir.path());
+    top.env("ALLOSTAT_OBSERVE_INCLUDE", "slurm:61").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let top = top.spawn().unwrap();
+    others.place("top", top.id());
+    let said = top.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success() && err.contains("no agent runs"), "{:?}: {err}", said.status);
+    assert!(out.contains("slurm:61"), "under its number: {out}");
+    large.kill().unwrap();
+    large.wait().unwrap();
 }
 
 #[test]
