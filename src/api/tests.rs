@@ -3,6 +3,7 @@
 mod follow;
 mod fuzz;
 mod page;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
