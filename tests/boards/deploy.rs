@@ -274,3 +274,22 @@ fn systemd_finds_nothing_to_say_of_the_units() {
         assert!(wrong.contains("Unknown key 'Restrat'"), "{file}: {wrong}");
     }
 }
+
+/// The agent sheds load above 80% of the limit, which must leave room for the figure that units and runbook state.
+#[test]
+fn systemd_units_limit_memory_above_the_documented_need() {
+    let runbook = read(&root().join("docs/runbooks/AllostatSheddingLoad.md"));
+    for file in ["allostat.service", "allostat-observe.service", "allostat-user.service"] {
+        let unit = read(&root().join("deploy").join(file));
+        let limits: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("MemoryMax=")).collect();
+        let [limit] = limits[..] else { panic!("{file}: one limit, not {limits:?}") };
+        let limit: f64 = limit.strip_suffix('M').expect("in MiB").parse().expect("a number");
+        let stated = unit.lines().find_map(|line| line.strip_prefix("# 5,000 observed workloads take some "));
+        let stated = stated.unwrap_or_else(|| panic!("{file}: why so much?")).split(" MiB").next().expect("a number");
+        let figure = format!("5,000 observed workloads take some {stated} MiB");
+        assert!(runbook.replace("\n  ", " ").contains(&figure), "{file}: the runbook has another figure");
+        let need: f64 = stated.parse().expect("a number");
+        assert!(limit * 0.8 >= 2.0 * need, "{file}: {limit} MiB for {need} MiB of 5,000 workloads");
+        assert!(limit <= 1_024.0, "{file}: {limit} MiB limits nothing");
+    }
+}
