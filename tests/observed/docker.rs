@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::commands;
 use crate::common::{Agent, Cgroups, Docker, Sample, is_root, patience, wait_for};
+use crate::observed::spoofed::User;
 
 pub fn long() -> Duration {
     Duration::from_secs(120) * patience()
@@ -351,4 +352,38 @@ fn each_command_takes_the_name_of_a_container() {
     for word in ["docker:web", "web"] {
         commands::each_command_takes(&agent, word, ("docker:web", "web"));
     }
+}
+
+/// Short cgroups that are named like containers, those of a user and those of root, begin and end while a container starts.
+#[test]
+fn container_is_named_beside_200_short_cgroups_named_like_containers() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let (agent, user, root) = (Agent::with(docker.observed("docker")), User::of(12_348), Cgroups::new());
+    let live = |n: u32| {
+        let name = format!("docker-{n:064x}.scope");
+        let (mut child, of, path) = match n % 2 {
+            0 => (user.run(&name, &[], "exit 3"), &user.others, format!("given/{name}")),
+            _ => (root.sleeper(&name), &root, name),
+        };
+        if n % 2 == 1 {
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+        of.remove(path);
+    };
+    std::thread::scope(|all| {
+        for first in 0..4 {
+            let live = &live;
+            all.spawn(move || (first..200).step_by(4).for_each(live));
+        }
+        let started = docker.run(&["-d", "--name", "real", "bb:1", "sleep", "1000"]);
+        assert!(started.status.success(), "{started:?}");
+    });
+    let alloc = wait_for("the container under its name", long(), || find(&agent, "docker:real"));
+    assert_eq!((&alloc["name"], &alloc["job"], &alloc["status"]), (&"real".into(), &"real".into(), &"running".into()));
+    let id = docker.inspect("real", "{{.Id}}");
+    assert!(find(&agent, &format!("docker:{}", &id[..12])).is_none(), "it is no longer under its short ID");
 }
