@@ -147,7 +147,9 @@ fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<It
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
         let others = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
-        namespace.map_or_else(others, |namespace| vec![bundles.join(namespace)])
+        let named =
+            |namespace: &str| component(namespace).map(|namespace| bundles.join(namespace)).into_iter().collect();
+        namespace.map_or_else(others, named)
     };
     let found: Vec<PathBuf> = BUNDLES.into_iter().flat_map(of_namespaces).collect();
     found.into_iter().filter_map(move |directory| {
