@@ -96,14 +96,15 @@ pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
     let (all, error) = all(bytes);
     let mut mounts = Vec::new();
     for (at, mount) in all.iter().enumerate() {
-        if is_hidden(mount, &all[at + 1..]) {
-            continue;
-        }
         let unified = match mount.fs_type.as_str() {
             "cgroup2" => true,
             "cgroup" => false,
             _ => continue,
         };
+        // Last: it visits every later mount.
+        if is_hidden(mount, &all[at + 1..]) {
+            continue;
+        }
         let mut controllers: Vec<String> = match unified {
             true => Vec::new(),
             false => mount
