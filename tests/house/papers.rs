@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::house::source::walk;
 
 const PAPER: &str = "docs/promises.md";
+const SECURITY: &str = "docs/security.md";
 const PLACES: &str = "CONTRIBUTING.md";
 /// Of a promise: what is longer is not read, and belongs to its test.
 const LONGEST: usize = 120;
@@ -98,6 +99,39 @@ fn a_proof_that_is_not_there_is_missed() {
     let text = "| promise | test | where |\n| x `no` | `m::{a_b_…,b_…}`, `…a_b_c`, `m`, `n`, `src/none.rs` | host |";
     let missing: Vec<_> = proofs(text).into_iter().filter(|(_, n)| !is_there(n, &there)).map(|(_, n)| n).collect();
     assert_eq!(missing, ["m::b_…", "n", "src/none.rs"]);
+}
+
+/// Of each row of the table of inputs: its line, the input, and the tests in its last column.
+fn inputs(text: &str) -> Vec<(usize, &str, Vec<String>)> {
+    let lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with("| input | who can write it |"));
+    let rows = lines.skip(2).take_while(|(_, line)| line.starts_with('|'));
+    rows.map(|(at, line)| {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+        let tests = cells.get(4).map(|cell| cell.split('`').skip(1).step_by(2).flat_map(expanded).collect());
+        (at + 1, cells[0], tests.unwrap_or_default())
+    })
+    .collect()
+}
+
+#[test]
+fn every_input_of_the_security_model_names_its_tests() {
+    let there = there();
+    let text = fs::read_to_string(SECURITY).expect("the paper must be readable");
+    let inputs = inputs(&text);
+    assert!(inputs.len() >= 27, "the table was not found: {}", inputs.len());
+    let mut wrong = Vec::new();
+    for (line, input, tests) in inputs {
+        if tests.is_empty() {
+            wrong.push(format!("{SECURITY}:{line}: no test is named for {input:?}"));
+        }
+        let missing = tests.iter().filter(|name| !is_there(name, &there));
+        wrong.extend(missing.map(|name| format!("{SECURITY}:{line}: there is no test {name}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let table = "| input | who can write it | limit | enforced by | test |\n|---|---|---|---|---|\n\
+                 | a | b | c | `d` | `m::{x,y_…}` |\n| e | f | g | h |\n\nend";
+    let expected = [(3, "a", vec!["m::x".to_owned(), "m::y_…".to_owned()]), (4, "e", vec![])];
+    assert_eq!(self::inputs(table), expected);
 }
 
 #[test]

@@ -132,3 +132,31 @@ fn newer_or<T>(
         other => other,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn count_above_the_limit_is_refused_before_the_list_is_requested() {
+        let listed_if = |claimed: u32| {
+            let calls = Cell::new(0);
+            let list = listed(0_u8, |count, items| {
+                calls.set(calls.get() + 1);
+                let (number, code) = match items.is_null() {
+                    true => (claimed, nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE),
+                    false => (3, nvmlReturn_enum_NVML_SUCCESS),
+                };
+                // SAFETY: `listed` passes its own count.
+                unsafe { *count = number };
+                code
+            });
+            (list.ok().map(|items| items.len()), calls.get())
+        };
+        assert_eq!(listed_if(MOST), (Some(3), 2));
+        assert_eq!(listed_if(MOST + 1), (None, 1));
+        assert_eq!(listed_if(u32::MAX), (None, 1));
+    }
+}
