@@ -152,10 +152,10 @@ fn follow_file(session: &mut Session<'_>, target: &str) -> CliResult {
             answer => answer?,
         };
         let size = size_of(&answer)?;
-        shown.write(&mut session.out, &answer.body)?;
+        shown.write(session.out, &answer.body)?;
         session.out.flush()?;
         if size < at {
-            shown.finish(&mut session.out)?;
+            shown.finish(session.out)?;
             session.remark("the file became shorter: from its beginning");
             at = 0;
             continue;
@@ -197,10 +197,10 @@ fn cat(session: &mut Session<'_>, target: &str) -> CliResult {
         let answer = agent.get_raw(&format!("{target}&offset={at}&limit={limit}"), &[])?;
         let size = size_of(&answer)?;
         let end = *end.get_or_insert(size);
-        shown.write(&mut session.out, &answer.body)?;
+        shown.write(session.out, &answer.body)?;
         at = at.saturating_add(answer.body.len() as u64);
         if at >= end || answer.body.is_empty() || session.out.is_gone() {
-            shown.finish(&mut session.out)?;
+            shown.finish(session.out)?;
             return Ok(Exit::Done);
         }
     }
