@@ -81,8 +81,8 @@ pub struct Config {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupConfig {
-    /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`. `None`: in a scope of systemd where there is
-    /// one to be had, else `/allostat`.
+    /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`. `None`: in a scope of systemd
+    /// where there is one to be had, else `/allostat`.
     pub parent: Option<String>,
     /// Resets the kernel's memory peak of cgroup v1 every 5 s: other readers of it then see no lifetime peak.
     pub peak_window_v1: bool,
@@ -264,8 +264,8 @@ const OF_TESTS: &[&str] = &[
     "WORKLOAD",
 ];
 
-/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `others`: such as are
-/// no settings, of the commands.
+/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `others`:
+/// such as are no settings, of the commands.
 pub fn unknown_variables(set: impl Iterator<Item = String>, others: &[String]) -> Vec<(String, Option<String>)> {
     let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(OURS));
     let known: Vec<&str> = settings.chain(others.iter().map(String::as_str)).collect();

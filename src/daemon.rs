@@ -109,8 +109,8 @@ impl Daemon {
         self.devices.look()
     }
 
-    /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data directory, without a
-    /// job in them; where a step is late, what it waits for.
+    /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data
+    /// directory, without a job in them; where a step is late, what it waits for.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
         let (steps, now) = Steps::begin();
         let (wanted, mut unwanted) = tokio::sync::oneshot::channel::<()>();
@@ -500,8 +500,8 @@ fn inherited() -> BTreeMap<String, String> {
     text.filter(|(name, _)| wanted(name)).collect()
 }
 
-/// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once more after
-/// the last change.
+/// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once
+/// more after the last change.
 async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
     const TICKS: u64 = 10;
     let (mut given_back, mut earliest) = (0, 0);
@@ -541,7 +541,8 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
         daemon.stop().await;
         Ok(())
     });
-    // What still blocks by then (a driver that looks for something, a disk) is left as if we were killed: the next agent goes on.
+    // What still blocks by then (a driver that looks for something, a disk) is left as if we were killed: the next
+    // agent goes on.
     runtime.shutdown_timeout(LEFT_BEHIND);
     ended
 }

@@ -1,4 +1,5 @@
-//! The map of the house. A room imports only rooms below it; `tests/house.rs` compares the `use` lines with this drawing.
+//! The map of the house. A room imports only rooms below it; `tests/house.rs` compares the `use` lines with this
+//! drawing.
 //!
 //! ```text
 //! 6  main lib       parse, call, exit code

@@ -211,7 +211,8 @@ fn memory_and_time_of_a_gpu_are_reported_for_the_task_whose_processes_use_it() {
     host.agent.stop();
 }
 
-/// Who is on a GPU is looked at between two ticks as well, and its process has ended by the next one. Tried until no reading fell between.
+/// Who is on a GPU is looked at between two ticks as well, and its process has ended by the next one. Tried until no
+/// reading fell between.
 #[test]
 fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() {
     if !crate::common::is_root() {
@@ -453,7 +454,8 @@ fn a_driver_that_is_installed_later_is_found_without_a_restart() {
     agent.stop();
 }
 
-/// In place of the binary: an agent whose `/sys` shows another PCI bus, in a mount namespace of its own. `None`: it may not be made.
+/// In place of the binary: an agent whose `/sys` shows another PCI bus, in a mount namespace of its own. `None`: it may
+/// not be made.
 fn with_bus(directory: &Path, functions: &[(&str, &str, &str)]) -> Option<std::path::PathBuf> {
     let devices = directory.join("devices");
     std::fs::create_dir_all(&devices).expect("our own directory");

@@ -138,7 +138,8 @@ fn health_names_no_task_where_nothing_is_public() {
     agent.assert_nothing_left();
 }
 
-/// Connections that request large answers and read nothing cost a bounded amount of memory; other requests and the socket are served.
+/// Connections that request large answers and read nothing cost a bounded amount of memory; other requests and the
+/// socket are served.
 #[test]
 fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     const ENDS: u64 = 6_000;

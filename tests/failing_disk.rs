@@ -1,5 +1,5 @@
-//! A real disk that fails under a running agent: every read and write answers EIO, or it turns read-only. The disk is an ext4
-//! file system in a file; what was never synced to it is lost.
+//! A real disk that fails under a running agent: every read and write answers EIO, or it turns read-only. The disk is
+//! an ext4 file system in a file; what was never synced to it is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

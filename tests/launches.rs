@@ -1,4 +1,5 @@
-//! Periodic and parameterized jobs on a real agent: launches of each second, a killed agent, payloads, names with slashes.
+//! Periodic and parameterized jobs on a real agent: launches of each second, a killed agent, payloads, names with
+//! slashes.
 
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]

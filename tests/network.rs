@@ -1,4 +1,5 @@
-//! The ports of tasks, of a real agent on the real host: what the task knows, which alloc holds what, and programs that come between.
+//! The ports of tasks, of a real agent on the real host: what the task knows, which alloc holds what, and programs that
+//! come between.
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};

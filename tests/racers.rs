@@ -75,8 +75,8 @@ impl Ground {
         }
     }
 
-    /// Exchanges each component by its link or FIFO, and back. Of two paths one could lead outside by now, so both names
-    /// are in one open directory.
+    /// Exchanges each component by its link or FIFO, and back. Of two paths one could lead outside by now, so both
+    /// names are in one open directory.
     fn exchange(&self) {
         let (root, swap) = (self.root(), RenameFlags::EXCHANGE);
         let below = [(&["d"][..], "e", ".link"), (&["d", "e"], "f", ".link"), (&["d", "e"], "f", ".fifo")];
@@ -285,7 +285,8 @@ fn snapshot_of_a_raced_tree_has_nothing_from_outside() {
     });
 }
 
-/// The owner of a task's directory exchanges `secrets` for links and other directories while it is mounted and unmounted.
+/// The owner of a task's directory exchanges `secrets` for links and other directories while it is mounted and
+/// unmounted.
 #[test]
 fn secrets_of_a_raced_task_are_mounted_on_its_own_directory_or_nowhere() {
     if !is_root() || secrets_fs::unavailable().is_some() {

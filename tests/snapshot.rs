@@ -1,5 +1,5 @@
-//! Snapshots from board and readings: nothing falls, nothing counts twice, what did not move is shared, what has ended stays
-//! as long as it must. And the thread that makes them.
+//! Snapshots from board and readings: nothing falls, nothing counts twice, what did not move is shared, what has ended
+//! stays as long as it must. And the thread that makes them.
 
 use crate::common::patience;
 use crate::synthetic;
@@ -125,8 +125,8 @@ fn shown(answer: impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(answer).expect("answers hold plain values")
 }
 
-/// Those that the agent found at its start have series of their own, and so has the first new one; what the others used is one row that
-/// stays when they are collected. The totals of the workload have all.
+/// Those that the agent found at its start have series of their own, and so has the first new one; what the others used
+/// is one row that stays when they are collected. The totals of the workload have all.
 #[test]
 fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_never_fall() {
     let job = synthetic::job("cron", &["web"]);
@@ -661,7 +661,8 @@ fn all_used(so_far: u64) -> Usage {
     Field::ALL.into_iter().fold(Usage::default(), |usage, field| usage.with(field, so_far))
 }
 
-/// The series of a body that may never fall, and how they stand: all counters and peaks of all tasks, allocs and workloads.
+/// The series of a body that may never fall, and how they stand: all counters and peaks of all tasks, allocs and
+/// workloads.
 fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     let mut now: Vec<(String, u64)> = Vec::new();
     let mut note = |whose: &str, usage: &Usage| {

@@ -1,4 +1,5 @@
-//! The `template` stanza on a real agent: files with their rights, variables, faults with their place, and directories that the task changes.
+//! The `template` stanza on a real agent: files with their rights, variables, faults with their place, and directories
+//! that the task changes.
 
 mod live;
 

@@ -1,4 +1,5 @@
-//! `allostat top` as people use it: on a real terminal, in a pipe, with an agent, without one, and with one that goes away.
+//! `allostat top` as people use it: on a real terminal, in a pipe, with an agent, without one, and with one that goes
+//! away.
 
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]

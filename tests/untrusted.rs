@@ -1,5 +1,5 @@
-//! Hostile inputs for everything that takes foreign data: files, environments, names, texts, files of the kernel, answers over HTTP.
-//! No input takes more than 64 MiB of memory or a second of CPU time, and none causes a panic.
+//! Hostile inputs for everything that takes foreign data: files, environments, names, texts, files of the kernel,
+//! answers over HTTP. No input takes more than 64 MiB of memory or a second of CPU time, and none causes a panic.
 
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,5 @@
-//! The functions that the library exports, by name. What each does stands in `abi`; `tests/nvml_exports.rs` compares the two.
+//! The functions that the library exports, by name. What each does stands in `abi`; `tests/nvml_exports.rs` compares
+//! the two.
 
 /// Every one, in alphabetical order.
 pub const ALL: &[&str] = &[

@@ -150,8 +150,8 @@ pub struct SignalAnswer {
 /// So many are named where one was meant.
 const MOST_NAMED: usize = 5;
 
-/// The alloc that `name` means: its ID or a prefix of it, else the name of a job, of an alloc (`web.app[0]`) or of an observed
-/// workload. Of several with one name it is the one that has not ended; where all have ended, the newest.
+/// The alloc that `name` means: its ID or a prefix of it, else the name of a job, of an alloc (`web.app[0]`) or of an
+/// observed workload. Of several with one name it is the one that has not ended; where all have ended, the newest.
 ///
 /// Errors: none (then with the nearest ID), or more than one.
 pub(super) fn find(snapshot: &Snapshot, name: &str) -> Result<Arc<AllocView>, ApiError> {

@@ -5,9 +5,10 @@
 //! | `?since=N` | one page as JSON; ask again with `since` = `next` for what came after |
 //! | `?follow=1`, or `Accept: text/event-stream` | server-sent events: all after `since` (0 unless given), then each as it happens |
 //!
-//! A server-sent event has the event's number as `id`, its kind as `event` and the event itself as `data`. Events that are not
-//! kept any more are one event `missed` in their place, `{"missed": n}`. A reader that comes back with `Last-Event-ID` (a browser
-//! does so by itself) goes on behind it. `?alloc=ID` and `?task=NAME` narrow both forms; `missed` counts events of all.
+//! A server-sent event has the event's number as `id`, its kind as `event` and the event itself as `data`. Events that
+//! are not kept any more are one event `missed` in their place, `{"missed": n}`. A reader that comes back with
+//! `Last-Event-ID` (a browser does so by itself) goes on behind it. `?alloc=ID` and `?task=NAME` narrow both forms;
+//! `missed` counts events of all.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -77,8 +78,8 @@ const PIECE: usize = 64;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Followers stay, so they may take half of the seats at most, on TCP and on the Unix socket each: who follows cannot lock out
-/// who scrapes.
+/// Followers stay, so they may take half of the seats at most, on TCP and on the Unix socket each: who follows cannot
+/// lock out who scrapes.
 pub struct Followers {
     tcp: Arc<Semaphore>,
     socket: Arc<Semaphore>,

@@ -1,4 +1,5 @@
-//! `GET /metrics`: the newest snapshot as Prometheus text, OpenMetrics or protocol buffers. It never touches the kernel.
+//! `GET /metrics`: the newest snapshot as Prometheus text, OpenMetrics or protocol buffers. It never touches the
+//! kernel.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Services of managed allocs: the list, and as targets for Prometheus.
 //!
-//! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check printed is for the
-//! Unix socket, and for who may act.
+//! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check
+//! printed is for the Unix socket, and for who may act.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

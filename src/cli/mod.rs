@@ -1,5 +1,5 @@
-//! Floor 6: the commands, one file each. Output is for people on a terminal and plain in a pipe; `--json` gives what the
-//! API gives.
+//! Floor 6: the commands, one file each. Output is for people on a terminal and plain in a pipe; `--json` gives what
+//! the API gives.
 
 mod agent;
 mod answer;

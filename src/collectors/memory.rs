@@ -1,5 +1,5 @@
-//! Memory of a task. Source: cgroup v1 memory controller, v2 `memory.*`; Documentation/admin-guide/cgroup-v1/memory.rst,
-//! cgroup-v2.rst. Units: bytes, events.
+//! Memory of a task. Source: cgroup v1 memory controller, v2 `memory.*`;
+//! Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst. Units: bytes, events.
 
 use super::home::Home;
 use super::raw::{Ancestors, Raw, lower};

@@ -38,8 +38,8 @@ pub fn find(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(|d| d.name == name).copied()
 }
 
-/// The family that a family or a series of that name belongs to: also without `_total` and `_info`, as OpenMetrics names
-/// families, with the suffixes of a histogram, and with `_created` where a counter exposes its start.
+/// The family that a family or a series of that name belongs to: also without `_total` and `_info`, as OpenMetrics
+/// names families, with the suffixes of a histogram, and with `_created` where a counter exposes its start.
 pub fn family(name: &str) -> Option<&'static MetricDesc> {
     let bare = |name: &'static str| ["_total", "_info"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
     let is_it = |desc: &&&'static MetricDesc| match desc.kind {
@@ -64,8 +64,8 @@ fn meant(name: impl std::fmt::Display) -> String {
     format!("did you mean {name}?")
 }
 
-/// What there is to know of a family, each by its heading: behind `allostat catalogue NAME` and docs/metrics.md. What it is stands
-/// in its help. Nothing where it does not apply: labels of a family that has none.
+/// What there is to know of a family, each by its heading: behind `allostat catalogue NAME` and docs/metrics.md. What
+/// it is stands in its help. Nothing where it does not apply: labels of a family that has none.
 pub fn facts(desc: &MetricDesc) -> Vec<(&'static str, String)> {
     let unit = match desc.unit {
         Unit::None => String::new(),
@@ -127,7 +127,8 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     }
 }
 
-/// Of an expression that names no family: the same with its beginning, up to where it says "anything", as some family begins.
+/// Of an expression that names no family: the same with its beginning, up to where it says "anything", as some family
+/// begins.
 fn near_pattern(name: &str) -> Option<String> {
     let literal = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|at| *at > 0)?;
     let (begin, rest) = name.split_at(literal);

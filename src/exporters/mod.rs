@@ -1,7 +1,7 @@
 //! Floor 5: the snapshot in the words of others. Views: nothing here measures anything.
 //!
-//! An exporter is a listener of the [`walk`] in its file, and its entry in [`ALL`]. `json` is what the API answers and shows what
-//! an alloc is rather than its series.
+//! An exporter is a listener of the [`walk`] in its file, and its entry in [`ALL`]. `json` is what the API answers and
+//! shows what an alloc is rather than its series.
 
 pub mod catalogue;
 pub mod dropin;

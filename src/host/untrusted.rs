@@ -58,7 +58,8 @@ pub fn read_start(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The end of a regular file, behind its first `skip` bytes: at most `limit` bytes, and whether these are all. No link is followed.
+/// The end of a regular file, behind its first `skip` bytes: at most `limit` bytes, and whether these are all. No link
+/// is followed.
 ///
 /// Errors: as [`read`]'s, but for its size; ELOOP: a link.
 pub fn read_end(path: &Path, skip: u64, limit: usize) -> io::Result<(Vec<u8>, bool)> {

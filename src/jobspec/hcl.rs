@@ -425,7 +425,8 @@ fn label_of(label: &BlockLabel, around: &Span) -> Label {
     Label { text: label.as_str().to_owned(), span: span.unwrap_or_else(|| around.clone()) }
 }
 
-/// What stands in quotes. In a job file Nomad takes `$${NOMAD_DC}` as it takes `${NOMAD_DC}`: both are the same text once they are read.
+/// What stands in quotes. In a job file Nomad takes `$${NOMAD_DC}` as it takes `${NOMAD_DC}`: both are the same text
+/// once they are read.
 fn literal(text: &str, scope: Option<&Scope<'_>>) -> String {
     if scope.is_some() { as_template(text) } else { escape(text) }
 }

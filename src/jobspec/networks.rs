@@ -1,4 +1,5 @@
-//! `network` stanzas: the ports of a group and in which network namespace its tasks run; and the deprecated ones of tasks.
+//! `network` stanzas: the ports of a group and in which network namespace its tasks run; and the deprecated ones of
+//! tasks.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,8 +27,8 @@ struct Found {
 }
 
 impl Builder<'_> {
-    /// The network of a group, and of each of its tasks the deprecated one. That stands in `resources`, which is read later: the ports of
-    /// every task are known before the first one's `env` and `config`.
+    /// The network of a group, and of each of its tasks the deprecated one. That stands in `resources`, which is read
+    /// later: the ports of every task are known before the first one's `env` and `config`.
     pub(super) fn networks(
         &mut self,
         group: Option<&Fields<'_>>,

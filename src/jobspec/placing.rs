@@ -1,5 +1,5 @@
-//! `constraint` and `affinity` of jobs, groups and tasks: what is asked of the node. What they have in common with those of devices
-//! stands here as well.
+//! `constraint` and `affinity` of jobs, groups and tasks: what is asked of the node. What they have in common with
+//! those of devices stands here as well.
 
 use std::iter::once;
 
@@ -133,7 +133,8 @@ pub(super) fn weight(fields: &Fields<'_>) -> i8 {
     weight.map_or(Affinity::WEIGHT, |(weight, _)| weight)
 }
 
-/// Written as `operator` and `value`, or in one word. `None`: reported. `key`: where the stanza begins, for what is missing in it.
+/// Written as `operator` and `value`, or in one word. `None`: reported. `key`: where the stanza begins, for what is
+/// missing in it.
 pub(super) fn operator_and_value(key: &Span, fields: &Fields<'_>) -> Option<(Operator, At<String>)> {
     let mut short = SHORT.iter().filter(|(word, _)| fields.entry(word).is_some());
     let Some((word, operator)) = short.next() else {

@@ -15,8 +15,8 @@ pub fn read(source: &SourceText) -> Result<Body, Diagnostics> {
     if errors.0.is_empty() { Ok(body) } else { Err(errors) }
 }
 
-/// As [`read`], but what can be read is returned, so that the rest of the file is checked too. `inputs`: of a job file, whose expressions
-/// are evaluated.
+/// As [`read`], but what can be read is returned, so that the rest of the file is checked too. `inputs`: of a job file,
+/// whose expressions are evaluated.
 pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
     let source = problems.source();
     let text = source.text();

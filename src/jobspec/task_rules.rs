@@ -29,8 +29,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Without `ports`, a `port_map` is for ports of the task's own network, which is deprecated: those of the group lead where
-    /// their `to` says.
+    /// Without `ports`, a `port_map` is for ports of the task's own network, which is deprecated: those of the group
+    /// lead where their `to` says.
     fn check_port_map(&self, fields: &Fields<'_>, config: &Body, task: &Task) {
         if self.ports.iter().any(|port| port.task.as_ref() == Some(&task.name)) {
             return;
@@ -51,7 +51,8 @@ impl Builder<'_> {
         self.problems.warn(&entry.key_span, &path, message, Some(advice));
     }
 
-    /// Nomad's rule, which counts the files of one stream alone. The place is what the file says of logs, or of the disk.
+    /// Nomad's rule, which counts the files of one stream alone. The place is what the file says of logs, or of the
+    /// disk.
     pub(super) fn check_log_storage(
         &self,
         (task, outer): (&NamedBody<'_>, &str),

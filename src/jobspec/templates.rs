@@ -1,4 +1,5 @@
-//! The `template` stanzas of a task: files and variables that are rendered before each of its starts, and when they change.
+//! The `template` stanzas of a task: files and variables that are rendered before each of its starts, and when they
+//! change.
 
 use std::time::Duration;
 

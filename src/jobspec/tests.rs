@@ -391,7 +391,8 @@ fn unresolvable_references_are_reported_with_their_place() {
     ] {
         warned("x.hcl", &in_task(lines), expected);
     }
-    // Metadata that the job has not may be the node's. An inherited variable may be there; the task's own are, in config; metadata of the outer stanzas is.
+    // Metadata that the job has not may be the node's. An inherited variable may be there; the task's own are, in
+    // config; metadata of the outer stanzas is.
     let fine = "meta {\n  k = 1\n}\nenv {\n  PATH = \"/x:${PATH}\"\n  A = \"${HOME}\"\n  RACK = \"${meta.rack}\"\n}\nconfig {\n  a = \"${A} ${env[\"A\"]} ${meta.k} ${NOMAD_META_K}\"\n}";
     assert_eq!(errors("x.hcl", &in_task(fine)), [""; 0]);
     let json =

@@ -154,8 +154,8 @@ pub struct TaskIdentity {
     pub image: Option<String>,
 }
 
-/// The lifecycle of a managed alloc, as its owner publishes it: plain values, replaced as a whole at each change. An observed
-/// alloc has none.
+/// The lifecycle of a managed alloc, as its owner publishes it: plain values, replaced as a whole at each change. An
+/// observed alloc has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocStatus {
     pub job: Arc<Job>,

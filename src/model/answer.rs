@@ -29,7 +29,8 @@ words! {
 /// How much a reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Over TCP: no environment, arguments or meta, nor a text that may hold them; no user, process or place on this host.
+    /// Over TCP: no environment, arguments or meta, nor a text that may hold them; no user, process or place on this
+    /// host.
     Public,
     /// Over the Unix socket: everything.
     Full,

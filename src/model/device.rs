@@ -187,7 +187,8 @@ pub struct DeviceProcess {
     pub memory_peak_bytes: Option<u64>,
     /// It has ended since the reading before, and holds nothing any more.
     pub ended: bool,
-    /// The share of the time in which it had the device's processors at work, 0 to 1, since the reading before; `None`: no sample.
+    /// The share of the time in which it had the device's processors at work, 0 to 1, since the reading before; `None`:
+    /// no sample.
     pub sm_ratio: Option<f64>,
     /// Of a divided device.
     pub gpu_instance: Option<u32>,

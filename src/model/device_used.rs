@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::id::DeviceId;
 
-/// What a task has used of a device up to some moment: what stays after the end, on record with it. Nothing in it ever falls, so of two
-/// the later is the higher.
+/// What a task has used of a device up to some moment: what stays after the end, on record with it. Nothing in it ever
+/// falls, so of two the later is the higher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUsed {
     pub device: DeviceId,

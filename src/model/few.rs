@@ -1,5 +1,5 @@
-//! A map of a few entries by name: pairs in a row, in the order of their names. A `BTreeMap` takes room for eleven entries where there are
-//! two, and a thousand tasks have several of them each.
+//! A map of a few entries by name: pairs in a row, in the order of their names. A `BTreeMap` takes room for eleven
+//! entries where there are two, and a thousand tasks have several of them each.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Odd inputs for tests: cheap enough for millions of them, and the same ones for the same seed.
 //!
-//! `ALLOSTAT_FUZZ_CASES` is how many each test takes, `ALLOSTAT_FUZZ_SEED` begins others. A test that fails prints the seed of the
-//! case that failed, and with `ALLOSTAT_FUZZ_CASES=1` that seed is this case.
+//! `ALLOSTAT_FUZZ_CASES` is how many each test takes, `ALLOSTAT_FUZZ_SEED` begins others. A test that fails prints the
+//! seed of the case that failed, and with `ALLOSTAT_FUZZ_CASES=1` that seed is this case.
 
 #[derive(Debug)]
 pub struct Fuzz(u64);

@@ -106,7 +106,8 @@ pub struct TaskGroup {
     pub network: Option<GroupNetwork>,
     #[serde(flatten)]
     pub storage: GroupStorage,
-    /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under `services`.
+    /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under
+    /// `services`.
     #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
     /// When an alloc of it is healthy; `None`: that is not asked (batch jobs, `max_parallel = 0`).
@@ -115,7 +116,8 @@ pub struct TaskGroup {
     /// How the allocs of a changed job are replaced. `None`: all at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdatePolicy>,
-    /// How its failed allocs are replaced. `None`: as allocs of that kind of job are ([`TaskGroup::reschedule_policy`]).
+    /// How its failed allocs are replaced. `None`: as allocs of that kind of job are
+    /// ([`TaskGroup::reschedule_policy`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule: Option<ReschedulePolicy>,
     #[serde(default, skip_serializing_if = "EphemeralDisk::is_default")]
@@ -353,8 +355,8 @@ impl Task {
         RestartPolicy { mode, ..self.restart.clone() }
     }
 
-    /// Whether an exit with success is followed by a restart. Nomad's rule: main tasks by the kind of their job, the others
-    /// as long as the alloc runs only if they are sidecars.
+    /// Whether an exit with success is followed by a restart. Nomad's rule: main tasks by the kind of their job, the
+    /// others as long as the alloc runs only if they are sidecars.
     pub fn restarts_on_success(&self, kind: JobKind) -> bool {
         match self.lifecycle {
             None => kind.is_service(),

@@ -14,13 +14,13 @@ pub enum Nature {
     Live,
     /// Only grows: attempts are added. An alloc's is its own cgroup's, and at least the sum over its tasks.
     Counter,
-    /// A counter of time in which one or another waited. Several wait at once, so an alloc's is at least the highest of its
-    /// tasks', and no sum.
+    /// A counter of time in which one or another waited. Several wait at once, so an alloc's is at least the highest of
+    /// its tasks', and no sum.
     Stall,
     /// A counter of time in which all waited: where one task waits and another runs, their alloc does not.
     FullStall,
-    /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it estimates
-    /// for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
+    /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it
+    /// estimates for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
     TaskCounter,
     /// Used now, and counted task by task: an alloc's is the sum over its tasks too.
     TaskLive,
@@ -104,14 +104,14 @@ pub struct Cell<S: 'static> {
     pub get: fn(&S) -> Option<Value>,
 }
 
-/// When a value can have changed: what is read at a tick follows from it. In this order descriptors are kept open when there
-/// are not enough for all.
+/// When a value can have changed: what is read at a tick follows from it. In this order descriptors are kept open when
+/// there are not enough for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// The probes: at every tick.
     Tick,
-    /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 9 s, and whenever
-    /// something moved.
+    /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 9 s, and
+    /// whenever something moved.
     Asleep,
     /// Only if memory or CPU time moved.
     Stirred,
@@ -145,7 +145,8 @@ pub struct Measure<S: HasFields> {
     /// The name without `allostat_task_` or whose it is.
     pub stem: &'static str,
     pub help: &'static str,
-    /// At least one. All have the same labels, and natures that differ in no more than how the values of tasks become an alloc's.
+    /// At least one. All have the same labels, and natures that differ in no more than how the values of tasks become
+    /// an alloc's.
     pub cells: &'static [Cell<S>],
     /// The field that it shows as it is; `None`: it shows several, or what follows from some.
     pub field: Option<S::Field>,

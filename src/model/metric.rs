@@ -1,4 +1,5 @@
-//! Metric descriptors as data: HELP and TYPE lines, the catalogue, OTLP units and the dashboard check all derive from them.
+//! Metric descriptors as data: HELP and TYPE lines, the catalogue, OTLP units and the dashboard check all derive from
+//! them.
 
 use std::borrow::Cow;
 

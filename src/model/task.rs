@@ -295,8 +295,8 @@ pub struct TaskStatus {
     pub base: Arc<Usage>,
     /// The newest 10 ended attempts, oldest first.
     pub exits: VecDeque<Arc<Exit>>,
-    /// Exits by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`; an attempt that could not
-    /// be started is none.
+    /// Exits by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`; an attempt that
+    /// could not be started is none.
     pub exit_counts: [u64; 6],
     /// Ended attempts in which the kernel killed anything for want of memory, whatever became of the attempt.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -373,8 +373,8 @@ pub fn known_events<'de, D: serde::Deserializer<'de>>(from: D) -> Result<VecDequ
     Ok(known.collect())
 }
 
-/// Counts by a closed list that grows: a record of an older agent has fewer of them, and those were never counted; of one that a
-/// newer agent wrote, those that we have no name for are left out.
+/// Counts by a closed list that grows: a record of an older agent has fewer of them, and those were never counted; of
+/// one that a newer agent wrote, those that we have no name for are left out.
 pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Result<[u64; N], D::Error> {
     let counts = Vec::<u64>::deserialize(from)?;
     let mut all = [0; N];

@@ -23,8 +23,8 @@ pub const LONGEST_EVENT_TEXT: usize = 4_096;
 /// `~` and 16 hexadecimal digits.
 const DIGEST: usize = 17;
 
-/// Whether a terminal is steered by this character instead of showing it: control characters, and those that turn the direction of
-/// the text around, so that a name can pass for another one, or hide what stands beside it.
+/// Whether a terminal is steered by this character instead of showing it: control characters, and those that turn the
+/// direction of the text around, so that a name can pass for another one, or hide what stands beside it.
 ///
 /// Source: Unicode 16, UAX #9, "Explicit Directional" formatting characters.
 pub fn steers_a_terminal(c: char) -> bool {
@@ -34,8 +34,8 @@ pub fn steers_a_terminal(c: char) -> bool {
     c.is_control() || turns_direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// At most [`LONGEST_LABEL_VALUE`] bytes, without characters that steer a terminal. Two texts that differ stay different: one that is
-/// changed ends in `~` and a digest of the whole.
+/// At most [`LONGEST_LABEL_VALUE`] bytes, without characters that steer a terminal. Two texts that differ stay
+/// different: one that is changed ends in `~` and a digest of the whole.
 pub fn label_value(text: &str) -> Cow<'_, str> {
     bounded(text, LONGEST_LABEL_VALUE)
 }

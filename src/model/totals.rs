@@ -18,8 +18,8 @@ use super::usage::Usage;
 
 /// What a workload's task (all its allocs together) used and went through.
 ///
-/// `usage`, `exits`, `exit_codes`, `exit_signals` and `run_ns` are of *ended* attempts: `snapshot` adds the running ones.
-/// `restarts` and `events` are counted when they happen, in running allocs too.
+/// `usage`, `exits`, `exit_codes`, `exit_signals` and `run_ns` are of *ended* attempts: `snapshot` adds the running
+/// ones. `restarts` and `events` are counted when they happen, in running allocs too.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskTotals {
@@ -136,7 +136,8 @@ impl TaskTotals {
     pub fn add_event(&mut self, kind: EventKind) {
         *self.events.entry(kind.label().to_owned()).or_default() += 1;
     }
-    /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of both.
+    /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of
+    /// both.
     pub fn merge(&mut self, other: &TaskTotals) {
         self.created = self.created.zip(other.created).map(|(ours, theirs)| ours.min(theirs));
         self.usage.add_counters(&other.usage);

@@ -1,5 +1,5 @@
-//! IDs of traces and spans. They follow from their alloc, task and attempt: a recovered alloc keeps its trace, a task has
-//! its ID before its span is sent, and an exemplar leads to the trace of its alloc without any record.
+//! IDs of traces and spans. They follow from their alloc, task and attempt: a recovered alloc keeps its trace, a task
+//! has its ID before its span is sent, and an exemplar leads to the trace of its alloc without any record.
 //!
 //! Source: W3C Trace Context, "traceparent".
 

@@ -16,8 +16,8 @@ use super::units::Unit;
 
 macro_rules! fields {
     ($($name:ident: $nature:ident,)*) => {
-        /// One value of a [`Usage`], called as in records and answers; what it means stands at its measure, in `collectors`.
-        /// At most 256, which are the numbers of a byte.
+        /// One value of a [`Usage`], called as in records and answers; what it means stands at its measure, in
+        /// `collectors`. At most 256, which are the numbers of a byte.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(non_camel_case_types)]
         #[repr(u8)]
@@ -202,8 +202,8 @@ const USED_NOW: FieldSet = GOES_WITH_THE_END.and(ADDS_UP.or(IS_SUMMED));
 /// One reading. Shape: integers in the unit that the field's name says (`_bytes`, `_ns`, `_us`; else a count).
 /// Absent: this kernel, this hierarchy or this task has no such thing.
 ///
-/// Each task is read, added and written at each tick: so one bit says which values are there, and what is done with them is done
-/// with the bits of all fields of a nature at once. Serialized as a map of names.
+/// Each task is read, added and written at each tick: so one bit says which values are there, and what is done with
+/// them is done with the bits of all fields of a nature at once. Serialized as a map of names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Usage {
     present: FieldSet,
@@ -315,9 +315,9 @@ impl Usage {
         self.clear(GOES_WITH_THE_END);
         self.raise(part, GOES_WITH_THE_END);
     }
-    /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is not
-    /// less than this part of it, and what the whole does not say of itself stays absent. `only`: it is the only part,
-    /// and then what can be added up is there all the same.
+    /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is
+    /// not less than this part of it, and what the whole does not say of itself stays absent. `only`: it is the only
+    /// part, and then what can be added up is there all the same.
     pub fn hold_part(&mut self, part: &Usage, only: bool) {
         let held =
             if only { HOLDS_ITS_ONLY_PART.and(self.present.or(ADDS_UP)) } else { HOLDS_ITS_PARTS.and(self.present) };
@@ -429,7 +429,8 @@ impl<'de> Visitor<'de> for Stored {
         while let Some(field) = map.next_key_seed(Name)? {
             match field {
                 Some(field) => usage.set(field, map.next_value()?),
-                // What an agent of another version has is not ours to judge: refused, it would take the whole record with it.
+                // What an agent of another version has is not ours to judge: refused, it would take the whole record
+                // with it.
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
         }

@@ -220,8 +220,8 @@ fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
     Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
 }
 
-/// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are events of their
-/// own, which may follow the death. `finished_at`: of this life; `None`: it is the last one.
+/// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are
+/// events of their own, which may follow the death. `finished_at`: of this life; `None`: it is the last one.
 pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
     let (mut asked_at, mut is_over) = (None, false);
     for event in events {

@@ -8,8 +8,8 @@
 //! task is checked each 10 s by its link count, which includes its subdirectories. With a kernel pass over all cgroups
 //! it is checked only after the set of cgroups changed.
 //!
-//! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup ends and when it is
-//! frozen or thawed; `freezer.state` of cgroup v1.
+//! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup ends and when it
+//! is frozen or thawed; `freezer.state` of cgroup v1.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

@@ -116,7 +116,8 @@ impl Room {
     }
 }
 
-/// The slice of a unit whose cgroup has this path, where systemd puts one: `/a.slice/a-b.slice/UNIT`. `None`: elsewhere.
+/// The slice of a unit whose cgroup has this path, where systemd puts one: `/a.slice/a-b.slice/UNIT`. `None`:
+/// elsewhere.
 fn slice_of(path: &str) -> Option<&str> {
     let (above, _) = path.strip_prefix('/')?.rsplit_once('/').unwrap_or_default();
     let mut slice = "-.slice";

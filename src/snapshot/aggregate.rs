@@ -89,8 +89,8 @@ fn keep_dwells(
 
 /// What can be added over tasks: counters of all, gauges of those that run. Never a peak or a limit.
 ///
-/// A gauge that one running task lacks is absent: a sum without a part is no sum. A counter that one lacks (it was never
-/// read, or has no such file) counts nothing there.
+/// A gauge that one running task lacks is absent: a sum without a part is no sum. A counter that one lacks (it was
+/// never read, or has no such file) counts nothing there.
 pub fn sum(tasks: &[Arc<TaskView>]) -> Usage {
     let mut sum = Usage::default();
     for task in tasks {
@@ -104,9 +104,9 @@ pub fn sum(tasks: &[Arc<TaskView>]) -> Usage {
 
 /// The alloc's own cgroup: its values on top of the last ones of its earlier cgroups, and what only its tasks have.
 ///
-/// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where it says
-/// less than they do, they are right about the moment in which they were read. Without an attempt that was read nothing of it
-/// runs, and nothing is used now.
+/// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where
+/// it says less than they do, they are right about the moment in which they were read. Without an attempt that was read
+/// nothing of it runs, and nothing is used now.
 pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>, tasks: &[Arc<TaskView>]) -> Arc<Usage> {
     if let ([only], Some(reading)) = (tasks, reading)
         && is_its_own(only, reading, base)
@@ -183,8 +183,8 @@ fn is_first(task: &TaskStatus) -> bool {
     task.attempt == 0
 }
 
-/// How many final series an alloc has, and how many bytes of exposition they take: an estimate, on the high side, for the
-/// budget of [`super::retention`].
+/// How many final series an alloc has, and how many bytes of exposition they take: an estimate, on the high side, for
+/// the budget of [`super::retention`].
 pub fn extent(view: &AllocView) -> super::retention::Extent {
     /// `task_info`, states, dwells, restarts, state since.
     const PER_TASK: u64 = 18;

@@ -1,5 +1,5 @@
-//! Builds each snapshot from the board, what the readers say and the snapshot before. It reads nothing itself: the time and the
-//! [`Readings`] come in, and those are asked for one alloc after the other, right before its part is built.
+//! Builds each snapshot from the board, what the readers say and the snapshot before. It reads nothing itself: the time
+//! and the [`Readings`] come in, and those are asked for one alloc after the other, right before its part is built.
 //!
 //! What did not change is the same `Arc` as before: a thousand unchanged allocs cost a pointer comparison each.
 
@@ -29,8 +29,8 @@ use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
-/// What the readers say: all that touches the host in here, and all of it before anything is built. [`super::pass::Pass`] is the
-/// real one.
+/// What the readers say: all that touches the host in here, and all of it before anything is built.
+/// [`super::pass::Pass`] is the real one.
 pub trait Readings {
     /// One answer for each that is asked. `None`: every reader has the answer that it last gave.
     fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<Said>>;
@@ -188,7 +188,8 @@ impl Assembler {
         readings.read(&board.allocs.iter().map(|alloc| ask(&**alloc)).collect::<Vec<_>>());
     }
 
-    /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is read.
+    /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is
+    /// read.
     pub fn change(&mut self, board: &BoardView, latest: &mut dyn Readings, moment: Moment) -> Arc<Snapshot> {
         self.follow(board, latest, false, moment);
         let last = &self.last;

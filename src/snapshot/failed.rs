@@ -28,8 +28,8 @@ impl FailedAllocs {
 /// By workload; those without one are not in it.
 pub type Failed = BTreeMap<JobId, FailedAllocs>;
 
-/// Pure. `allocs`: all that are known, in order of creation. Of a submission of the job that came later, or of the very place in
-/// its group, what became of it is in that one.
+/// Pure. `allocs`: all that are known, in order of creation. Of a submission of the job that came later, or of the very
+/// place in its group, what became of it is in that one.
 pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) -> Failed {
     let for_good = |a: &&Arc<AllocStatus>| a.has_failed_for_good() && a.recovering.is_empty();
     let mut failed = Failed::new();

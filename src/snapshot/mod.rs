@@ -1,4 +1,5 @@
-//! Floor 4: one immutable picture of everything, per tick and per lifecycle change; exporters, API and page are pure views.
+//! Floor 4: one immutable picture of everything, per tick and per lifecycle change; exporters, API and page are pure
+//! views.
 //!
 //! ```text
 //! Board ──view──┐
@@ -136,8 +137,8 @@ pub struct AllocView {
     pub sampled_at: Option<Timestamp>,
     /// All tasks dead: live series are withdrawn.
     pub ended: bool,
-    /// Its series were delivered and have retired, or it is above its workload's churn limit and has none: the API knows it,
-    /// `/metrics` does not.
+    /// Its series were delivered and have retired, or it is above its workload's churn limit and has none: the API
+    /// knows it, `/metrics` does not.
     pub retired: bool,
 }
 

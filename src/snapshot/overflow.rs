@@ -1,5 +1,5 @@
-//! Workloads that make allocs faster than series can be paid for: those above the limit have no series of their own, and are one row of
-//! their workload. Pure: time comes in.
+//! Workloads that make allocs faster than series can be paid for: those above the limit have no series of their own,
+//! and are one row of their workload. Pure: time comes in.
 //!
 //! ```text
 //! a new alloc ── its workload made fewer than `churn_limit` in the last hour? ── yes ── series of its own

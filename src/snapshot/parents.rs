@@ -1,6 +1,7 @@
 //! Cgroups above those of tasks, whose limits several tasks share: a slice, a user's, a parent of containers.
 //!
-//! A task in a slice with a limit is killed at that limit while its own says that there is room: what the slice uses of it must be seen.
+//! A task in a slice with a limit is killed at that limit while its own says that there is room: what the slice uses of
+//! it must be seen.
 
 use std::sync::Arc;
 

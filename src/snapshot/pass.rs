@@ -1,5 +1,5 @@
-//! One pass over the readers, before anything is built of it: of each alloc the tasks first, then its own cgroup, so that what the
-//! alloc says is no older than what its tasks say beside it.
+//! One pass over the readers, before anything is built of it: of each alloc the tasks first, then its own cgroup, so
+//! that what the alloc says is no older than what its tasks say beside it.
 //!
 //! ```text
 //! each task that runs ──► one moved, or another attempt runs than before? ──► the alloc's own cgroup, everything of it
@@ -12,7 +12,8 @@
 //! Observed cgroups are skipped at most ticks without a client, where the kernel reports what they have used when they
 //! end. A client in between makes the agent read them.
 //!
-//! Where a pass takes long it is read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
+//! Where a pass takes long it is read in chunks by as many threads as there are cores: a file that the kernel answers
+//! slowly costs its own chunk.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex};
@@ -27,7 +28,8 @@ use crate::telemetry::lock;
 
 /// So many allocs a thread takes at a time.
 const CHUNK: usize = 16;
-/// Fewer are no work for one more thread; of those whose files are to be opened, which costs some ten times as much, these.
+/// Fewer are no work for one more thread; of those whose files are to be opened, which costs some ten times as much,
+/// these.
 const LEAST: usize = 128;
 const LEAST_TO_OPEN: usize = 16;
 

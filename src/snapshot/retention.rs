@@ -231,7 +231,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the acknowledgements: never before `least`, never after `most`, and before `most` only if delivered.
+        /// Whatever the acknowledgements: never before `least`, never after `most`, and before `most` only if
+        /// delivered.
         #[test]
         fn nothing_retires_too_early_or_too_late(
             ends in prop::collection::vec((0_u64..1_000, 0_u64..50), 1..12),

@@ -103,7 +103,8 @@ impl Sampler {
     }
 }
 
-/// Nothing yet. Dwells count on from where an agent before this one had shown them: the wall clock may have gone back since.
+/// Nothing yet. Dwells count on from where an agent before this one had shown them: the wall clock may have gone back
+/// since.
 fn empty(parts: &Parts) -> Snapshot {
     let mut empty = Snapshot::empty(Arc::clone(&parts.info), parts.clock.now());
     empty.steady_at = empty.steady_at.max(parts.board.marked());

@@ -71,8 +71,8 @@ impl ScraperTable {
         self.known.remove(&oldest).is_some()
     }
 
-    /// It has a whole body made of snapshot `version`. A late answer never takes a newer one back. Returns whether it is
-    /// the first body of this scraper.
+    /// It has a whole body made of snapshot `version`. A late answer never takes a newer one back. Returns whether it
+    /// is the first body of this scraper.
     pub fn acknowledge(&mut self, key: &ScraperKey, version: u64, now: Instant) -> bool {
         let Some(scraper) = self.known.get_mut(key) else { return false };
         scraper.acknowledged = scraper.acknowledged.max(version);

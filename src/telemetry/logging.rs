@@ -100,7 +100,8 @@ where
     W: for<'w> MakeWriter<'w> + 'static,
 {
     let lines = tracing_subscriber::fmt::layer().with_writer(OneLine(writer)).with_target(false).with_ansi(colour);
-    // It would print that a line could not be printed, and panic where it cannot: such a line is lost, and nothing else.
+    // It would print that a line could not be printed, and panic where it cannot: such a line is lost, and nothing
+    // else.
     lines.fmt_fields(QuotedFields).log_internal_errors(false)
 }
 

@@ -504,7 +504,8 @@ impl Metrics {
     pub fn memory(&self) -> &MemoryMetrics {
         self.memory.get_or_init(|| MemoryMetrics::new(&self.registry))
     }
-    /// What a start has found so far: there are no such series before. `found`: tasks, in the order of [`FoundAs::ALL`].
+    /// What a start has found so far: there are no such series before. `found`: tasks, in the order of
+    /// [`FoundAs::ALL`].
     pub fn restored(&self, found: [u64; FoundAs::ALL.len()], took: Duration, quarantined: usize) {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (tasks, duration, records) = self.restored.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! What became of the points that are sent to a collector: a ledger that balances at every moment, and what the queue on disk holds.
+//! What became of the points that are sent to a collector: a ledger that balances at every moment, and what the queue
+//! on disk holds.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

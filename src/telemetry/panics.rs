@@ -1,5 +1,5 @@
-//! Panics as lines of the log: what goes wrong in one call or one task of the runtime is an error like others, and no text of its
-//! own on the terminal.
+//! Panics as lines of the log: what goes wrong in one call or one task of the runtime is an error like others, and no
+//! text of its own on the terminal.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -215,7 +215,8 @@ fn what_profiles_cost_is_made_from_the_figures() {
     golden_part("docs/profiles.md", (BEGIN, END), &made);
 }
 
-/// Series of a host are those that were measured there; a scrape each 15 s is 5,760 samples of each a day, of 1 to 2 bytes on disk.
+/// Series of a host are those that were measured there; a scrape each 15 s is 5,760 samples of each a day, of 1 to 2
+/// bytes on disk.
 #[test]
 fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
     let figures = read(&root().join("docs/profiles.md"));
@@ -239,7 +240,8 @@ fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
     golden_part("docs/fleet.md", (BEGIN, END), &made);
 }
 
-/// `systemd-analyze verify` of Debian's systemd 252, by the loader and the libraries of its own packages. Each thing that it says is one too many.
+/// `systemd-analyze verify` of Debian's systemd 252, by the loader and the libraries of its own packages. Each thing
+/// that it says is one too many.
 fn verified(unit: &str, is_user: bool) -> Option<String> {
     let root = crate::common::part_file("systemd", "usr/bin/systemd-analyze")?.ancestors().nth(3)?.to_owned();
     let libraries = root.join("usr/lib/x86_64-linux-gnu");

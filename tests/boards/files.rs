@@ -81,8 +81,8 @@ pub struct Rule {
     pub lines: Vec<String>,
 }
 
-/// The rules of every file in `alerts/`. Our files write each as `- alert: NAME` or `- record: NAME` with `expr:` on one line
-/// or as a block after `|`; `promtool` judges the YAML itself.
+/// The rules of every file in `alerts/`. Our files write each as `- alert: NAME` or `- record: NAME` with `expr:` on
+/// one line or as a block after `|`; `promtool` judges the YAML itself.
 pub fn rules() -> Vec<Rule> {
     in_folder("alerts", "yml").iter().flat_map(|path| rules_of(&path.display().to_string(), &read(path))).collect()
 }

@@ -1,5 +1,6 @@
-//! Deployment to many hosts, each file used as its reader uses it: the chart by a real helm, the kustomization by a real kubectl, the
-//! script with an `ssh` that runs on this host, discovery by real servers that ask an inventory and a Consul.
+//! Deployment to many hosts, each file used as its reader uses it: the chart by a real helm, the kustomization by a
+//! real kubectl, the script with an `ssh` that runs on this host, discovery by real servers that ask an inventory and a
+//! Consul.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -201,7 +202,8 @@ fn compose_file_has_the_options_of_docker_run() {
     assert_eq!(*service, expected);
 }
 
-/// An `ssh` and `scp` that take this host for each of a fleet, and a dpkg, systemctl and allostat that write down how they are called.
+/// An `ssh` and `scp` that take this host for each of a fleet, and a dpkg, systemctl and allostat that write down how
+/// they are called.
 struct Fleet(tempfile::TempDir);
 
 impl Fleet {

@@ -79,8 +79,8 @@ impl Gpus {
         self.percent.store(percent, Ordering::Relaxed);
     }
 
-    /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an XID; two other
-    /// GPUs are lost and hang from now on.
+    /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an
+    /// XID; two other GPUs are lost and hang from now on.
     pub fn go_to_work(&mut self, whole: u32, part: u32) {
         let edit =
             |change: &dyn Fn(&mut Scenario)| self.installed.edit(|scenario| change(scenario)).expect("our own file");

@@ -59,8 +59,8 @@ fn everything() -> Vec<Expression> {
 /// What Prometheus adds to every series.
 const ADDED: [&str; 2] = ["job", "instance"];
 
-/// The labels of a metric by the catalogue; Prometheus's own `up` has none but those that are added, what is recorded none but those
-/// of what it is made of.
+/// The labels of a metric by the catalogue; Prometheus's own `up` has none but those that are added, what is recorded
+/// none but those of what it is made of.
 fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     if let Some(rule) = rules().into_iter().find(|rule| rule.records && rule.name == name) {
         let made_of = expression(rule.name, &rule.expression).names.selectors;

@@ -222,7 +222,8 @@ fn answers_what_the_profile_has(profile: Profile) {
     let (mut progress, mut left) = (std::time::Instant::now(), asked.clone());
     loop {
         some_are_killed(&agent);
-        // Until they are scraped. Of seconds is the window of what is asked: only what has not answered yet is asked again.
+        // Until they are scraped. Of seconds is the window of what is asked: only what has not answered yet is asked
+        // again.
         std::thread::sleep(Duration::from_secs(1));
         let count = left.len();
         left.retain(|(_, expression)| prometheus.query(expression).is_empty());
@@ -310,8 +311,8 @@ fn what_is_picked_is_shown_by_its_name(prometheus: &Prometheus, alloc: &str) {
     assert!(picked.values().any(|text| text.contains("NVIDIA H100")), "{picked:?}");
 }
 
-/// Values by what is shown of them: a variable that asks for series picks a part of each by its pattern, out of the line that Grafana
-/// makes of it.
+/// Values by what is shown of them: a variable that asks for series picks a part of each by its pattern, out of the
+/// line that Grafana makes of it.
 pub fn picked(prometheus: &Prometheus, workloads: &str) -> std::collections::BTreeMap<String, String> {
     let mut picked = std::collections::BTreeMap::new();
     for board in boards() {

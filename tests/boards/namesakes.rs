@@ -1,5 +1,5 @@
-//! Two hosts with workloads of the same names: an `alloc_id` such as `docker:web` is one host's, so that whatever goes by it goes by
-//! `job` and `instance` too.
+//! Two hosts with workloads of the same names: an `alloc_id` such as `docker:web` is one host's, so that whatever goes
+//! by it goes by `job` and `instance` too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

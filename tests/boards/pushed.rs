@@ -1,5 +1,6 @@
-//! A store that agents push to with `names = "prometheus"` has what a scrape has: one real agent, one real VictoriaMetrics that scrapes it
-//! and is pushed to, and every expression of boards, rules and documentation asked of both halves.
+//! A store that agents push to with `names = "prometheus"` has what a scrape has: one real agent, one real
+//! VictoriaMetrics that scrapes it and is pushed to, and every expression of boards, rules and documentation asked of
+//! both halves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -155,7 +155,8 @@ fn no_alert_fires_because_an_agent_restarts() {
     assert!(verdict.ok, "{}", verdict.said);
 }
 
-/// What of a group of tests expects no alert, with series that two scrapes miss in the middle of their time. `None`: nothing does.
+/// What of a group of tests expects no alert, with series that two scrapes miss in the middle of their time. `None`:
+/// nothing does.
 fn restarted(group: &str) -> Option<String> {
     let group = group.split("\n    promql_expr_test:").next()?;
     let (before, cases) = group.split_once("    alert_rule_test:\n")?;

@@ -1,4 +1,5 @@
-//! Every scrape configuration and every relabelling of the documentation, run by real servers on the page of a real agent.
+//! Every scrape configuration and every relabelling of the documentation, run by real servers on the page of a real
+//! agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -45,7 +46,8 @@ fn at_work(file: &str, agent: &Agent, directory: &Path) -> String {
     let text = text
         .replace("127.0.0.1:9740", &address)
         .replace("/etc/prometheus/allostat/*.json", &hosts.display().to_string());
-    // The labels of a discovered target stand here: Kubernetes and Consul are absent, and `boards::fleets` runs an inventory.
+    // The labels of a discovered target stand here: Kubernetes and Consul are absent, and `boards::fleets` runs an
+    // inventory.
     let discovery = ["kubernetes", "http", "consul"].map(|kind| format!("    {kind}_sd_configs:\n"));
     let Some((before, rest)) = discovery.iter().find_map(|key| text.split_once(key.as_str())) else { return text };
     let after = &rest[rest.find("    relabel_configs:").expect("it names what it finds")..];
@@ -145,7 +147,8 @@ fn job(name: &str, does: &str) -> String {
 /// The workloads that the documented rules drop, and one that none does.
 const WORKLOADS: [&str; 4] = ["my-batch-job", "nightly", "batch-one", "kept"];
 
-/// Series of tasks and allocs that a job of the server has, each without what is the scrape's: by workload, with alloc and without.
+/// Series of tasks and allocs that a job of the server has, each without what is the scrape's: by workload, with alloc
+/// and without.
 fn stored(server: &Prometheus, job: &str) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let (mut by_alloc, mut totals) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
     let asked = format!("{{job={job:?},__name__=~\"allostat_(task|alloc|workload)_.+\"}}");
@@ -181,7 +184,8 @@ fn each_documented_relabelling_keeps_the_totals_of_workloads_and_drops_single_al
     let target =
         format!("static_configs: [{{targets: [\"{}\"], labels: {{host: host-a, {}}}]\n", agent.address, &META[1..]);
     let jobs = all.iter().enumerate().map(|(at, found)| {
-        // One shard of many: here there is one target, which must be in it. And our own jobs have no namespace in their names.
+        // One shard of many: here there is one target, which must be in it. And our own jobs have no namespace in their
+        // names.
         let yaml = found.yaml.replace("regex: \"7\"", "regex: .+").replace("batch/", "batch-");
         format!("- job_name: job-{at}\n  {target}{yaml}")
     });

@@ -1,4 +1,5 @@
-//! Other stores than Prometheus take what the examples in deploy/ send: a real VictoriaMetrics, by its own scraping and by remote write.
+//! Other stores than Prometheus take what the examples in deploy/ send: a real VictoriaMetrics, by its own scraping and
+//! by remote write.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Two hundred allocs of every kind, and an agent that is killed again and again: no orphan, no second start, no lost exit, no
-//! counter that falls, and every alloc ends as the pure model of the runner says it may.
+//! Two hundred allocs of every kind, and an agent that is killed again and again: no orphan, no second start, no lost
+//! exit, no counter that falls, and every alloc ends as the pure model of the runner says it may.
 //!
 //! `ALLOSTAT_CHAOS_KILLS` says how often (default 50; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
 

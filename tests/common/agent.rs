@@ -377,7 +377,8 @@ impl Agent {
         assert_eq!(self.processes(), Vec::<String>::new(), "processes are left:\n{}", self.log());
     }
 
-    /// `pid command` of every other process that names our directory in its arguments or environment: supervisors, tasks.
+    /// `pid command` of every other process that names our directory in its arguments or environment: supervisors,
+    /// tasks.
     pub fn processes(&self) -> Vec<String> {
         let marker = |path: &Path| path.to_str().expect("a path of ours is UTF-8").as_bytes().to_vec();
         let markers = [marker(self.dir.path()), marker(&self.data_dir())];

@@ -1,7 +1,7 @@
 //! What every test binary under `tests/` shares: finding programs, skipping loudly, a real agent, a real Prometheus.
 //!
-//! The binaries run on the host and in small guests: two with a complete cgroup v2, one that boots systemd. In a guest there is
-//! no source tree, so whatever is looked up here is named by an environment variable first:
+//! The binaries run on the host and in small guests: two with a complete cgroup v2, one that boots systemd. In a guest
+//! there is no source tree, so whatever is looked up here is named by an environment variable first:
 //!
 //! ```text
 //! ALLOSTAT_BIN         the `allostat` binary
@@ -67,8 +67,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Optio
     }
 }
 
-/// Factor of every deadline: `ALLOSTAT_PATIENCE`, and ten times as much in a guest, which emulates its processor. For deadlines only,
-/// never for sleeps.
+/// Factor of every deadline: `ALLOSTAT_PATIENCE`, and ten times as much in a guest, which emulates its processor. For
+/// deadlines only, never for sleeps.
 #[track_caller]
 pub fn patience() -> u32 {
     let set = std::env::var("ALLOSTAT_PATIENCE").ok().filter(|text| !text.is_empty());

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use crate::otlp_points::{Attributes, DataPoint, Value};
 
-/// The script that reads and receives OTLP in Python, with its first argument; `None` where its libraries are not there.
+/// The script that reads and receives OTLP in Python, with its first argument; `None` where its libraries are not
+/// there.
 pub fn python(word: &str) -> Option<Command> {
     let root = crate::common::part_file("opentelemetry-proto", "opentelemetry/proto/metrics")?;
     let mut command = Command::new(crate::common::part("python3")?);

@@ -1,4 +1,5 @@
-//! Pulls from a registry of the test's own: a server on loopback that speaks as much of the registry API as a pull needs.
+//! Pulls from a registry of the test's own: a server on loopback that speaks as much of the registry API as a pull
+//! needs.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -42,8 +43,8 @@ struct Shelf {
 type Contents = BTreeMap<String, (&'static str, String, Vec<u8>)>;
 
 impl Registry {
-    /// With the image `app` of busybox, whose file `/version` is `one`, under two tags: `1` and `latest`. `None`: there is no
-    /// busybox on this machine.
+    /// With the image `app` of busybox, whose file `/version` is `one`, under two tags: `1` and `latest`. `None`: there
+    /// is no busybox on this machine.
     fn start(dir: &Path, closed: bool) -> Option<Registry> {
         let contents = Mutex::new(contents(dir, "one")?);
         let shelf = Arc::new(Shelf { contents, closed, state: AtomicU8::new(ANSWERS) });

@@ -1,5 +1,5 @@
-//! Files are read and opened through `host::untrusted` (regular, up to a limit, at once), and a foreign name becomes a path
-//! only as one checked component. Other readers and joins are listed here with the reason.
+//! Files are read and opened through `host::untrusted` (regular, up to a limit, at once), and a foreign name becomes a
+//! path only as one checked component. Other readers and joins are listed here with the reason.
 
 use crate::house::source::sources;
 
@@ -73,8 +73,8 @@ const MAY: &[(&str, &str)] = &[
 /// What makes a path of a text.
 const JOINS: &[&str] = &[".join(", "roots.file(", "roots.proc(", "self.0.file("];
 
-/// Rooms in which names of other users and programs are at hand. Elsewhere names are those of the kernel, of the code, or of
-/// jobs whose names the parser has checked.
+/// Rooms in which names of other users and programs are at hand. Elsewhere names are those of the kernel, of the code,
+/// or of jobs whose names the parser has checked.
 const FOREIGN: &[&str] = &["api/", "devices/", "exporters/", "fingerprint/", "observe/"];
 
 /// A file below `src/` with joins of names that are neither literals nor constants, and where these come from.

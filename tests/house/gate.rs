@@ -1,5 +1,5 @@
-//! The gate is representative: each promise has a test in it, or its row names the slice whose tests hold it. And no test may be
-//! flaky again and again.
+//! The gate is representative: each promise has a test in it, or its row names the slice whose tests hold it. And no
+//! test may be flaky again and again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,8 +45,8 @@ fn ids() -> Vec<String> {
     ids
 }
 
-/// Whether a proof names a test: modules around it, in their order, and the beginning, the middle or the end of its name; or modules
-/// alone.
+/// Whether a proof names a test: modules around it, in their order, and the beginning, the middle or the end of its
+/// name; or modules alone.
 fn names(proof: &str, id: &str) -> bool {
     // Every case of an alert runs in the gate.
     let proof = if proof.starts_with("alerts/tests/") { "boards::profiles::every_alert_…" } else { proof };

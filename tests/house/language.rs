@@ -1,5 +1,5 @@
-//! The language law: text that a person reads uses the field's terms. `tests/house/language.txt` says how many words of the old
-//! dialect each place may still have; a number there may only fall.
+//! The language law: text that a person reads uses the field's terms. `tests/house/language.txt` says how many words of
+//! the old dialect each place may still have; a number there may only fall.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,5 +1,5 @@
-//! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists, and so does each place
-//! to which `CONTRIBUTING.md` sends contributors who add something.
+//! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists, and so
+//! does each place to which `CONTRIBUTING.md` sends contributors who add something.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! What has ended stays on record: over kills of the agent, when it is shown no more, and for each reader as much as is his.
+//! What has ended stays on record: over kills of the agent, when it is shown no more, and for each reader as much as is
+//! his.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -32,8 +32,8 @@ fn kill_supervisor(main: u64) {
     });
 }
 
-/// SIGKILL to supervisors, under a living agent and while none is there: of a cgroup the kernel knows what it used, without one
-/// the last sample stands.
+/// SIGKILL to supervisors, under a living agent and while none is there: of a cgroup the kernel knows what it used,
+/// without one the last sample stands.
 fn no_counter_falls_when_supervisors_are_killed(options: AgentOptions) {
     let mut agent = Agent::with(options);
     let ids = ["here", "away"].map(|task| (task, burnt(&agent, task)));

@@ -177,7 +177,8 @@ pub fn lacks(controller: &str) -> Option<&'static str> {
     }
 }
 
-/// An exposition after two passes that began after the call: the first one reads what moved, and the second one the rest of that.
+/// An exposition after two passes that began after the call: the first one reads what moved, and the second one the
+/// rest of that.
 #[track_caller]
 pub fn fresh_metrics(agent: &Agent) -> Exposition {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();

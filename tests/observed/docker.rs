@@ -225,7 +225,8 @@ fn twenty_short_containers_have_their_peak_and_the_end_that_docker_inspect_shows
         let exit = &task["last_exit"];
         assert_eq!(task["exits"].as_array().map(Vec::len), Some(1), "once: {task}");
         assert_eq!(exit["status"]["code"].to_string(), docker.inspect(&name, "{{.State.ExitCode}}"), "{name}: {over}");
-        // Docker misses an OOM kill now and then, where the container's end overtakes the notification; it invents none.
+        // Docker misses an OOM kill now and then, where the container's end overtakes the notification; it invents
+        // none.
         let is_oom_killed = exit["oom_kills"].as_u64().unwrap() > 0;
         assert_eq!(is_oom_killed, n % 5 == 4, "{name}: {over}");
         assert!(is_oom_killed || docker.inspect(&name, "{{.State.OOMKilled}}") == "false", "{name}: {over}");
@@ -354,7 +355,8 @@ fn each_command_takes_the_name_of_a_container() {
     }
 }
 
-/// Short cgroups that are named like containers, those of a user and those of root, begin and end while a container starts.
+/// Short cgroups that are named like containers, those of a user and those of root, begin and end while a container
+/// starts.
 #[test]
 fn container_is_named_beside_200_short_cgroups_named_like_containers() {
     if !is_root() {

@@ -88,7 +88,8 @@ impl Drop for Looked {
     }
 }
 
-/// In place of the binary: what is to be done first, as root, in mount and cgroup namespaces of its own. `$unshare` is that program.
+/// In place of the binary: what is to be done first, as root, in mount and cgroup namespaces of its own. `$unshare` is
+/// that program.
 fn wrapper(dir: &Path, before: &str, then: &str) -> PathBuf {
     let path = dir.join("wrapped");
     let binary = allostat();
@@ -153,7 +154,8 @@ const BLAMES: [&str; 7] = [
     "cgroup_disable",
 ];
 
-/// The parent of root's agent is shut to others where that one's umask says so: what they may not look into says nothing of the kernel.
+/// The parent of root's agent is shut to others where that one's umask says so: what they may not look into says
+/// nothing of the kernel.
 #[test]
 fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     if !is_root() {

@@ -15,7 +15,8 @@ struct Podman {
 }
 
 impl Podman {
-    /// `None`: this machine has no Podman with runc (crun takes no cgroup v1 beside a cgroup2 tree), or nothing to put into a container.
+    /// `None`: this machine has no Podman with runc (crun takes no cgroup v1 beside a cgroup2 tree), or nothing to put
+    /// into a container.
     fn start() -> Option<Podman> {
         let (podman, runc) = (program("podman")?, program("runc")?);
         // The clean-up process of a container is started by conmon, which hands no `LD_LIBRARY_PATH` on.

@@ -1,5 +1,6 @@
-//! Whole hosts of each runtime, written down (`recorded/*.txt`, explained in `recorded/host.rs`), before the real observer, sampler and
-//! exporter: each container has the names that its own tool shows and the numbers of its files, once, and ends once.
+//! Whole hosts of each runtime, written down (`recorded/*.txt`, explained in `recorded/host.rs`), before the real
+//! observer, sampler and exporter: each container has the names that its own tool shows and the numbers of its files,
+//! once, and ends once.
 
 mod chosen;
 mod host;

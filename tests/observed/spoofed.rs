@@ -1,4 +1,5 @@
-//! A user with cgroups of his own calls them like those of others: they are his, under his namespace, and change nothing of anybody's.
+//! A user with cgroups of his own calls them like those of others: they are his, under his namespace, and change
+//! nothing of anybody's.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;

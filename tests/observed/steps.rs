@@ -1,4 +1,5 @@
-//! Steps of Slurm, whose ranks have cgroups of their own: what happens in those, and what the job's limits do, is the step's and the job's.
+//! Steps of Slurm, whose ranks have cgroups of their own: what happens in those, and what the job's limits do, is the
+//! step's and the job's.
 
 use std::fs;
 use std::path::PathBuf;

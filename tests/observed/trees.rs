@@ -1,4 +1,5 @@
-//! The paths that systemd and runtimes give to cgroups, as their documentation and their tools show them, and what each is to us.
+//! The paths that systemd and runtimes give to cgroups, as their documentation and their tools show them, and what each
+//! is to us.
 
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
@@ -357,7 +358,8 @@ fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
     assert_eq!(own("/docker/{id}"), OwnCgroup::Task);
 }
 
-/// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what runs there.
+/// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what
+/// runs there.
 #[test]
 fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
     let mut tree = CgroupTree::new("/allostat");
@@ -393,7 +395,8 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
     assert_eq!(tree.identify(&path("/jobs/u")), None);
 }
 
-/// The directory of a unit is its user's as soon as systemd gives it to him, and what he made there stays his after it is gone.
+/// The directory of a unit is its user's as soon as systemd gives it to him, and what he made there stays his after it
+/// is gone.
 #[test]
 fn to_whom_a_directory_belonged_is_known_for_a_while_after_it_is_gone() {
     let mut tree = CgroupTree::new("/allostat");

@@ -31,8 +31,8 @@ fn limit() -> Duration {
     Duration::from_secs(30) * patience()
 }
 
-/// Enqueued, exported, rejected, dropped, queued: of one body, in which they add up. A busy disk cannot take a collection each 200 ms:
-/// what was turned away for that is left out of those dropped.
+/// Enqueued, exported, rejected, dropped, queued: of one body, in which they add up. A busy disk cannot take a
+/// collection each 200 ms: what was turned away for that is left out of those dropped.
 fn ledger(agent: &Agent) -> Option<[u64; 5]> {
     let body = agent.metrics();
     let of = |part: &str| body.one(&format!("allostat_otlp_points_{part}_total"), &[]).map(crate::common::Sample::u64);
@@ -244,7 +244,8 @@ fn a_receiver_to_which_everything_is_bad_is_not_asked_for_each_point() {
     agent.stop();
 }
 
-/// An outage with the agent killed in it, again and again: no batch that was counted is lost, what comes twice was in flight.
+/// An outage with the agent killed in it, again and again: no batch that was counted is lost, what comes twice was in
+/// flight.
 #[test]
 fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order() {
     let kills = how_many(3, 6);

@@ -27,8 +27,9 @@ fn docker(args: &[&str]) -> std::process::Output {
     Who::Root.command("docker").args(args).output().expect("it is there")
 }
 
-/// An image of nothing but busybox, in a daemon that leaves cgroups to systemd. The daemon ends if its containerd does not answer within 15 s,
-/// which takes longer on a slow machine that reads it for the first time: then systemd starts it again.
+/// An image of nothing but busybox, in a daemon that leaves cgroups to systemd. The daemon ends if its containerd does
+/// not answer within 15 s, which takes longer on a slow machine that reads it for the first time: then systemd starts
+/// it again.
 fn start() -> Daemon {
     let rootfs = Path::new("/data/rootfs");
     fs::create_dir_all(rootfs.join("bin")).expect("root may");

@@ -82,8 +82,8 @@ fn a_package_starts_the_agent_keeps_tasks_and_settings_over_an_upgrade_and_leave
     dpkg(&["--install", NEW]);
     agent.wait_ready();
     assert_eq!(Who::Root.systemctl(&["is-enabled", "allostat.service"]).trim(), "enabled");
-    // Without the package systemd switches controllers off that no other unit asks for, and the kernel forgets what they counted of its
-    // units: what the package measures of those begins again.
+    // Without the package systemd switches controllers off that no other unit asks for, and the kernel forgets what
+    // they counted of its units: what the package measures of those begins again.
     let managed: BTreeMap<String, f64> = seen.into_iter().filter(|(series, _)| series.contains("kept")).collect();
     assert!(!managed.is_empty());
     none_fell(&managed, &counters(&agent.metrics()), "a removal and another installation");

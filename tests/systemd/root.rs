@@ -51,8 +51,8 @@ fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/{}", alloc.id, alloc.task));
 }
 
-/// Same pids, no counter falls, what ended meanwhile is there once. Tasks are in a delegated scope, supervisors in its leaf,
-/// the agent alone in its unit; nothing is left when all has ended.
+/// Same pids, no counter falls, what ended meanwhile is there once. Tasks are in a delegated scope, supervisors in its
+/// leaf, the agent alone in its unit; nothing is left when all has ended.
 #[test]
 fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope_of_their_own() {
     if !here() {
@@ -228,7 +228,8 @@ fn inside_if_there(path: &str) -> Vec<(String, u64)> {
 
 const NOBODY_UID: u32 = 65534;
 
-/// A task of `nobody` runs under the unit as it is shipped, under one with `UMask=0077`, and under one that still says 0700.
+/// A task of `nobody` runs under the unit as it is shipped, under one with `UMask=0077`, and under one that still says
+/// 0700.
 #[test]
 fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_its_for_itself() {
     if !here() {
@@ -279,8 +280,8 @@ fn a_unit_that_has_ended_by_itself_is_stopped() {
     assert_eq!(manager.stop("allostat-never.scope"), Ok(()));
 }
 
-/// Services and scopes under the names that `systemctl` shows, with the values of their files; slices, the agent's own scope and
-/// what is above a unit are none.
+/// Services and scopes under the names that `systemctl` shows, with the values of their files; slices, the agent's own
+/// scope and what is above a unit are none.
 #[test]
 fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     if !here() {

@@ -51,8 +51,8 @@ impl Started {
     }
 }
 
-/// An ordinary user in a delegated scope or with the user's unit has limits and measures, over restarts too; what was not
-/// delegated is said.
+/// An ordinary user in a delegated scope or with the user's unit has limits and measures, over restarts too; what was
+/// not delegated is said.
 #[test]
 fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
     if !here() {
@@ -190,8 +190,8 @@ impl Demo {
     }
 }
 
-/// A demo of his has cgroups and limits as an agent of his has, in a scope that goes with it, also when it is killed; without
-/// delegation it shows how to get it.
+/// A demo of his has cgroups and limits as an agent of his has, in a scope that goes with it, also when it is killed;
+/// without delegation it shows how to get it.
 #[test]
 fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_killed() {
     use rustix::process::Signal;

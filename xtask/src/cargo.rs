@@ -56,8 +56,8 @@ pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
     build_by(cargo(), root, arguments)
 }
 
-/// Every test binary, example and benchmark, with clippy's lints in the same pass: its driver is the compiler of the workspace's own
-/// crates. Where it is not found, `cargo clippy` comes first.
+/// Every test binary, example and benchmark, with clippy's lints in the same pass: its driver is the compiler of the
+/// workspace's own crates. Where it is not found, `cargo clippy` comes first.
 pub fn build_tests(root: &Path) -> Result<Built> {
     const TESTS: &[&str] = &["test", "--no-run", "--workspace"];
     // By themselves: where they are named, cargo builds no plain examples, which tests run.
@@ -89,8 +89,8 @@ fn clippy_driver() -> Option<PathBuf> {
     Some(Path::new(said.trim()).join("bin/clippy-driver")).filter(|driver| driver.exists())
 }
 
-/// The oldest compiler that the manifest promises: no dependency asks for a later one, and where that compiler is installed it
-/// checks the workspace. (Clippy's `incompatible_msrv`, which is on, does that for the standard library.)
+/// The oldest compiler that the manifest promises: no dependency asks for a later one, and where that compiler is
+/// installed it checks the workspace. (Clippy's `incompatible_msrv`, which is on, does that for the standard library.)
 pub fn check_rust_version(root: &Path) -> Result<()> {
     let said = run::output(cargo().current_dir(root).args(["metadata", "--format-version=1", "--locked"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&said)?;

@@ -171,8 +171,8 @@ fn facts(row: &Row, now: Timestamp) -> Vec<(&'static str, String)> {
 /// A value, for people.
 type Scale = fn(f64) -> String;
 
-/// Three, one above the other, the newest at the right; as high as there is room for, below the time that they cover. Gives
-/// where they end.
+/// Three, one above the other, the newest at the right; as high as there is room for, below the time that they cover.
+/// Gives where they end.
 fn curves(pen: &mut Pen<'_>, area: Rect, row: &Row, curves: &Curves) -> u16 {
     let height = match area.height {
         0..12 => 1,

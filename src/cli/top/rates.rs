@@ -3,8 +3,9 @@
 //! ```text
 //! task table of an epoch ──► beside the reading before ──► a row: values of now, rates between the two
 //! ```
-//! A rate needs two readings that differ in time; until there are two it is absent. A cgroup that sleeps is read seldom, but each tick
-//! sees that it slept: so CPU time that a reading brings was used since the tick before it, not since the reading before it.
+//! A rate needs two readings that differ in time; until there are two it is absent. A cgroup that sleeps is read
+//! seldom, but each tick sees that it slept: so CPU time that a reading brings was used since the tick before it, not
+//! since the reading before it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -115,8 +116,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Cores that the host uses and no row has: outside of every cgroup that is shown, and the kernel's own. `None`: either is not known,
-    /// or it is less than two looks at different moments differ by.
+    /// Cores that the host uses and no row has: outside of every cgroup that is shown, and the kernel's own. `None`:
+    /// either is not known, or it is less than two looks at different moments differ by.
     pub fn elsewhere_cores(&self) -> Option<f64> {
         let rows: f64 = self.rows.iter().filter(|row| row.lives()).map(|row| row.cpu_cores).sum::<Option<f64>>()?;
         Some(self.host.busy_cores? - rows).filter(|cores| *cores >= 0.1)

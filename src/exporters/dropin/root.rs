@@ -13,7 +13,8 @@ use crate::model::metric::{Sample, Value};
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::Snapshot;
 
-/// Which families of ours, with which labels, are summed to what stands for it in the row. A time in which nothing ran is none that was used.
+/// Which families of ours, with which labels, are summed to what stands for it in the row. A time in which nothing ran
+/// is none that was used.
 const SUMS: [(Field, &str, &[&[&str]]); 10] = [
     (
         Field::cpu_usage_ns,

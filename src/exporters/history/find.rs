@@ -15,8 +15,8 @@ use crate::store::lines;
 /// The answer ends with the record with which it is longer than this.
 const LONGEST: usize = 16 << 20;
 
-/// What is found, written as it is read: thousands of records as trees of values would take a gigabyte. Records that match
-/// less than exactly wait until all are read, because an exact match may follow: at most as many as are written.
+/// What is found, written as it is read: thousands of records as trees of values would take a gigabyte. Records that
+/// match less than exactly wait until all are read, because an exact match may follow: at most as many as are written.
 struct Page<'w> {
     out: &'w mut PieceWriter,
     bytes: usize,
@@ -78,8 +78,9 @@ fn write_record(out: &mut PieceWriter, before: usize, record: &[u8]) -> io::Resu
 }
 
 impl History {
-    /// `{"ended": [..], "has_more": ..}`, the newest record first. A whole ID comes before others that begin with it, and these before names.
-    /// It ends soon where its reader is gone. The caller has a turn: to unpack and search months takes a second of a core.
+    /// `{"ended": [..], "has_more": ..}`, the newest record first. A whole ID comes before others that begin with it,
+    /// and these before names. It ends soon where its reader is gone. The caller has a turn: to unpack and search
+    /// months takes a second of a core.
     pub fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> BodyStream {
         let history = Arc::clone(self);
         BodyStream::of_writer(move |out| history.write(&sought, detail, now, out))
@@ -94,8 +95,8 @@ impl History {
         let (found_as, waiting) = (Called::Named, Vec::new());
         let mut page = Page { out, bytes: 0, count: 0, limit: sought.limit, has_more: false, found_as, waiting };
         let mut written = Ok(());
-        // To parse a line costs many times what this does. A record that a later one of the same end replaces has its ID and
-        // names as well.
+        // To parse a line costs many times what this does. A record that a later one of the same end replaces has its
+        // ID and names as well.
         let may_match = |line: &[u8]| match (&id, std::str::from_utf8(line)) {
             (Some(id), Ok(line)) => line.contains(id.as_str()),
             (None, _) | (_, Err(_)) => true,

@@ -1,4 +1,5 @@
-//! One line: `{"ended_at": .., "alloc": {as /v1/allocs/{id}}, "stats": {as /v1/allocs/{id}/stats}}`, without what is of a moment only.
+//! One line: `{"ended_at": .., "alloc": {as /v1/allocs/{id}}, "stats": {as /v1/allocs/{id}/stats}}`, without what is of
+//! a moment only.
 
 use std::borrow::Cow;
 

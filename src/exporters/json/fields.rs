@@ -28,8 +28,8 @@ impl<S: HasFields> Measure<S> {
     }
 }
 
-/// The values of measures under the names that they have in the exposition, without whose they are: `{"power_watts": 71.3,
-/// "utilization_ratio": {"general": 0.5}}`.
+/// The values of measures under the names that they have in the exposition, without whose they are:
+/// `{"power_watts": 71.3, "utilization_ratio": {"general": 0.5}}`.
 #[derive(Debug)]
 pub struct MeasuredValues<T>(Map<String, Json>, PhantomData<T>);
 

@@ -1,8 +1,9 @@
 //! The same snapshot in the shape of Nomad's client API, for what reads that.
 //!
-//! Source: Nomad's HTTP API, `/v1/client/allocation/:id/stats` and `/v1/client/stats`; `AllocResourceUsage` and `HostStats` there.
-//! Absent when: Nomad derives it from two readings (`Percent`, `SystemMode`, `UserMode`, `TotalTicks`, the CPUs of the host): a rate
-//! is for who scrapes. `Measured` names what is there, as in Nomad.
+//! Source: Nomad's HTTP API, `/v1/client/allocation/:id/stats` and `/v1/client/stats`; `AllocResourceUsage` and
+//! `HostStats` there.
+//! Absent when: Nomad derives it from two readings (`Percent`, `SystemMode`, `UserMode`, `TotalTicks`, the CPUs of the
+//! host): a rate is for who scrapes. `Measured` names what is there, as in Nomad.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

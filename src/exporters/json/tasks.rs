@@ -5,8 +5,8 @@
 //!  "fields": ["cpu_usage_ns", ..],
 //!  "tasks": [{"alloc_id": "docker:web-1", "task": "web", "state": "running", .., "usage": [1500000000, null, ..]}, ..]}
 //! ```
-//! `usage` has one value for each of `fields`, `null` where there is none. Written straight from the snapshot: a tree of values in
-//! between would cost more than the rows themselves.
+//! `usage` has one value for each of `fields`, `null` where there is none. Written straight from the snapshot: a tree
+//! of values in between would cost more than the rows themselves.
 //!
 //! A client that has an answer already receives what changed since: `since` is the `taken_at` of that answer. A row
 //! that was in it is
@@ -17,7 +17,8 @@
 //! ```
 //! A row that is new, or whose changes are not numbers alone, is sent whole.
 //!
-//! A client without an answer gets rates at once from `before=1`: each row, and the host, then has an earlier reading beside it.
+//! A client without an answer gets rates at once from `before=1`: each row, and the host, then has an earlier reading
+//! beside it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -119,7 +120,8 @@ pub struct TasksAnswer<'a> {
     tasks: Rows<'a>,
 }
 
-/// A whole row; the number of a row that did not change; that number, the time of the sample, and pairs of field and value.
+/// A whole row; the number of a row that did not change; that number, the time of the sample, and pairs of field and
+/// value.
 fn rows(generator: &mut SchemaGenerator) -> Schema {
     let whole = generator.subschema_for::<TaskRow<'_>>();
     let changes = json_schema!({ "type": "array", "items": { "type": ["integer", "null"] } });

@@ -170,7 +170,8 @@ fn snapshot(allocs: Vec<Arc<AllocView>>, devices: Vec<Arc<DeviceView>>, mut uses
     Snapshot { allocs, devices, epoch: 9, ..Snapshot::empty(Arc::new(info), NOW) }
 }
 
-/// One alloc of two tasks on a GPU that is shared and on an instance of another; a second alloc that has left the first GPU.
+/// One alloc of two tasks on a GPU that is shared and on an instance of another; a second alloc that has left the first
+/// GPU.
 fn host() -> Snapshot {
     let (a, b) = (alloc("a", &["serve", "train"]), alloc("b", &["gone"]));
     let uses = vec![

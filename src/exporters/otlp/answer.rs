@@ -63,8 +63,8 @@ fn taken_as_json(body: &[u8]) -> Option<Answer> {
     Some(Answer::Taken { rejected, message: log_text(message) })
 }
 
-/// The outcome that the answer's body reports. An empty body is a message without fields. `None`: OTLP does not define this answer,
-/// whatever its status: the page of a proxy, a portal or another service at this address.
+/// The outcome that the answer's body reports. An empty body is a message without fields. `None`: OTLP does not define
+/// this answer, whatever its status: the page of a proxy, a portal or another service at this address.
 fn success(answer: &Response) -> Option<Answer> {
     if answer.body.is_empty() {
         return taken(&[]);

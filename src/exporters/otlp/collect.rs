@@ -258,7 +258,8 @@ pub(super) fn began(walk: &Walk<'_>) -> Option<Timestamp> {
     began.and_then(|sample| moment(sample.value))
 }
 
-/// Since when a series counts; 0: unknown. `of_row`: what its row says, unless the source of the family says whose it is.
+/// Since when a series counts; 0: unknown. `of_row`: what its row says, unless the source of the family says whose it
+/// is.
 pub(super) fn start(
     (walk, began): (&Walk<'_>, Option<Timestamp>),
     head: &Head<'_>,

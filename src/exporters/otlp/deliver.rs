@@ -1,4 +1,5 @@
-//! What waits in the queue goes to the collector, the oldest first and one at a time: a thread of its own, which may wait.
+//! What waits in the queue goes to the collector, the oldest first and one at a time: a thread of its own, which may
+//! wait.
 //!
 //! ```text
 //! front ──► send ──► taken, refused ──► settle ──► front ...

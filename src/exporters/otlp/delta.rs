@@ -5,8 +5,8 @@
 //! batch 7: sum 40 since noon ──► known: batch 5, sum 25 at 12:10 ──► 15 since 12:10 ──► taken ──► known: batch 7, sum 40
 //!                                                                                   └► not: as it was
 //! ```
-//! What the collector took last is durable before the batch is settled: killed in between, the agent leaves the same points out when
-//! the batch comes again. A sum with an unknown start is first exported once its start is known.
+//! What the collector took last is durable before the batch is settled: killed in between, the agent leaves the same
+//! points out when the batch comes again. A sum with an unknown start is first exported once its start is known.
 
 use std::path::Path;
 
@@ -400,7 +400,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever becomes of batches and agents: the differences add up to the sum, and their times follow each other.
+        /// Whatever becomes of batches and agents: the differences add up to the sum, and their times follow each
+        /// other.
         #[test]
         fn differences_add_up_whatever_is_lost_on_the_way(
             steps in prop::collection::vec((0_u64..9, prop_oneof![

@@ -1,11 +1,13 @@
-//! What happens becomes logs and traces: events of the runner, made when a snapshot knows them, into a queue of their own.
+//! What happens becomes logs and traces: events of the runner, made when a snapshot knows them, into a queue of their
+//! own.
 //!
 //! ```text
 //! events ── a snapshot that knows them ──► logs   ─┐ a record each       number of a batch: that of the last event in it, so that
 //!                                          traces ─┴► outbox ── deliver   the queue itself says up to where everything is in it
 //! ```
-//! An event is in the record of its task before anybody hears of it. So what an agent heard and had not queued when it was killed is heard by the
-//! next one, and what it had queued is known by the number of the last batch: none is lost, and none is queued twice.
+//! An event is in the record of its task before anybody hears of it. So what an agent heard and had not queued when it
+//! was killed is heard by the next one, and what it had queued is known by the number of the last batch: none is lost,
+//! and none is queued twice.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +39,8 @@ use crate::telemetry::otlp::{LossReason, Signal};
 const OPEN: &str = "open";
 /// Of one batch.
 const EVENTS: usize = 128;
-/// So many ticks a snapshot may take to know what happened: an alloc that it does not know then was forgotten meanwhile.
+/// So many ticks a snapshot may take to know what happened: an alloc that it does not know then was forgotten
+/// meanwhile.
 const TICKS: u64 = 3;
 
 /// Makes one signal of events.
@@ -60,7 +63,8 @@ impl Maker {
         Maker { identity, compression, queued, traces }
     }
 
-    /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that there is.
+    /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that
+    /// there is.
     pub fn from(&mut self, newest: u64) -> u64 {
         if self.queued > newest {
             // The agent's state was lost, or is an older one: rather twice than never.

@@ -39,7 +39,8 @@ const HOOKS: &[&str] = &["hooks", "alloc_hooks"];
 /// Sampled, as W3C has it.
 pub(super) const SAMPLED: u32 = 1;
 
-/// `observed`: when it was made. An event of an attempt is in the trace of that attempt, others are in that of their alloc.
+/// `observed`: when it was made. An event of an attempt is in the trace of that attempt, others are in that of their
+/// alloc.
 pub(super) fn record(event: &Event, observed: Timestamp) -> LogRecord {
     let severity = severity(event);
     let mut attributes = vec![int("allostat.event.id", event.seq)];

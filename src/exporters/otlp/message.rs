@@ -177,8 +177,8 @@ fn push(metric: &mut Metric, exported: SeriesPoint) {
     }
 }
 
-/// Counts and bytes are integers, whatever has another unit is a float: one metric is always one of both, as far as OTLP's
-/// integers reach.
+/// Counts and bytes are integers, whatever has another unit is a float: one metric is always one of both, as far as
+/// OTLP's integers reach.
 fn number(unit: Unit, value: Value) -> number_data_point::Value {
     let whole =
         if let (Unit::None | Unit::Bytes, Value::Int(n)) = (unit, value) { i64::try_from(n).ok() } else { None };

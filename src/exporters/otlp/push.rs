@@ -38,8 +38,8 @@ const TAKEN_SUMS: &str = "told";
 /// What the disk refuses waits here.
 const MEMORY_BYTES: usize = 16 << 20;
 
-/// Each signal to each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing of it is there.
-/// `selection`: what `/metrics` has.
+/// Each signal to each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing
+/// of it is there. `selection`: what `/metrics` has.
 pub fn run(
     (config, selection): (&Config, &Arc<Selection>),
     data_dir: &Path,

@@ -1,7 +1,7 @@
 //! Whose points are: one resource for each task, alloc, device, the host and the agent.
 //!
-//! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the rest: so
-//! each has an instance id that no other has.
+//! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the
+//! rest: so each has an instance id that no other has.
 
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -174,8 +174,8 @@ pub(super) fn instance(resource: &Resource) -> &str {
 }
 
 /// Of an observed one without a workload its own name is that of the service. The workload of a pod, and of a container
-/// of containerd, begins with its namespace, which has an attribute of its own: Prometheus makes `namespace/name` of the
-/// two.
+/// of containerd, begins with its namespace, which has an attribute of its own: Prometheus makes `namespace/name` of
+/// the two.
 fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
     let workload = known.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
     let name = workload.unwrap_or(&known.name);

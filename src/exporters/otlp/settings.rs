@@ -108,8 +108,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// All destinations with their names that are not disabled: the further ones are of the same host and agent, where they do not say
-    /// otherwise.
+    /// All destinations with their names that are not disabled: the further ones are of the same host and agent, where
+    /// they do not say otherwise.
     pub fn all(&self) -> Vec<(String, Config)> {
         if self.disabled {
             return Vec::new();
@@ -156,8 +156,8 @@ impl Config {
         Some(target)
     }
 
-    /// Settings that are fine alone and impossible together: each such case in a sentence, behind the keys that it is about, those that
-    /// win first.
+    /// Settings that are fine alone and impossible together: each such case in a sentence, behind the keys that it is
+    /// about, those that win first.
     pub fn clashes(&self) -> Vec<(Vec<String>, String)> {
         let mut found: Vec<(Vec<String>, String)> = Vec::new();
         let own = Signal::ALL.into_iter().filter(|signal| signal.settings() == *signal);

@@ -19,8 +19,8 @@
 //! ├─ running               it runs → it is asked to end, or ends
 //! └─ kill                  it is asked to end → all of it is gone
 //! ```
-//! A trace has a bounded number of spans however long a service lives, and its root is there from the start. A crash loop
-//! is bounded too: of the attempts of a task in an hour only the first [`DETAILED`] have children.
+//! A trace has a bounded number of spans however long a service lives, and its root is there from the start. A crash
+//! loop is bounded too: of the attempts of a task in an hour only the first [`DETAILED`] have children.
 //!
 //! A span is made once, with the event that ends it. What has begun is kept beside the queue: after a kill of the agent
 //! the events that came since are heard again, and those whose spans are in the queue make none.
@@ -152,8 +152,8 @@ impl Traces {
         Traces { log }
     }
 
-    /// Hears events in their order, those that it heard before as well. `known`: the alloc as it was shown after them. Gives the spans
-    /// that end with each; nothing of it is kept before [`Traces::keep`].
+    /// Hears events in their order, those that it heard before as well. `known`: the alloc as it was shown after them.
+    /// Gives the spans that end with each; nothing of it is kept before [`Traces::keep`].
     pub fn hear<'v>(
         &self,
         events: &[Arc<Event>],
@@ -182,7 +182,8 @@ impl Traces {
         (made, notes)
     }
 
-    /// What was heard is durable when it returns. `is_known`: allocs that have ended and are not known any more are forgotten.
+    /// What was heard is durable when it returns. `is_known`: allocs that have ended and are not known any more are
+    /// forgotten.
     pub fn keep(&mut self, notes: TraceNotes, is_known: impl Fn(&AllocId) -> bool) {
         let gone = self.log.values().filter_map(|(key, value)| {
             let open = OpenTrace::decode(value).ok()?;

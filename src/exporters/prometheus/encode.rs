@@ -24,8 +24,8 @@ pub struct KeptLabels {
 }
 
 impl Encoder {
-    /// Writes a whole body on a page: on `bytes`, which is used up to its length and grown where that is too short. Gives the
-    /// bytes back and how many of them are the body.
+    /// Writes a whole body on a page: on `bytes`, which is used up to its length and grown where that is too short.
+    /// Gives the bytes back and how many of them are the body.
     pub fn encode(&mut self, walk: &Walk<'_>, format: Format, bytes: Vec<u8>) -> (Vec<u8>, usize) {
         write(walk, format, &self.labels(walk, format), bytes, None)
     }
@@ -44,7 +44,8 @@ impl Encoder {
     }
 }
 
-/// Writes a whole body, on `bytes` first. What is full goes to the sink; gives the rest, and how many bytes of it are text.
+/// Writes a whole body, on `bytes` first. What is full goes to the sink; gives the rest, and how many bytes of it are
+/// text.
 pub fn write(
     walk: &Walk<'_>,
     format: Format,
@@ -214,8 +215,8 @@ fn upper(bound: f64, format: Format) -> String {
 
 /// The name of the samples that say since when a counter counts. OpenMetrics alone has them.
 ///
-/// Source: OpenMetrics 1.0.0, "Counter": a sample beside the total, with the same labels. A task that fails before the first
-/// scrape is first seen at 1: this says that it was 0 within the window that is asked for.
+/// Source: OpenMetrics 1.0.0, "Counter": a sample beside the total, with the same labels. A task that fails before the
+/// first scrape is first seen at 1: this says that it was 0 within the window that is asked for.
 fn created(head: &Head<'_>, format: Format) -> Option<Piece> {
     let is_exposed = format == Format::OpenMetrics && *head.rows == WORKLOAD_ROWS;
     head.desc.created_name().filter(|_| is_exposed).map(|name| Piece::new(&name))

@@ -1,5 +1,5 @@
-//! A walk into delimited protocol buffers: the one format of a scrape that has native histograms, and in which every counter says
-//! since when it counts.
+//! A walk into delimited protocol buffers: the one format of a scrape that has native histograms, and in which every
+//! counter says since when it counts.
 //!
 //! ```text
 //! length  MetricFamily { name, help, type, metric { labels of the row | labels of the cell | value }, metric ... }
@@ -25,8 +25,8 @@ use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::units::Timestamp;
 
-/// Writes a whole body over what stands in `bytes`. Family by family to the sink, where there is one; gives the rest and its
-/// length.
+/// Writes a whole body over what stands in `bytes`. Family by family to the sink, where there is one; gives the rest
+/// and its length.
 pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>) -> (Vec<u8>, usize) {
     bytes.clear();
     let mut body = Messages { out: bytes, sink, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
@@ -208,7 +208,8 @@ where
     }
 }
 
-/// Runs of buckets that have neighbouring numbers. One without a bucket has an empty run: it says that there is a native histogram.
+/// Runs of buckets that have neighbouring numbers. One without a bucket has an empty run: it says that there is a
+/// native histogram.
 fn native(of: &Exponential) -> (Vec<BucketSpan>, Vec<i64>) {
     let (mut spans, mut deltas): (Vec<BucketSpan>, Vec<i64>) = (Vec::new(), Vec::new());
     let (mut next, mut before) = (0, 0);

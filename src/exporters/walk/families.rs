@@ -1,5 +1,5 @@
-//! Measures into families: of each kind of rows, one for each measure that it has. A task's measures give one for tasks, one for
-//! allocs and, if it counts, one for workloads.
+//! Measures into families: of each kind of rows, one for each measure that it has. A task's measures give one for
+//! tasks, one for allocs and, if it counts, one for workloads.
 
 use super::rows::{Rows, WORKLOAD_ROWS};
 use crate::model::measure::{HasFields, Measure};

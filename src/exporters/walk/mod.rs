@@ -9,19 +9,19 @@
 //!   row 0: a task   1.5                0.25
 //!   row 1: a task   absent             3
 //! ```
-//! The order of families and rows is that of the exposition, whose fastest way it is: its encoder renders the labels of a
-//! subject once and keeps them. What sends by subject (OTLP: one resource each) collects what it hears by row.
+//! The order of families and rows is that of the exposition, whose fastest way it is: its encoder renders the labels of
+//! a subject once and keeps them. What sends by subject (OTLP: one resource each) collects what it hears by row.
 //!
-//! A point's way into OTLP, of the user CPU time of a task: its head says `desc.otlp` (`container.cpu.time`, `s`), a counter,
-//! so a cumulative monotonic sum, and `cells[0]`, which is the point's attributes. Row 7 opens the metric in the
-//! resource of `subject(rows, 7)`: its labels and its info are the resource's attributes, `since` is the start of
+//! A point's way into OTLP, of the user CPU time of a task: its head says `desc.otlp` (`container.cpu.time`, `s`), a
+//! counter, so a cumulative monotonic sum, and `cells[0]`, which is the point's attributes. Row 7 opens the metric in
+//! the resource of `subject(rows, 7)`: its labels and its info are the resource's attributes, `since` is the start of
 //! the point, `read_at` (else the snapshot's `taken_at`) its time, the exemplar goes along. Of [`ONE_ROW`] the source
-//! says whose resource it is, the host's or the agent's, unless a cell names a device. `bounds` and the buckets of a histogram are OTLP's own form. A gauge
-//! that is absent where it was present ends with a point that says so.
+//! says whose resource it is, the host's or the agent's, unless a cell names a device. `bounds` and the buckets of a
+//! histogram are OTLP's own form. A gauge that is absent where it was present ends with a point that says so.
 //!
-//! One more family of what allocs and tasks went through: its descriptor in `lifecycle`, a statement in `tasks`, `workloads` or
-//! `node`. A measure, a host collector and a counter of the registry need nothing here; another kind of rows (a device of a task) is its
-//! [`Rows`], its [`MeasuredRows`] and the name of that in `measures`.
+//! One more family of what allocs and tasks went through: its descriptor in `lifecycle`, a statement in `tasks`,
+//! `workloads` or `node`. A measure, a host collector and a counter of the registry need nothing here; another kind of
+//! rows (a device of a task) is its [`Rows`], its [`MeasuredRows`] and the name of that in `measures`.
 
 mod active_checks;
 mod checks;

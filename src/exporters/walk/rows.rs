@@ -82,8 +82,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Rows of one kind: of what they are, how many, whose; and what families of their measures are called. Each is one of a kind, and
-/// known by its address.
+/// Rows of one kind: of what they are, how many, whose; and what families of their measures are called. Each is one of
+/// a kind, and known by its address.
 #[derive(Debug)]
 pub struct Rows {
     pub prefix: &'static str,

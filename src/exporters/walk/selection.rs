@@ -1,5 +1,5 @@
-//! What is exposed at all: a profile, and what is added to it and taken from it. Who pays for each series sets it once, for everybody
-//! who scrapes.
+//! What is exposed at all: a profile, and what is added to it and taken from it. Who pays for each series sets it once,
+//! for everybody who scrapes.
 
 use std::fmt;
 
@@ -67,8 +67,8 @@ pub struct LeftOut {
     pub zeros: bool,
 }
 
-/// Families by name, and of these the series with one label: `allostat_task_io_.*`, `allostat_task_state{state="dead"}`. Name and
-/// value after `=~` are anchored regular expressions, as in Prometheus.
+/// Families by name, and of these the series with one label: `allostat_task_io_.*`,
+/// `allostat_task_state{state="dead"}`. Name and value after `=~` are anchored regular expressions, as in Prometheus.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,

@@ -23,8 +23,8 @@ pub struct RowSubject<'a> {
     pub since: Option<Timestamp>,
 }
 
-/// A label's value as every format writes it. Names were cut and cleaned as they came; the path of a cgroup is kept to the letter, and is
-/// cut and cleaned here.
+/// A label's value as every format writes it. Names were cut and cleaned as they came; the path of a cgroup is kept to
+/// the letter, and is cut and cleaned here.
 pub fn written<'a>(label: &str, value: &'a str) -> Cow<'a, str> {
     if label == CGROUP { label_path(value) } else { Cow::Borrowed(value) }
 }
@@ -103,8 +103,8 @@ impl<'a> RowSubject<'a> {
     }
 }
 
-/// The name of the workload. Of a container or pod without one (its runtime does not answer) the name of the alloc, which
-/// is then its ID.
+/// The name of the workload. Of a container or pod without one (its runtime does not answer) the name of the alloc,
+/// which is then its ID.
 fn workload(of: &AllocIdentity) -> &str {
     use AllocSource::{Containerd, Docker, Kubernetes, Podman};
     let named = of.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());

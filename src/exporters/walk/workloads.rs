@@ -1,4 +1,5 @@
-//! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and to die.
+//! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and
+//! to die.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,7 +68,8 @@ fn is_end_reported_by_runtime(view: &WorkloadView) -> bool {
     view.source.is_some_and(says_how_it_ended)
 }
 
-/// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but unseen.
+/// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but
+/// unseen.
 fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
     let unknown = Outcome::Unknown.index();
     let is_end_known = |view: &WorkloadView| {

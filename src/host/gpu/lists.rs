@@ -57,8 +57,8 @@ pub(super) enum Use {
     Graphics,
 }
 
-/// Source: `nvmlDeviceGet*RunningProcesses_v3` (R510) and `_v2`, which use the same structure, and the functions without
-/// a version (before R450), whose structure has no instances.
+/// Source: `nvmlDeviceGet*RunningProcesses_v3` (R510) and `_v2`, which use the same structure, and the functions
+/// without a version (before R450), whose structure has no instances.
 pub(super) fn processes(gpu: &Device<'_>, of: Use) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
     let lib = gpu.nvml().lib();
     let (newest, newer, oldest) = match of {
@@ -143,8 +143,8 @@ fn checked(count: c_uint) -> Result<c_uint, NvmlError> {
     if count <= MOST { Ok(count) } else { Err(NvmlError::UnexpectedVariant(count)) }
 }
 
-/// Calls the newer function. Falls back to the older one if the newer is missing (an older driver) or fails with "unknown"
-/// (WSL).
+/// Calls the newer function. Falls back to the older one if the newer is missing (an older driver) or fails with
+/// "unknown" (WSL).
 fn newer_or<T>(
     newer: impl FnOnce() -> Result<T, NvmlError>,
     older: impl FnOnce() -> Result<T, NvmlError>,

@@ -16,8 +16,8 @@ use crate::jobspec::diagnostic::Span;
 
 /// Attributes, indices and splats of one reference.
 const LONGEST_REFERENCE: usize = 200;
-/// What an expanded block and each value in one take, about: in the tree, in the job that is made of it, and in the list
-/// of places.
+/// What an expanded block and each value in one take, about: in the tree, in the job that is made of it, and in the
+/// list of places.
 const BLOCK_BYTES: usize = 2 << 10;
 const VALUE_BYTES: usize = 256;
 

@@ -273,7 +273,8 @@ pub(in crate::observe) enum Action<M: Measures> {
     },
     /// An end appears nowhere.
     Miss(EndMissed),
-    /// An earlier agent's task does not begin again. What it used stays in the totals, and later usage counts from then on.
+    /// An earlier agent's task does not begin again. What it used stays in the totals, and later usage counts from then
+    /// on.
     DropRecovered,
 }
 

@@ -1,5 +1,5 @@
-//! What an alloc has on the disk: the directory that its tasks share, and the records of their attempts. It is made with the
-//! first task's (`task_dir`): a step more before each start would be felt by the shortest tasks.
+//! What an alloc has on the disk: the directory that its tasks share, and the records of their attempts. It is made
+//! with the first task's (`task_dir`): a step more before each start would be felt by the shortest tasks.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The directories of a task and of its attempt, its logs' among them. One that is there stays, and is closed where it is open
-//! wider than it should be; one that was removed underneath comes back with the next start.
+//! The directories of a task and of its attempt, its logs' among them. One that is there stays, and is closed where it
+//! is open wider than it should be; one that was removed underneath comes back with the next start.
 
 use std::sync::Arc;
 

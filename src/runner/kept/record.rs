@@ -193,7 +193,8 @@ pub struct Restart {
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
-    /// Requested by a health check or a failed script of a template: the restart policy counts it as a failure of the task.
+    /// Requested by a health check or a failed script of a template: the restart policy counts it as a failure of the
+    /// task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_failure: bool,
 }

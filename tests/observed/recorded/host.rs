@@ -1,5 +1,6 @@
-//! A host as it was written down, in a directory of a test's own: its cgroups with the kernel's files, and the files of who made them.
-//! Composed after what those programs document, with numbers that no two cgroups share: no machine was copied.
+//! A host as it was written down, in a directory of a test's own: its cgroups with the kernel's files, and the files of
+//! who made them. Composed after what those programs document, with numbers that no two cgroups share: no machine was
+//! copied.
 //!
 //! ```text
 //! # a remark                                          what the tools of this host show

@@ -1,5 +1,5 @@
-//! The disk of the guest that boots systemd: Debian's packages, unpacked and never configured; what their scripts would have
-//! written, as far as this guest needs it, is written here.
+//! The disk of the guest that boots systemd: Debian's packages, unpacked and never configured; what their scripts would
+//! have written, as far as this guest needs it, is written here.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! The image: the binary and the C library that it is linked with, nothing else. One archive is both an OCI layout and what `docker load`
-//! reads.
+//! The image: the binary and the C library that it is linked with, nothing else. One archive is both an OCI layout and
+//! what `docker load` reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! A directory for those who install by hand: the files of the package without the places where distributions keep them.
+//! A directory for those who install by hand: the files of the package without the places where distributions keep
+//! them.
 
 use std::fs;
 use std::path::Path;

@@ -62,7 +62,8 @@ pub fn files_below(dir: &Path) -> Vec<(String, u32)> {
     found
 }
 
-/// Ends the test as skipped: `cargo xtask test` counts it, and fails where `tests/allowed-skips` does not list the reason.
+/// Ends the test as skipped: `cargo xtask test` counts it, and fails where `tests/allowed-skips` does not list the
+/// reason.
 macro_rules! skip_test {
     ($reason:expr) => {{
         fn here() {}

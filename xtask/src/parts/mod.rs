@@ -1,4 +1,5 @@
-//! Real programs and kernels for the tests: downloaded as Debian packages, unpacked under `target/parts`, run from there.
+//! Real programs and kernels for the tests: downloaded as Debian packages, unpacked under `target/parts`, run from
+//! there.
 //!
 //! ```text
 //! target/parts/
@@ -10,9 +11,9 @@
 //! ```
 //! One part is a package of PyPI: `wheel`.
 //!
-//! Each part brings its own libraries down to the C library and its loader, so that it runs the same on Debian 12 and 13 and
-//! nothing depends on what this machine has installed. Container runtimes start themselves again, which the loader of a part would
-//! hide from them: they have only their rarer libraries from it.
+//! Each part brings its own libraries down to the C library and its loader, so that it runs the same on Debian 12 and
+//! 13 and nothing depends on what this machine has installed. Container runtimes start themselves again, which the
+//! loader of a part would hide from them: they have only their rarer libraries from it.
 
 mod apt;
 mod unpack;

@@ -165,7 +165,8 @@ impl Standing {
     }
 }
 
-/// Newest first: the rooms' hashes at HEAD and at the commits before it. A room that was not recorded counts as changed once.
+/// Newest first: the rooms' hashes at HEAD and at the commits before it. A room that was not recorded counts as changed
+/// once.
 fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String, String>>) -> Standing {
     let Some(entry) = entry else { return Standing::Never };
     if !entry.green && entry.why.is_empty() {
