@@ -162,7 +162,7 @@ fn comment_has_at_most_120_columns() {
     for top in ["src", "tests", "benches", "examples", "fake-nvml", "xtask"] {
         walk(Path::new(top), &mut |path| {
             if path.extension().is_some_and(|e| e == "rs") {
-                let text = fs::read_to_string(path).expect("source must be readable");
+                let text = std::fs::read_to_string(path).expect("source must be readable");
                 wrong.extend(wide(&text).into_iter().map(|line| format!("{}:{line}", path.display())));
             }
         });
