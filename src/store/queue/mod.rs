@@ -8,9 +8,10 @@
 //! over bytes or age: the oldest segment goes whole, counted
 //! ```
 //! - Delivered at least once and oldest first: only what was in flight when the agent ended comes twice.
-//! - `enqueued = exported + rejected + dropped + queued` at every moment and across restarts: marks carry the ledger, and what a
-//!   damaged file has lost is what is missing in it.
-//! - It never refuses to begin: what cannot be read is counted and left out, a segment of a newer version is left alone.
+//! - `enqueued = exported + rejected + dropped + queued` at every moment and across restarts: marks carry the ledger,
+//!   and what a damaged file has lost is what is missing in it.
+//! - It never refuses to begin: what cannot be read is counted and left out, a segment of a newer version is left
+//!   alone.
 //!
 //! A segment is never appended to by another process than the one that made it. One agent at a time: the data
 //! directory's lock.
