@@ -9,8 +9,8 @@ fn main() {
     commit();
 }
 
-/// The commit for `allostat version`, unless a package sets it. Debug builds have none: each commit would compile all of
-/// the crate again.
+/// The commit for `allostat version`, unless a package sets it. Debug builds have none: each commit would compile all
+/// of the crate again.
 fn commit() {
     const VARIABLE: &str = "ALLOSTAT_COMMIT";
     println!("cargo:rerun-if-env-changed={VARIABLE}");

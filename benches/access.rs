@@ -1,9 +1,9 @@
 //! Whether the time of a refusal reveals which part was wrong: users, passwords and tokens that are wrong in different
 //! ways, asked of a real agent in turns and in random order, each way beside another.
 //!
-//! z is that of the rank-sum test: of one way beside itself it is below 2 in 19 of 20 runs, of two that differ it grows with the number
-//! of questions. The hash of the passwords is of the lowest cost, so that what else there is stands out the most. A token of another
-//! length than the right one fills as many blocks of its sum.
+//! z is that of the rank-sum test: of one way beside itself it is below 2 in 19 of 20 runs, of two that differ it grows
+//! with the number of questions. The hash of the passwords is of the lowest cost, so that what else there is stands out
+//! the most. A token of another length than the right one fills as many blocks of its sum.
 //!
 //! `cargo bench --bench access [-- QUESTIONS]`: so many of each way; of passwords a tenth.
 

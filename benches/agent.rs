@@ -1,8 +1,9 @@
-//! The whole agent as a process of its own, with real tasks: CPU, memory, series, the age of samples. 1,000 tasks, or the number that is
-//! asked for; with `--all` also 5,000, and the memory of 1,000 after ten more minutes of scrapes; with `idle` or `waking` only those.
+//! The whole agent as a process of its own, with real tasks: CPU, memory, series, the age of samples. 1,000 tasks, or
+//! the number that is asked for; with `--all` also 5,000, and the memory of 1,000 after ten more minutes of scrapes;
+//! with `idle` or `waking` only those.
 //!
-//! CPU is the time that all its threads ran, those that have ended too, by its CPU clock (nanoseconds); what the supervisors use is
-//! not in it and stands in its own row. The limit on descriptors is that of a systemd unit.
+//! CPU is the time that all its threads ran, those that have ended too, by its CPU clock (nanoseconds); what the
+//! supervisors use is not in it and stands in its own row. The limit on descriptors is that of a systemd unit.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -122,8 +123,8 @@ fn walk(agent: &Agent, tasks: usize, kind: &str) -> Option<Walk> {
     Walk::below(&agent.cgroups.parent, 2 * tasks + 1, kind, &format!("agent/walk-{kind}-{tasks}"))
 }
 
-/// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything. They begin when
-/// all run: thousands that wake while others start take the cores from what starts them.
+/// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything. They
+/// begin when all run: thousands that wake while others start take the cores from what starts them.
 fn waking(tasks: usize) {
     let agent = Agent::start();
     let begin = agent.scratch().join("begin");
@@ -145,8 +146,8 @@ fn waking(tasks: usize) {
     end(agent);
 }
 
-/// The oldest sample that anybody is shown: one task after another, evenly over all of them, is asked for its age. Idle ones
-/// for longer than the 9 s that looks at them are apart. Its own CPU is in no other figure.
+/// The oldest sample that anybody is shown: one task after another, evenly over all of them, is asked for its age. Idle
+/// ones for longer than the 9 s that looks at them are apart. Its own CPU is in no other figure.
 fn oldest_sample(agent: &Agent) -> f64 {
     const QUESTIONS: usize = 300;
     let list = agent.json("/v1/allocs");

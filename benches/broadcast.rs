@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use allostat::board::events::Log;
 use allostat::model::event::{Event, EventKind};
 use allostat::model::few::Few;
 use allostat::model::units::Timestamp;
-use allostat::runner::events::Log;
 use shared::{median, p99, report};
 use tokio::sync::Notify;
 

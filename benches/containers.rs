@@ -1,6 +1,6 @@
-//! Containers of a real Docker under an agent that knows nothing of them before: how soon each is measured and has its name, and whether those
-//! of a blink have the peak that they reached and the end that Docker reports. Then containers that an agent starts, in turn
-//! with `docker run` of the same, and what each costs the agent.
+//! Containers of a real Docker under an agent that knows nothing of them before: how soon each is measured and has its
+//! name, and whether those of a blink have the peak that they reached and the end that Docker reports. Then containers
+//! that an agent starts, in turn with `docker run` of the same, and what each costs the agent.
 //!
 //! A client asks all the while, as `allostat top` does.
 

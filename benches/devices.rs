@@ -1,5 +1,5 @@
-//! What devices cost beyond the library that reads them, what a GPU that hangs costs the others, and how a view of an alloc grows with
-//! the devices of its host.
+//! What devices cost beyond the library that reads them, what a GPU that hangs costs the others, and how a view of an
+//! alloc grows with the devices of its host.
 //!
 //! `cargo bench --bench devices`. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 

@@ -51,8 +51,8 @@ fn main() {
     report("encode/bytes_per_task", of_tasks.1 as f64 / tasks as f64, "bytes", None);
     report("encode/bytes_per_sample", len as f64 / samples as f64, "bytes", None);
 
-    // Warm: the labels are known. Page by page, as a reader gets it; interleaved with the floor, so that both meet the same
-    // noise.
+    // Warm: the labels are known. Page by page, as a reader gets it; interleaved with the floor, so that both meet the
+    // same noise.
     let lines: Vec<&[u8]> = text.as_bytes().split_inclusive(|b| *b == b'\n').collect();
     let mut plain: Vec<u8> = Vec::with_capacity(len);
     let (mut warm, mut floor) = (Vec::new(), Vec::new());
@@ -163,7 +163,8 @@ fn assemble(
     report("snapshot/everything_moved", best(moved).as_secs_f64() * 1e6, "us", None);
 }
 
-/// What who scrapes each 15 s gets in a day, in each profile, where each task is a job of its own: nothing costs more series.
+/// What who scrapes each 15 s gets in a day, in each profile, where each task is a job of its own: nothing costs more
+/// series.
 fn profiles() {
     const SCRAPES: f64 = 86_400.0 / 15.0;
     for tasks in [10, 100, 1_000] {

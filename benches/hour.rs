@@ -1,9 +1,10 @@
-//! A long run of the whole agent with 1,000 idle tasks, pushed each 10 s and scraped each 15 s: whether its CPU and its memory stay flat.
+//! A long run of the whole agent with 1,000 idle tasks, pushed each 10 s and scraped each 15 s: whether its CPU and its
+//! memory stay flat.
 //!
-//! `cargo xtask bench hour 60`: so many minutes; without a number it measures nothing. Each whole minute is one point: the CPU
-//! seconds that it took, and resident memory at its end, with that of files and without. The result has the means, the
-//! slopes of the least squares for an hour, and the standard errors of the slopes: a slope that is no greater than
-//! twice its error is no slope. The two minutes after the start are no points.
+//! `cargo xtask bench hour 60`: so many minutes; without a number it measures nothing. Each whole minute is one point:
+//! the CPU seconds that it took, and resident memory at its end, with that of files and without. The result has the
+//! means, the slopes of the least squares for an hour, and the standard errors of the slopes: a slope that is no
+//! greater than twice its error is no slope. The two minutes after the start are no points.
 //!
 //! A machine is not as fast in one minute as in the next: beside the agent this walks over the cgroups once a second,
 //! and reports each minute's CPU in walks of that minute too. If only the former rises, it is the machine.

@@ -1,5 +1,5 @@
-//! Ending a thousand tasks at once, as `allostat stop --all` does it, beside the same processes in as many cgroups ended by hand:
-//! those that follow their signal, and those that only force ends.
+//! Ending a thousand tasks at once, as `allostat stop --all` does it, beside the same processes in as many cgroups
+//! ended by hand: those that follow their signal, and those that only force ends.
 //!
 //! `cargo bench --bench kill`, as root.
 
@@ -100,7 +100,8 @@ fn by_hand(kind: &Kind) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// From `allostat stop --all` until all have ended and nothing of them is left in the cgroups; the kill timeout not counted.
+/// From `allostat stop --all` until all have ended and nothing of them is left in the cgroups; the kill timeout not
+/// counted.
 fn stopped(kind: &Kind) -> f64 {
     let agent = Agent::start();
     let job = format!(

@@ -1,5 +1,5 @@
-//! What a task costs beyond itself: starting and ending one beside the floor (the same cgroups, fork, exec, wait and rmdir by
-//! hand, in turn with ours in one run), and the supervisors of idle ones.
+//! What a task costs beyond itself: starting and ending one beside the floor (the same cgroups, fork, exec, wait and
+//! rmdir by hand, in turn with ours in one run), and the supervisors of idle ones.
 //!
 //! `cargo bench --bench launch`, as root.
 
@@ -249,7 +249,8 @@ fn spawner() -> Option<u32> {
     PID.get().copied()
 }
 
-/// Of the spawner and of the supervisors that it has reaped, with their tasks. Source: `/proc/PID/stat`, in ticks of 10 ms.
+/// Of the spawner and of the supervisors that it has reaped, with their tasks. Source: `/proc/PID/stat`, in ticks of 10
+/// ms.
 fn cpu_of_supervisors() -> Duration {
     let stat = spawner().and_then(|pid| fs::read(format!("/proc/{pid}/stat")).ok());
     let ticks = stat

@@ -4,9 +4,9 @@
 //! scrape each 15 s (with `--alone` only the agent is measured, with `idle` or `waking` only those); the oldest sample
 //! with a scrape each 15 s, and with a client that reads all the time.
 //!
-//! Each cgroup is made in every hierarchy, below one that is right below its root: collectd looks there alone. Netdata and collectd do nothing else here and
-//! keep nothing on disk; what they take for themselves is their cheapest. The agent is as it is without a word of configuration, but that it
-//! looks at these cgroups alone.
+//! Each cgroup is made in every hierarchy, below one that is right below its root: collectd looks there alone. Netdata
+//! and collectd do nothing else here and keep nothing on disk; what they take for themselves is their cheapest. The
+//! agent is as it is without a word of configuration, but that it looks at these cgroups alone.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

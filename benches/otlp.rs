@@ -1,9 +1,10 @@
-//! What pushing costs: points of 1,000 tasks made, packed and durably queued on one core, and the memory of an agent that drains ten
-//! million of them.
+//! What pushing costs: points of 1,000 tasks made, packed and durably queued on one core, and the memory of an agent
+//! that drains ten million of them.
 //!
-//! Beside it, in the same run: the same packed bytes appended and synced by hand; and the `opentelemetry` SDK with its OTLP exporter
-//! on the same points, which it records and sends, uncompressed and not durable as it is by itself, to a receiver on this host that
-//! takes everything. Its points carry what our resources say, as one provider has one resource.
+//! Beside it, in the same run: the same packed bytes appended and synced by hand; and the `opentelemetry` SDK with its
+//! OTLP exporter on the same points, which it records and sends, uncompressed and not durable as it is by itself, to a
+//! receiver on this host that takes everything. Its points carry what our resources say, as one provider has one
+//! resource.
 //!
 //! `cargo bench --bench otlp [-- TASKS]`. The backlog is made through the queue's own API and drained by a real agent.
 

@@ -1,5 +1,5 @@
-//! How long the questions of a person take, each as one command: what uses most, what died and why, how much a job should
-//! get. 1,000 tasks run, and 10,000 ends are on record.
+//! How long the questions of a person take, each as one command: what uses most, what died and why, how much a job
+//! should get. 1,000 tasks run, and 10,000 ends are on record.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

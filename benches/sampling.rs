@@ -1,7 +1,8 @@
 //! What it costs to read cgroups, beside the floor: the same `pread` calls on kept descriptors, without our code.
 //!
-//! `cargo bench --bench sampling [-- CGROUPS]`, as root. It makes that many cgroups (1,000), each with a sleeping process,
-//! below a parent of its own, and removes them. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
+//! `cargo bench --bench sampling [-- CGROUPS]`, as root. It makes that many cgroups (1,000), each with a sleeping
+//! process, below a parent of its own, and removes them. Lines:
+//! `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 
 use std::fs;
 use std::hint::black_box;
@@ -136,7 +137,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Our reader and the bare loop over the same files, by turns: of 1,000 cgroups at most, because both keep every file open.
+/// Our reader and the bare loop over the same files, by turns: of 1,000 cgroups at most, because both keep every file
+/// open.
 fn six_files(forest: &Forest, keys: &[&str]) {
     let sampling = sampling();
     let cgroups = forest.cgroups.get(..1000).unwrap_or(&forest.cgroups);

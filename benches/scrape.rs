@@ -1,6 +1,6 @@
 //! A scrape of an agent with 1,000 real tasks, beside nginx serving the same bytes from a file: one run, one load
-//! generator (wrk, one connection), one after the other and twice, so that drift shows. Text 0.0.4 first, then each other format as
-//! its readers ask for it, beside nginx with the bytes of that one.
+//! generator (wrk, one connection), one after the other and twice, so that drift shows. Text 0.0.4 first, then each
+//! other format as its readers ask for it, beside nginx with the bytes of that one.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

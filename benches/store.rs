@@ -1,5 +1,5 @@
-//! What a durable record costs beside the same bytes written and synced by hand, alone and with others waiting; and what a
-//! record costs that is there already. On the disk of `ALLOSTAT_TEST_DIR` or the temporary directory.
+//! What a durable record costs beside the same bytes written and synced by hand, alone and with others waiting; and
+//! what a record costs that is there already. On the disk of `ALLOSTAT_TEST_DIR` or the temporary directory.
 //!
 //! `cargo bench --bench store`
 

@@ -1,5 +1,5 @@
-//! What running a task costs: a `true` from submission to completion, 200 allocs at once, short tasks and their peaks, the
-//! supervisor beside each task, and finding 200 allocs again after the agent was killed.
+//! What running a task costs: a `true` from submission to completion, 200 allocs at once, short tasks and their peaks,
+//! the supervisor beside each task, and finding 200 allocs again after the agent was killed.
 
 #![allow(unsafe_code)] // The floor joins its cgroups between fork and exec, which has no safe form.
 
@@ -168,8 +168,8 @@ fn two_hundred() {
     agent.stop();
 }
 
-/// The files that this agent keeps open: of tasks, of their cgroups and of its own state. What `/proc` has of the agent itself goes
-/// with it.
+/// The files that this agent keeps open: of tasks, of their cgroups and of its own state. What `/proc` has of the agent
+/// itself goes with it.
 fn kept_open(agent: &Agent) -> BTreeSet<PathBuf> {
     let own = format!("/proc/{}", agent.pid());
     let fds = fs::read_dir(format!("{own}/fd")).expect("the agent must live");

@@ -1,6 +1,7 @@
 //! A device plugin of ours that has devices without a host that has them, served in Nomad's protocol: for the tests.
 //!
-//! Two devices; the second one falls ill after a second, and is read no more. `DEVICE_PLUGIN=missing`: it finds nothing to work with.
+//! Two devices; the second one falls ill after a second, and is read no more. `DEVICE_PLUGIN=missing`: it finds nothing
+//! to work with.
 
 use std::collections::BTreeMap;
 use std::io::Write;

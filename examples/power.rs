@@ -7,7 +7,8 @@
 //! Three more writers are what OTLP keeps, beside DIR: batches that its queue has taken, batches that it has settled,
 //! and the last sums that a collector received.
 //!
-//! `unsynced`, the negative control: fsync and fdatasync do nothing. What is lost then shows that the test can see a loss.
+//! `unsynced`, the negative control: fsync and fdatasync do nothing. What is lost then shows that the test can see a
+//! loss.
 
 #![allow(unsafe_code)] // Taking the place of two functions of the C library has no safe form.
 

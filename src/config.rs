@@ -30,10 +30,10 @@ use crate::fingerprint;
 use crate::jobspec;
 use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Problems, SourceText, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
 use crate::model::host::NodeIdentity;
+use crate::model::nearest::nearest;
 use crate::observe;
 use crate::runner::drivers::DriverSettings;
 use crate::runner::{ArtifactConfig, GcConfig, MigrationConfig, NetworkConfig, TemplateConfig};
@@ -81,8 +81,8 @@ pub struct Config {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupConfig {
-    /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`. `None`: in a scope of systemd where there is
-    /// one to be had, else `/allostat`.
+    /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`. `None`: in a scope of systemd
+    /// where there is one to be had, else `/allostat`.
     pub parent: Option<String>,
     /// Resets the kernel's memory peak of cgroup v1 every 5 s: other readers of it then see no lifetime peak.
     pub peak_window_v1: bool,
@@ -264,8 +264,8 @@ const OF_TESTS: &[&str] = &[
     "WORKLOAD",
 ];
 
-/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `others`: such as are
-/// no settings, of the commands.
+/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `others`:
+/// such as are no settings, of the commands.
 pub fn unknown_variables(set: impl Iterator<Item = String>, others: &[String]) -> Vec<(String, Option<String>)> {
     let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(OURS));
     let known: Vec<&str> = settings.chain(others.iter().map(String::as_str)).collect();
@@ -344,14 +344,14 @@ fn set_all(fields: &Fields<'_>, stanza: &str, config: &mut Config, places: &mut 
         places.insert(fields.path_of(setting.key), span.clone());
         // Of a list, each element that is wrong: alone it is refused too.
         let elements = if let Kind::Texts(_) = setting.kind { fields.texts(setting.key) } else { None };
-        let mut is_told = false;
+        let mut is_reported = false;
         for (i, element) in elements.iter().flat_map(|list| &list.value).enumerate() {
             if let Err(message) = setting.set(&mut config.clone(), &element.value) {
                 fields.error(&element.span, &format!("{}[{i}]", setting.key), message, None);
-                is_told = true;
+                is_reported = true;
             }
         }
-        if !is_told && let Err(message) = setting.set(config, &value) {
+        if !is_reported && let Err(message) = setting.set(config, &value) {
             fields.error(&span, setting.key, message, None);
         }
     }

@@ -109,8 +109,8 @@ impl Daemon {
         self.devices.look()
     }
 
-    /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data directory, without a
-    /// job in them; where a step is late, what it waits for.
+    /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data
+    /// directory, without a job in them; where a step is late, what it waits for.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
         let (steps, now) = Steps::begin();
         let (wanted, mut unwanted) = tokio::sync::oneshot::channel::<()>();
@@ -342,8 +342,11 @@ impl Ground {
         info.identity = NodeIdentity { node_id: machine::node_id(&roots), ..config.node.clone() };
         let info = Arc::new(info);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
-            let event = if missing.unknown { "not known whether it is measured here" } else { "not measured here" };
-            tracing::info!(feature = %missing.feature, reason = missing.reason, "{event}");
+            if missing.unknown {
+                tracing::info!(feature = %missing.feature, reason = missing.reason, "not known whether it is measured here");
+            } else {
+                tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
+            }
         }
         let windows = info.can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
@@ -395,6 +398,7 @@ async fn start_runner(
             config.gc,
             config.network.clone(),
             (config.artifact.clone(), config.migrate.clone(), config.template.clone()),
+            needs::secrets_in_memory(),
         ),
         fill: runner::fill_of(&data_dir),
         data_dir,
@@ -496,8 +500,8 @@ fn inherited() -> BTreeMap<String, String> {
     text.filter(|(name, _)| wanted(name)).collect()
 }
 
-/// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once more after
-/// the last change.
+/// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once
+/// more after the last change.
 async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
     const TICKS: u64 = 10;
     let (mut given_back, mut earliest) = (0, 0);
@@ -537,7 +541,8 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
         daemon.stop().await;
         Ok(())
     });
-    // What still blocks by then (a driver that looks for something, a disk) is left as if we were killed: the next agent goes on.
+    // What still blocks by then (a driver that looks for something, a disk) is left as if we were killed: the next
+    // agent goes on.
     runtime.shutdown_timeout(LEFT_BEHIND);
     ended
 }

@@ -1,4 +1,5 @@
-//! The map of the house. A room imports only rooms below it; `tests/house.rs` compares the `use` lines with this drawing.
+//! The map of the house. A room imports only rooms below it; `tests/house.rs` compares the `use` lines with this
+//! drawing.
 //!
 //! ```text
 //! 6  main lib       parse, call, exit code
@@ -9,11 +10,11 @@
 //!    api/           one file per resource
 //! 4  snapshot/      Snapshot; sampler, aggregate, retention
 //! 3  devices/       which there are, who holds them, who uses them; plugins
-//!    runner/        manager, task, alloc, hooks, drivers, events, kept, decide: its header draws the shelf
+//!    runner/        manager, task, alloc, hooks, drivers, kept, decide: its header draws the shelf
 //!    fingerprint/   what this host is: one file per fingerprinter, and the manager that repeats them
 //!    observe/       observed allocs: who owns a cgroup that we did not start, one file per source
 //! 2  collectors/    one subject per file; TaskReader
-//!    board/         what is known of allocs and of the host: where their runners, watchers and fingerprinters publish it
+//!    board/         what is known of allocs and of the host: where their runners, watchers and fingerprinters publish it; events
 //! 1  host/          the doors: roots, cgroup, process, clock, http (client)
 //!    store/         the Store trait; a log with sled beside it, memory, failing; dedup above all of them; queue
 //!    supervisor/    the small process that holds one task when the agent is gone; knows only host/

@@ -1,5 +1,6 @@
-//! Parses, calls, exits. Supervisors, their spawner, the keeper of their scope, programs beside tasks, guards of plugins and the GPU helper are this same binary: the
-//! word is read before anything else is set up, so that they stay as small as they can be.
+//! Parses, calls, exits. Supervisors, their spawner, the keeper of their scope, programs beside tasks, guards of
+//! plugins and the GPU helper are this same binary: the word is read before anything else is set up, so that they stay
+//! as small as they can be.
 
 use std::process::ExitCode;
 

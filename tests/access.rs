@@ -1,5 +1,5 @@
-//! Who is let in over TCP: a real agent with Prometheus's web configuration file, asked by clients that may, by such that may not,
-//! and by a real Prometheus.
+//! Who is let in over TCP: a real agent with Prometheus's web configuration file, asked by clients that may, by such
+//! that may not, and by a real Prometheus.
 
 use crate::certificates;
 use std::io;
@@ -190,9 +190,9 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
         let failed = site.ask(shows, &Request::get("/metrics", &right));
         assert!(failed.is_err(), "{reason}: {failed:?}");
         site.wait_refused(reason, 1);
-        let is_told =
+        let is_logged =
             |line: &str| line.contains("a request was refused") && line.contains(reason) && line.contains(words);
-        wait_for(words, limit(), || site.agent.log().lines().any(is_told).then_some(()));
+        wait_for(words, limit(), || site.agent.log().lines().any(is_logged).then_some(()));
     }
     // After it.
     let (wrong, unknown) = (basic("alice", "sicret"), basic("carol", "secret"));
@@ -533,7 +533,8 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
     assert!(checked.code == Some(0) && checked.stderr.contains("HTTP/2 is not spoken here"), "{checked:?}");
 }
 
-/// As `openssl req -x509` makes them, with and without `basicConstraints=critical,CA:FALSE`; and one for another name, and an expired one.
+/// As `openssl req -x509` makes them, with and without `basicConstraints=critical,CA:FALSE`; and one for another name,
+/// and an expired one.
 #[test]
 fn self_signed_certificate_given_as_ca_is_trusted_for_its_name_and_time() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType, date_time_ymd};

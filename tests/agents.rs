@@ -41,6 +41,7 @@ mod reserve;
 mod services;
 mod strangers;
 mod templates;
+mod terminals;
 mod top;
 mod tutorials;
 mod variables;

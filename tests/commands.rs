@@ -457,7 +457,7 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     not_ready(&agent);
     assert_eq!(state, "running", "as it is recorded");
     let shown = agent.cli(&["status", &sought]).ok();
-    assert!(shown.contains("still looked for"), "{shown}");
+    assert!(shown.contains("in recovery"), "{shown}");
     // What is not known is absent: as a smaller number it would grow a second time.
     let metrics = agent.metrics();
     assert!(metrics.one(USED, &lost).is_none() && metrics.one(USED, &[("workload", "good")]).is_some());

@@ -1,9 +1,11 @@
-//! What we say under a name of OpenTelemetry's semantic conventions is what they publish under it: their own package is read, as PyPI has it.
+//! What we say under a name of OpenTelemetry's semantic conventions is what they publish under it: their own package is
+//! read, as PyPI has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Instrument and unit of each metric, and the names of all attributes: `NAME: Final = "name"`, then what they say of it.
+/// Instrument and unit of each metric, and the names of all attributes: `NAME: Final = "name"`, then what they say of
+/// it.
 #[derive(Default)]
 struct Published {
     metrics: BTreeMap<String, (String, String)>,

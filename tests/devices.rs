@@ -211,7 +211,8 @@ fn memory_and_time_of_a_gpu_are_reported_for_the_task_whose_processes_use_it() {
     host.agent.stop();
 }
 
-/// Who is on a GPU is looked at between two ticks as well, and its process has ended by the next one. Tried until no reading fell between.
+/// Who is on a GPU is looked at between two ticks as well, and its process has ended by the next one. Tried until no
+/// reading fell between.
 #[test]
 fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() {
     if !crate::common::is_root() {
@@ -453,7 +454,8 @@ fn a_driver_that_is_installed_later_is_found_without_a_restart() {
     agent.stop();
 }
 
-/// In place of the binary: an agent whose `/sys` shows another PCI bus, in a mount namespace of its own. `None`: it may not be made.
+/// In place of the binary: an agent whose `/sys` shows another PCI bus, in a mount namespace of its own. `None`: it may
+/// not be made.
 fn with_bus(directory: &Path, functions: &[(&str, &str, &str)]) -> Option<std::path::PathBuf> {
     let devices = directory.join("devices");
     std::fs::create_dir_all(&devices).expect("our own directory");
@@ -671,14 +673,22 @@ const SINCE_R510: [&str; 4] = [
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 ];
 
-/// Memory and processes of a GPU are reported by an older library too, and where the newer call answers 999, as under
+/// What a library before R450 has in no version.
+const SINCE_R450: [&str; 3] = [
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+    "nvmlDeviceGetGraphicsRunningProcesses_v2",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+];
+
+/// Memory and processes of a GPU are reported by older libraries too, and where the newer call answers 999, as under
 /// WSL.
 #[test]
 fn old_library_reports_memory_and_processes_by_its_older_calls() {
     let unknown = |scenario: Scenario| {
         SINCE_R510.iter().fold(scenario, |all, function| all.fault(Fault::answers(function, codes::UNKNOWN)))
     };
-    for (without, scenario) in [(&SINCE_R510[..], two()), (&[], unknown(two()))] {
+    let oldest = [&SINCE_R510[..], &SINCE_R450].concat();
+    for (without, scenario) in [(&SINCE_R510[..], two()), (&oldest[..], two()), (&[], unknown(two()))] {
         let directory = crate::common::test_dir();
         let gpus = fake_nvml::install_without(directory.path(), &scenario, without).expect("the fake NVML is built");
         let agent = Agent::with(options(gpus.library()));
@@ -732,13 +742,9 @@ fn a_count_of_a_library_that_cannot_be_costs_its_value_and_no_memory() {
 #[test]
 fn old_library_without_some_functions_reports_the_rest() {
     let directory = crate::common::test_dir();
-    let both = SINCE_R510.iter().flat_map(|newer| match newer.rsplit_once("_v") {
-        Some((name, "2")) => [(*newer).to_owned(), name.to_owned()],
-        Some((name, _)) => [(*newer).to_owned(), format!("{name}_v2")],
-        None => unreachable!("each has a version"),
-    });
-    let without: Vec<String> = both.chain(["nvmlDeviceGetFieldValues".to_owned()]).collect();
-    let without: Vec<&str> = without.iter().map(String::as_str).collect();
+    let unversioned = SINCE_R510.iter().map(|newest| newest.rsplit_once("_v").expect("each has a version").0);
+    let known = SINCE_R510.into_iter().chain(SINCE_R450).chain(unversioned);
+    let without: Vec<&str> = known.chain(["nvmlDeviceGetFieldValues"]).collect();
     let gpus = fake_nvml::install_without(directory.path(), &two(), &without).expect("the fake NVML is built");
     let agent = Agent::with(options(gpus.library()));
     let host = Host { agent, gpus, _directory: directory };

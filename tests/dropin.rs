@@ -1,5 +1,5 @@
-//! Pages under the names of cAdvisor and of Nomad: whole bodies of recorded machines and of made-up allocs of every source, and the
-//! tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables again.
+//! Pages under the names of cAdvisor and of Nomad: whole bodies of recorded machines and of made-up allocs of every
+//! source, and the tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables again.
 
 use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +134,8 @@ fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Publis
     Published { identity: Arc::new(identity), observed: Some(Arc::new(alloc)), ..known }
 }
 
-/// One of each kind: what cAdvisor knows by name and what by its cgroup alone, one that has ended, one without a cgroup.
+/// One of each kind: what cAdvisor knows by name and what by its cgroup alone, one that has ended, one without a
+/// cgroup.
 fn all_kinds(mode: &str) -> Arc<Snapshot> {
     let mut docker = observed(AllocSource::Docker, "web \"1\"\\", &[("web", &format!("/docker/{ID}"))]);
     let shown = Arc::make_mut(docker.observed.as_mut().expect("it is observed"));
@@ -498,7 +499,8 @@ fn mixin_io(what: [&str; 2], selector: &str) -> String {
     format!("{} + {}", rate(what[0]), rate(what[1]))
 }
 
-/// The expressions of its rules and boards for CPU, memory and storage, as far as they ask for nothing of other exporters.
+/// The expressions of its rules and boards for CPU, memory and storage, as far as they ask for nothing of other
+/// exporters.
 #[test]
 fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
     let (snapshot, began) = (with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 20)]), Instant::now());

@@ -1,4 +1,5 @@
-//! What is known of a task that failed: its reason in words, and the last lines that it wrote, also after its alloc is collected.
+//! What is known of a task that failed: its reason in words, and the last lines that it wrote, also after its alloc is
+//! collected.
 
 use std::time::Duration;
 

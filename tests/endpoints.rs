@@ -128,17 +128,18 @@ fn health_names_no_task_where_nothing_is_public() {
     wait_for("it to run", Duration::from_secs(10) * patience(), || (state(&agent) == "running").then_some(()));
     agent.kill();
     agent.begin();
-    let looked_for = wait_for("an agent that looks for it", Duration::from_secs(20) * patience(), || {
+    let not_ready = wait_for("an agent that looks for it", Duration::from_secs(20) * patience(), || {
         let ready = tcp(agent.address, "GET", "/readyz", &[], b"").ok()?;
         ready.text().contains("looking for").then(|| ready.text().to_owned())
     });
-    assert!(looked_for.contains("looking for 1 tasks") && !looked_for.contains("hidden"), "{looked_for}");
+    assert!(not_ready.contains("looking for 1 tasks") && !not_ready.contains("hidden"), "{not_ready}");
     assert!(agent.request("GET", "/readyz", "").text().contains("hidden of "));
     agent.terminate();
     agent.assert_nothing_left();
 }
 
-/// Connections that request large answers and read nothing cost a bounded amount of memory; other requests and the socket are served.
+/// Connections that request large answers and read nothing cost a bounded amount of memory; other requests and the
+/// socket are served.
 #[test]
 fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     const ENDS: u64 = 6_000;

@@ -2,7 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::common::{allostat, patience, test_dir};
+use proptest::prelude::*;
+
+use crate::common::{allostat, how_many, patience, test_dir};
 
 /// What is promised, in KiB: heap and anonymous memory of the process (`RLIMIT_DATA`).
 const MOST_KIB: u64 = 64 << 10;
@@ -186,4 +188,135 @@ fn check_within_too_little_memory_is_ended() {
     let file = path.to_str().expect("UTF-8");
     assert_eq!(checked(file, MOST_KIB).status.code(), Some(0));
     assert_ne!(checked(file, 64).status.code(), Some(0));
+}
+
+/// Functions whose values can be much larger than their arguments, and others of each kind.
+const FUNCTIONS: &[&str] = &[
+    "range",
+    "setproduct",
+    "concat",
+    "flatten",
+    "merge",
+    "zipmap",
+    "chunklist",
+    "slice",
+    "sort",
+    "distinct",
+    "reverse",
+    "keys",
+    "format",
+    "formatlist",
+    "indent",
+    "join",
+    "split",
+    "replace",
+    "regex_replace",
+    "substr",
+    "title",
+    "trim",
+    "strrev",
+    "jsonencode",
+    "jsondecode",
+    "yamldecode",
+    "yamlencode",
+    "csvdecode",
+    "base64encode",
+    "urlencode",
+    "sha256",
+    "md5",
+    "pow",
+    "parseint",
+    "max",
+    "min",
+    "abs",
+    "cidrsubnets",
+    "cidrhost",
+    "timeadd",
+    "formatdate",
+    "convert",
+    "lookup",
+    "element",
+    "coalesce",
+    "contains",
+    "length",
+    "file",
+    "fileset",
+    "no_such_function",
+];
+
+const OPERATORS: &[&str] = &["+", "-", "*", "/", "%", "==", "!=", "<", ">=", "&&", "||"];
+
+fn expression() -> BoxedStrategy<String> {
+    // Few break the syntax: of such a file nothing is evaluated.
+    let leaf = prop_oneof![
+        20 => "-?[0-9]{1,6}(\\.[0-9]{1,3})?",
+        10 => "[1-9][0-9]{6,40}(e[0-9]{1,3})?",
+        20 => "\"[a-z0-9 ,:/+*.-]{0,16}\"",
+        10 => "(var|local|attr|meta|env)(\\.[a-z]{1,3}){1,3}",
+        20 => prop::sample::select(&["local.a1", "local.a2", "local.a3", "var.v", "d", "task.value"][..]).prop_map(str::to_owned),
+        10 => "(true|false|null|NOMAD_[A-Z_]{1,6}|[a-z_]{1,6})",
+        1 => "\"[a-z %$(){}\\[\\]\\\\]{0,16}\"",
+        1 => "<<-?E\n[a-z0-9 $%{}\\n]{0,30}\nE\n",
+        1 => ".{0,6}",
+    ];
+    leaf.prop_recursive(6, 60, 6, |inner| {
+        let two = (inner.clone(), inner.clone());
+        let three = (inner.clone(), inner.clone(), inner.clone());
+        let many = prop::collection::vec(inner.clone(), 0..6);
+        let call = (prop::sample::select(FUNCTIONS), many.clone(), any::<bool>());
+        prop_oneof![
+            (two.clone(), prop::sample::select(OPERATORS)).prop_map(|((a, b), by)| format!("({a} {by} {b})")),
+            three.clone().prop_map(|(a, b, c)| format!("({a} ? {b} : {c})")),
+            many.clone().prop_map(|all| format!("[{}]", all.join(", "))),
+            many.clone().prop_map(|all| {
+                let pairs = all.iter().enumerate().map(|(at, value)| format!("k{} = {value}", at / 2));
+                format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+            }),
+            call.prop_map(|(name, all, expands)| {
+                format!("{name}({}{})", all.join(", "), if expands && !all.is_empty() { "..." } else { "" })
+            }),
+            three.clone().prop_map(|(a, b, c)| format!("[for d in {a} : {b} if {c}]")),
+            three.prop_map(|(a, b, c)| format!("{{ for k, d in {a} : {b} => {c}... }}")),
+            two.clone().prop_map(|(a, b)| format!("\"x${{{a}}}%{{ if {b} }}y%{{ endif }}${{~ {a} ~}}\"")),
+            two.clone().prop_map(|(a, b)| format!("\"%{{ for d in {a} }}${{{b}}}%{{ endfor }}\"")),
+            two.prop_map(|(a, b)| format!("{a}[{b}]")),
+            inner.clone().prop_map(|a| format!("{a}[*].a")),
+            inner.clone().prop_map(|a| format!("-{a}")),
+            inner.prop_map(|a| format!("!{a}")),
+        ]
+    })
+    .boxed()
+}
+
+/// Job files: of every construct, with values that are made of each other; and any text.
+fn texts() -> impl Strategy<Value = String> {
+    let head = |a: &str, b: &str, c: &str| {
+        format!(
+            "variable \"v\" {{\n default = {a}\n}}\nlocals {{\n a1 = {b}\n a2 = [local.a1, local.a1]\n a3 = {c}\n}}"
+        )
+    };
+    let four = (expression(), expression(), expression(), expression());
+    prop_oneof![
+        8 => four.clone().prop_map(move |(a, b, c, d)| job(&head(&a, &b, &c), &d)),
+        4 => (four, 0..200_usize).prop_map(move |((a, b, c, d), count)| {
+            format!("{}\n{}", head(&a, &b, &c), groups(count, &tasks(count, &format!("args = [{d}]"))))
+        }),
+        1 => "(.|\n){0,400}",
+        1 => "((job|group|task|dynamic|content|variable|locals|for_each|labels|\"x\"|=|\\{|\\}|\\[|\\]|\\$\\{|1|\n) ?){0,120}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(u32::try_from(how_many(60, 600)).expect("a small number")))]
+    /// The limits are those of the kernel: a process that passes them is killed, and one that panics has another code.
+    #[test]
+    fn no_job_file_panics_or_exceeds_memory_or_time_of_a_check(text in texts()) {
+        let dir = test_dir();
+        let path = dir.path().join("any.hcl");
+        std::fs::write(&path, &text).expect("our own directory");
+        let output = checked(path.to_str().expect("UTF-8"), MOST_KIB);
+        let said = String::from_utf8_lossy(&output.stderr);
+        prop_assert!(matches!(output.status.code(), Some(0 | 65)), "{}: {said}", output.status);
+        prop_assert!(said.len() < 256 << 10, "answered with {} bytes", said.len());
+    }
 }

@@ -158,7 +158,8 @@ fn an_agent_that_runs_nothing_exposes_its_counters_at_zero() {
     compare_with_golden("empty", &synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()));
 }
 
-/// A running task, one that waits for its restart, one that ended; names that need escaping; the whole range of numbers.
+/// A running task, one that waits for its restart, one that ended; names that need escaping; the whole range of
+/// numbers.
 fn full() -> Arc<Snapshot> {
     let job = synthetic::job("shop", &["web", "log\\shipper"]);
     let mut web = synthetic::task("web", TaskState::Running, Timestamp(NOW.0 - 90 * SECOND - 1));
@@ -367,7 +368,8 @@ fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
     }
 }
 
-/// The most series that stand in docs/profiles.md: of a task of a workload, of the workload itself; and of a GPU that a task has.
+/// The most series that stand in docs/profiles.md: of a task of a workload, of the workload itself; and of a GPU that a
+/// task has.
 const OF_WORKLOADS: [(Profile, usize, usize); 2] = [(Profile::Lean, 9, 15), (Profile::Standard, 48, 33)];
 const OF_GPUS: [(Profile, usize); 2] = [(Profile::Lean, 1), (Profile::Standard, 12)];
 
@@ -606,6 +608,26 @@ fn created_sample_is_absent_where_the_time_is_not_known() {
     let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
     let text = encode(&snapshot, Format::OpenMetrics);
     assert!(text.contains("allostat_workload_exits_total{") && !text.contains("_created"), "{text}");
+}
+
+/// It was retired and submitted again between two scrapes.
+#[test]
+fn created_sample_of_a_workload_that_was_submitted_again_is_the_later_time() {
+    let (job, metrics) = (synthetic::job("shop", &["web"]), Metrics::new());
+    let mut encoder = prometheus::Encoder::default();
+    for (at, shown) in [(NOW, "1767323045.000000000"), (Timestamp(NOW.0 + 60_000_000_000), "1767323105.000000000")] {
+        let mut totals = Totals::default();
+        totals.submitted(&job.id, &TaskName::from("web"), at);
+        let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+        let board = synthetic::board(vec![], totals);
+        let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
+        let filter = Filter::default();
+        let (mut body, len) = encoder.encode(&Walk::new(&snapshot, &metrics, &filter), Format::OpenMetrics, Vec::new());
+        body.truncate(len);
+        let body = String::from_utf8(body).expect("the format is UTF-8");
+        let created: Vec<&str> = body.lines().filter(|line| line.contains("_created{")).collect();
+        assert!(!created.is_empty() && created.iter().all(|line| line.ends_with(&format!(" {shown}"))), "{created:?}");
+    }
 }
 
 /// A workload with an exit of this alloc, and one start and one kill of it.
@@ -908,7 +930,7 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
     let filter = Filter::default().without_process();
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let mut heard = BySubject { walk: &walk, series: BTreeMap::new(), times: BTreeMap::new() };
-    walk.tell(&mut heard);
+    walk.expose(&mut heard);
     let body = text(prometheus::encode(&walk, Format::OpenMetrics));
     let samples = openmetrics::check(&body).unwrap().into_values().flat_map(|family| family.samples);
     let written: BTreeMap<_, _> = samples
@@ -1014,7 +1036,8 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
     (instance, attributes)
 }
 
-/// What an attribute with a list of values in the documents may say; where ours is another, the documents leave room for it.
+/// What an attribute with a list of values in the documents may say; where ours is another, the documents leave room
+/// for it.
 const CLOSED: &[(&str, &[&str])] = &[
     ("cpu.mode", &["user", "system", "nice", "idle", "iowait", "interrupt", "steal", "kernel"]),
     ("disk.io.direction", &["read", "write"]),
@@ -1055,10 +1078,10 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
     let states = |metric: &str, key: &str, mount: Option<&str>| -> BTreeMap<String, i64> {
-        let is_it = |point: &&otlp::Told| {
+        let is_it = |point: &&otlp::DataPoint| {
             point.metric == metric && point.attributes.get("system.filesystem.mountpoint").map(String::as_str) == mount
         };
-        let read = |point: &otlp::Told| match point.value {
+        let read = |point: &otlp::DataPoint| match point.value {
             otlp::Value::Int(n) => (point.attributes[key].clone(), n),
             ref other => panic!("{other:?}"),
         };
@@ -1072,7 +1095,8 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
     assert_eq!(swap, expected(&[("used", 7), ("free", 13)]));
 }
 
-/// Our own values of such attributes: interrupts that are put off, how busy the memory of a GPU is, and devices of plugins.
+/// Our own values of such attributes: interrupts that are put off, how busy the memory of a GPU is, and devices of
+/// plugins.
 const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
 #[test]
@@ -1160,16 +1184,16 @@ fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
                 point.exemplars.iter_mut().for_each(String::clear);
             }
             assert_eq!(theirs, ours);
-            let is_exponential = |point: &&otlp::Told| matches!(point.value, otlp::Value::Exponential { .. });
+            let is_exponential = |point: &&otlp::DataPoint| matches!(point.value, otlp::Value::Exponential { .. });
             assert_eq!(theirs.iter().any(|t| is_exponential(&t)), aggregation == HistogramAggregation::Exponential);
             says_the_same(&snapshot, &body, theirs);
         }
     }
 }
 
-fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::Told>) {
+fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::DataPoint>) {
     // States that no family of the exposition has.
-    let is_rest = |point: &otlp::Told| {
+    let is_rest = |point: &otlp::DataPoint| {
         let state = |key: &str| point.attributes.get(key).map(String::as_str);
         matches!(state("system.filesystem.state"), Some("used" | "reserved"))
             || state("system.paging.state") == Some("free")
@@ -1242,8 +1266,8 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
     assert_eq!(points, [], "what the exposition does not say");
 }
 
-/// Explicit ones have the classic bounds and counts. Of exponential ones, those whole below a classic bound count no more than it does, and
-/// with the one that it cuts no less.
+/// Explicit ones have the classic bounds and counts. Of exponential ones, those whole below a classic bound count no
+/// more than it does, and with the one that it cuts no less.
 fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::Sample, sent: &otlp::Value) {
     let of = |s: &&parsed::Sample| {
         let mut labels = s.labels.clone();
@@ -1288,10 +1312,10 @@ fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
         let identity = exporters::otlp::HostIdentity::default();
         otlp::points(&exporters::otlp::collect(&walk, &identity, HistogramAggregation::Explicit, &mut endings))
     };
-    let series = |point: &otlp::Told| {
+    let series = |point: &otlp::DataPoint| {
         (point.resource["service.instance.id"].clone(), point.metric.clone(), point.attributes.clone())
     };
-    let ended = |all: &[otlp::Told]| -> std::collections::BTreeSet<_> {
+    let ended = |all: &[otlp::DataPoint]| -> std::collections::BTreeSet<_> {
         all.iter().filter(|point| point.value == otlp::Value::Ended).map(series).collect()
     };
     let before = send(&running);

@@ -1,11 +1,11 @@
-//! A real disk that fails under a running agent: every read and write answers EIO, or it turns read-only. The disk is an ext4
-//! file system in a file; what was never synced to it is lost.
+//! A real disk that fails under a running agent: every read and write answers EIO, or it turns read-only. The disk is
+//! an ext4 file system in a file; what was never synced to it is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, counters, none_fell, part, patience, wait_for, workload};
+use crate::common::{Agent, AgentOptions, counters, none_fell, part, patience, unmount_secrets, wait_for, workload};
 
 /// Unmounted with the value, and detached by that.
 struct Disk(tempfile::TempDir);
@@ -33,6 +33,7 @@ impl Disk {
     }
     /// As after a repair: no process has a file of it open any more.
     fn mount_again(&self) {
+        unmount_secrets(&self.path());
         wait_for("the disk to be free", Duration::from_secs(20) * patience(), || {
             Command::new("umount").arg(self.path()).status().is_ok_and(|status| status.success()).then_some(())
         });
@@ -42,6 +43,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        unmount_secrets(&self.path());
         // Lazily: processes of a test that failed may still be on their way out.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }

@@ -1,5 +1,5 @@
-//! A real agent on a host with NVIDIA's driver and a GPU, beside what the driver's own `nvidia-smi` says. Everything that a GPU can be made to
-//! say without one stands in `devices`.
+//! A real agent on a host with NVIDIA's driver and a GPU, beside what the driver's own `nvidia-smi` says. Everything
+//! that a GPU can be made to say without one stands in `devices`.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Cli, allostat, patience, test_dir};
+use crate::common::{Cli, OnTerminal, allostat, patience, test_dir};
 
 /// Sets the title, clears the screen, turns the text around; the same with one-byte controls; a line that is not one.
 const EVIL: &str = "x\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}y\u{9b}31m\u{2066}z\r\u{2028}w";
@@ -28,8 +28,9 @@ const COMMANDS: &[(&str, Option<&[&str]>)] = &[
     ("report", Some(&["report", "report --json", "report --csv", "report --patch JOB"])),
     ("dispatch", Some(&["dispatch --detach ab", "dispatch ab"])),
     ("periodic", Some(&["periodic force --detach ab", "periodic force ab"])),
+    // Its server is no session; what a session prints goes to the terminal unchanged, as with `docker exec`.
     ("exec", Some(&["exec ab -- true"])),
-    ("fs", Some(&["fs ls ab", "fs stat ab"])),
+    ("fs", Some(&["fs ls ab", "fs stat ab", "fs cat ab"])),
     ("top", Some(&["top --once", "top --json"])),
     ("status", Some(&["status", "status --json", "status ab"])),
     ("stats", Some(&["stats", "stats ab", "stats --json ab"])),
@@ -145,6 +146,7 @@ fn lies(method: &str, path: &str) -> (u16, &'static str, String) {
         }
         (_, path) if path.contains("/fs/ls") => json!({ "files": [file()], "omitted": 1 }),
         (_, path) if path.contains("/fs/stat") => file(),
+        (_, path) if path.contains("/fs/cat") => return (200, "application/octet-stream", EVIL.to_owned()),
         ("POST", "/v1/gc") => json!({ "removed": verdict, "kept": verdict, "live": [EVIL], "left": verdict }),
         ("POST", _) => json!({ "id": EVIL, "tasks": [EVIL], "had_ended": true, "unsaved": EVIL }),
         _ if path.ends_with("/stats") => stats(),
@@ -265,17 +267,33 @@ fn nothing_that_a_hostile_server_answers_steers_the_terminal() {
         let address = serve(answers);
         for command in COMMANDS.iter().filter_map(|(_, ways)| *ways).flatten() {
             let said = run(address, command, &job);
-            let shows_log = command.starts_with("logs") && server == "lies";
-            let shown = if shows_log { said.stderr.clone() } else { format!("{}{}", said.stdout, said.stderr) };
+            // Into a file, as here, both write the body of an answer unchanged.
+            let is_raw = (command.starts_with("logs") && server == "lies")
+                || (command.starts_with("fs cat") && ["lies", "confuses"].contains(&server));
+            let shown = if is_raw { said.stderr.clone() } else { format!("{}{}", said.stdout, said.stderr) };
             assert_eq!(steers(&shown), None, "{server}: {command}: {shown:?}");
             if server == "lies" {
                 let is_shown = ["\\u{1b}", "\\u001b"].iter().any(|escape| shown.contains(escape));
                 // A job file of ours, and nothing that the server has of it.
                 let is_own = command.starts_with("report --patch");
-                assert!(shows_log || is_own || is_shown, "its text was not shown: {command}: {said:?}");
+                assert!(is_raw || is_own || is_shown, "its text was not shown: {command}: {said:?}");
             }
         }
     }
+}
+
+#[test]
+fn fs_cat_escapes_control_characters_on_a_terminal_only() {
+    let address = serve(lies);
+    let mut command = Command::new(allostat());
+    command.args(["fs", "cat", "ab"]).env("ALLOSTAT_ADDR", format!("http://{address}"));
+    let mut terminal = OnTerminal::start(command, (200, 40));
+    terminal.shows("\\u{2028}w");
+    assert!(terminal.ends().success());
+    let text = terminal.text();
+    assert!(text.contains("x\\u{1b}]0;owned\\u{7}") && steers(&text).is_none(), "{text:?}");
+    let piped = run(address, "fs cat ab", Path::new("none"));
+    assert_eq!((piped.code, piped.stdout.as_str()), (Some(0), EVIL));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Job files in the shapes of Nomad's documentation: each runs, with the warnings that its head names, or is refused at the
-//! place of the word that its head names.
+//! Job files in the shapes of Nomad's documentation: each runs, with the warnings that its head names, or is refused at
+//! the place of the word that its head names.
 
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]
@@ -11,7 +11,8 @@ use crate::common::{Agent, is_root, patience, wait_for};
 
 struct Expected {
     path: PathBuf,
-    /// `complete`, `running`, `failed`; `checked`: it is right, and runs where its driver is; `refused` and the word; `waits` and the reason for which it is not placed.
+    /// `complete`, `running`, `failed`; `checked`: it is right, and runs where its driver is; `refused` and the word;
+    /// `waits` and the reason for which it is not placed.
     end: String,
     warns: Vec<String>,
     /// It runs where the tests are root's; elsewhere it is checked.

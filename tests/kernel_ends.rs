@@ -331,7 +331,8 @@ fn moved_per_cpu_field_causes_no_wrong_cpu_time() {
     let of = ["cgroup_rstat_base_cpu", "cgroup_rstat_cpu"].into_iter().find(|of| kernel.has(of, "last_bstat"));
     let of = of.expect("one of them has it");
     for wrong in [kernel.exchanged(of, "bstat", "last_bstat"), kernel.moved(of, "last_bstat", "bsync")] {
-        // The rows themselves are right. A reader of a cgroup's file hands on what processors counted: other tests read such files, too.
+        // The rows themselves are right. A reader of a cgroup's file hands on what processors counted: other tests read
+        // such files, too.
         wait_for("a moment in which the program reads what processors have not handed on", limit, || {
             std::thread::sleep(Duration::from_millis(400));
             let why = Scene::described(&wrong).err()?;

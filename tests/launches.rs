@@ -1,4 +1,5 @@
-//! Periodic and parameterized jobs on a real agent: launches of each second, a killed agent, payloads, names with slashes.
+//! Periodic and parameterized jobs on a real agent: launches of each second, a killed agent, payloads, names with
+//! slashes.
 
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]
@@ -140,6 +141,12 @@ fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child(
         assert_eq!(refused.status, 400);
         let refused: Value = serde_json::from_slice(&refused.body).unwrap();
         assert_eq!(refused["field"], field, "{refused}");
+    }
+    for (action, body) in [("dispatch", whole.as_str()), ("periodic/force", ""), ("stop", "")] {
+        let refused = agent.request("POST", &format!("/v1/jobs/male/{action}"), body);
+        assert_eq!(refused.status, 404, "{action}");
+        let refused: Value = serde_json::from_slice(&refused.body).unwrap();
+        assert_eq!((&refused["code"], &refused["field"]), (&"not_found".into(), &"id".into()), "{refused}");
     }
     agent.cli(&["stop", "--all", "--yes"]).ok();
     agent.stop();

@@ -1,10 +1,11 @@
 //! `allostat logs` and `allostat events` of a real agent: both streams in order, since a time, several allocs at once.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, Cli, allostat, patience, says, wait_for};
+use crate::common::{Agent, Cli, allostat, is_root, patience, says, tcp, wait_for};
 
 fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
     wait_for(what, Duration::from_secs(60) * patience(), looks)
@@ -214,5 +215,76 @@ fn files_of_an_alloc_are_followed_and_archived_without_secrets() {
     let bytes = std::fs::read(&archive).expect("just written");
     assert!(!bytes.windows(6).any(|bytes| bytes == b"SECRET"));
     agent.cli(&["stop", "--yes", "files"]).ok();
+    agent.stop();
+}
+
+/// What operators search for in the log of the agent: the five words find what happened, with the alloc.
+#[test]
+fn log_of_the_agent_has_the_words_that_operators_search_for() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut agent = Agent::start();
+    let mut of_words = Vec::new();
+    // It holds more than its limit, and is started again.
+    let oom = r#"job "leaks" {
+  group "g" {
+    restart {
+      attempts = 1
+      delay    = "100ms"
+      interval = "1h"
+      mode     = "fail"
+    }
+    reschedule {
+      attempts  = 0
+      unlimited = false
+    }
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo $x | wc -c"]
+      }
+      resources {
+        memory = 16
+      }
+    }
+  }
+}
+"#;
+    agent.run(oom);
+    until(&agent, "leaks", "failed", 1);
+    let id = agent.alloc_ids().pop().expect("one alloc");
+    of_words.push(("OOM killed", id.clone()));
+    of_words.push(("restart", id));
+
+    let scrape = [("x-prometheus-scrape-timeout-seconds", "10"), ("user-agent", "Prometheus/3.5")];
+    assert_eq!(tcp(agent.address, "GET", "/metrics", &scrape, b"").expect("it answers").status, 200);
+    of_words.push(("scrape", "Prometheus/3.5".to_owned()));
+
+    run(&agent, "denied", 1, "exec sleep 600");
+    until(&agent, "denied", "running", 1);
+    let id = agent.alloc_ids().into_iter().find(|id| *id != of_words[0].1).expect("another one");
+    agent.kill();
+    std::fs::remove_dir_all(agent.data_dir().join("state")).expect("our own directory");
+    agent.start_again();
+    of_words.push(("orphan", id));
+
+    let file = "job \"denied\" {\n group \"g\" {\n restart {\n attempts = 0\n mode = \"fail\"\n }\n reschedule {\n attempts = 0\n \
+                unlimited = false\n }\n task \"t\" {\n driver = \"raw_exec\"\n user = \"nobody\"\n config {\n command = \"COMMAND\"\n }\n }\n }\n}\n";
+    let closed = agent.scratch().join("closed");
+    std::fs::create_dir(&closed).expect("our own directory");
+    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).expect("our own directory");
+    std::fs::copy("/bin/true", closed.join("true")).expect("our own directory");
+    agent.run(&file.replace("COMMAND", closed.join("true").to_str().expect("UTF-8")));
+    until(&agent, "denied", "failed", 1);
+    of_words.push(("permission denied", agent.alloc_ids().pop().expect("one alloc")));
+    wait("each word in the log", || {
+        let log = agent.log().to_lowercase();
+        let finds = |(word, of): &(&str, String)| {
+            log.lines().any(|line| line.contains(&word.to_lowercase()) && line.contains(&of.to_lowercase()))
+        };
+        of_words.iter().all(finds).then_some(())
+    });
     agent.stop();
 }

@@ -1,4 +1,5 @@
-//! Data of an alloc moves from one real agent to another, over TLS and a link that breaks, while the receiver is killed.
+//! Data of an alloc moves from one real agent to another, over TLS and a link that breaks, while the receiver is
+//! killed.
 
 mod namespaces;
 

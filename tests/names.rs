@@ -1,6 +1,7 @@
 //! Whatever a cgroup, a task or a job may be called: every format says it, and a strict reader gets it back.
 //!
-//! `ALLOSTAT_FUZZ_CASES` is how many names; each body has a hundred of them. Python's `prometheus_client` reads some of the bodies.
+//! `ALLOSTAT_FUZZ_CASES` is how many names; each body has a hundred of them. Python's `prometheus_client` reads some of
+//! the bodies.
 
 // Compiled into the library for its own tests, and here.
 #[path = "../src/model/fuzzed.rs"]
@@ -24,7 +25,8 @@ const FAMILIES: [&str; 3] = ["allostat_alloc_info", "allostat_task_info", "allos
 /// Of one body.
 const NAMES: usize = 100;
 
-/// What people and kernels call cgroups: units escaped by systemd, ids of containers, and whatever else is no slash and no zero.
+/// What people and kernels call cgroups: units escaped by systemd, ids of containers, and whatever else is no slash and
+/// no zero.
 const PIECES: [&str; 26] = [
     "nginx.service",
     "user@1000.service",

@@ -1,4 +1,5 @@
-//! The ports of tasks, of a real agent on the real host: what the task knows, which alloc holds what, and programs that come between.
+//! The ports of tasks, of a real agent on the real host: what the task knows, which alloc holds what, and programs that
+//! come between.
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};
@@ -200,9 +201,15 @@ fn plugins(dir: &std::path::Path) -> std::path::PathBuf {
     noted
 }
 
+fn network_config(plugins: &std::path::Path, configurations: &std::path::Path) -> String {
+    let [plugins, configurations] = [plugins, configurations].map(|path| path.display().to_string());
+    format!("network {{\n cni_path = [{plugins:?}]\n cni_config_dir = {configurations:?}\n}}\n")
+}
+
 /// An agent in a network namespace of its own, with the CNI plugins and the iptables of the Debian packages: rules and
 /// bridges of the host are not touched. `None`: they are not there, or the kernel has no nftables.
-fn connected_agent() -> Option<Agent> {
+/// `configurations`: its `cni_config_dir`.
+fn connected_agent(configurations: &std::path::Path) -> Option<Agent> {
     use std::os::unix::fs::PermissionsExt;
     let (plugins, iptables) = (part_file("cni", "usr/lib/cni")?, part("iptables-nft")?);
     let ip6tables = part("ip6tables-nft")?;
@@ -231,7 +238,7 @@ fn connected_agent() -> Option<Agent> {
     if !can_connect {
         return None;
     }
-    agent.configure(&format!("network {{\n cni_path = [{:?}]\n}}\n", plugins.display().to_string()));
+    agent.configure(&network_config(&plugins, configurations));
     agent.upgrade(wrapper);
     agent.start_behind_its_socket();
     Some(agent)
@@ -262,7 +269,7 @@ fn real_plugins_connect_a_bridge_its_ports_lead_inside_and_nothing_is_left() {
         skip_test!("not-root");
     }
     let Some(busybox) = part("busybox") else { skip_test!("no-cni") };
-    let Some(agent) = connected_agent() else { skip_test!("no-cni") };
+    let Some(agent) = connected_agent(std::path::Path::new("/etc/cni/net.d")) else { skip_test!("no-cni") };
     let job = format!(
         "job \"web\" {{\n group \"g\" {{\n network {{\n mode = \"bridge\"\n port \"http\" {{\n to = 8080\n }}\n \
          port \"fixed\" {{\n static = 9099\n to = 8080\n }}\n }}\n task \"t\" {{\n driver = \"raw_exec\"\n config {{\n \
@@ -303,6 +310,106 @@ fn real_plugins_connect_a_bridge_its_ports_lead_inside_and_nothing_is_left() {
     agent.cli(&["stop", &id]).ok();
     wait("its namespace is gone", || (!namespace.exists()).then_some(()));
     assert!(answer_at(agent.pid(), first).is_err() && answer_at(agent.pid(), second).is_err());
+    agent.stop();
+}
+
+#[test]
+fn real_plugins_connect_the_network_that_a_configuration_of_the_host_names() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(busybox) = part("busybox") else { skip_test!("no-cni") };
+    let dir = crate::common::test_dir();
+    let ipam =
+        serde_json::json!({ "type": "host-local", "subnet": "172.29.7.0/24", "dataDir": dir.path().join("leases") });
+    let bridge = serde_json::json!({ "type": "bridge", "bridge": "lab0", "isGateway": true, "ipam": ipam });
+    let list = serde_json::json!({ "cniVersion": "0.4.0", "name": "lab", "plugins": [{ "type": "loopback" }, bridge] });
+    std::fs::write(dir.path().join("10-lab.conflist"), list.to_string()).expect("our own directory");
+    let Some(agent) = connected_agent(dir.path()) else { skip_test!("no-cni") };
+    let job = format!(
+        "job \"lab\" {{\n group \"g\" {{\n network {{\n mode = \"cni/lab\"\n }}\n task \"t\" {{\n driver = \"raw_exec\"\n \
+         config {{\n command = {:?}\n args = [\"nc\", \"-ll\", \"-p\", \"8080\", \"-e\", \"/bin/echo\", \"hello\"]\n }}\n }}\n \
+         }}\n}}\n",
+        busybox.display().to_string()
+    );
+    agent.run(&job);
+    let id = agent.alloc_ids().remove(0);
+    until_running(&agent, &id);
+    let network = agent.json(&format!("/v1/allocs/{id}"))["network"].clone();
+    assert_eq!((network["mode"].as_str(), network["interface"].as_str()), (Some("cni/lab"), Some("eth0")), "{network}");
+    let ip: std::net::Ipv4Addr = network["addresses"][0].as_str().and_then(|ip| ip.parse().ok()).expect("an address");
+    assert_eq!(ip.octets()[..3], [172, 29, 7], "{network}");
+    let inside = (ip, 8080).into();
+    wait("its answer", || answer_at(agent.pid(), inside).ok().filter(|text| text == "hello\n"));
+    agent.cli(&["stop", &id]).ok();
+    let namespace = std::path::PathBuf::from("/run/netns").join(&id);
+    wait("its namespace is gone", || (!namespace.exists()).then_some(()));
+    let leases = std::fs::read_dir(dir.path().join("leases/lab")).expect("a lease was given").flatten();
+    let is_lease = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("172.29.7.");
+    assert_eq!(leases.filter(|entry| is_lease(&entry.file_name())).count(), 0, "its address is free again");
+    agent.stop();
+}
+
+/// With a plugin of the test: what `cni/NAME` asks of it.
+#[test]
+fn plugins_of_a_named_configuration_get_its_fields_the_ports_and_the_arguments_of_the_job() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let dir = crate::common::test_dir();
+    let (asked, plugin, configurations) =
+        (dir.path().join("asked"), dir.path().join("painter"), dir.path().join("net.d"));
+    let answer = r#"{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "192.0.2.7/24", "interface": 0}]}"#;
+    let text = format!(
+        "#!/bin/sh\necho \"$CNI_COMMAND $CNI_IFNAME $CNI_ARGS $(cat)\" >> {}\ntest $CNI_COMMAND = DEL || echo '{answer}'\n",
+        asked.display()
+    );
+    std::fs::write(&plugin, text).expect("our own directory");
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::fs::create_dir(&configurations).expect("our own directory");
+    let list = r#"{"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "painter", "color": "blue", "capabilities": {"portMappings": true}}]}"#;
+    std::fs::write(configurations.join("10-lab.conflist"), list).expect("our own directory");
+    let config = network_config(dir.path(), &configurations);
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let stanza = |name: &str| {
+        format!(
+            "mode = \"cni/{name}\"\n port \"http\" {{\n to = 80\n }}\n cni {{\n args = {{\n zone = \"east\"\n }}\n }}"
+        )
+    };
+    let id = run(&agent, "lab", &stanza("lab"));
+    until_running(&agent, &id);
+    let network = agent.json(&format!("/v1/allocs/{id}"))["network"].clone();
+    assert_eq!((network["mode"].as_str(), network["addresses"][0].as_str()), (Some("cni/lab"), Some("192.0.2.7")));
+    assert_eq!(value(&environment(&agent, &id), "NOMAD_ALLOC_ADDR_http"), "192.0.2.7:80");
+    let host_port = ports(&agent, &id)[0]["value"].clone();
+    agent.cli(&["stop", &id]).ok();
+    let namespace = std::path::PathBuf::from("/run/netns").join(&id);
+    wait("its namespace is gone", || (!namespace.exists()).then_some(()));
+    let text = std::fs::read_to_string(&asked).expect("it was asked");
+    let calls: Vec<(&str, serde_json::Value)> = text
+        .lines()
+        .map(|line| line.split_at(line.find('{').expect("its input")))
+        .map(|(call, input)| (call.trim(), serde_json::from_str(input).expect("JSON")))
+        .collect();
+    let words: Vec<&str> = calls.iter().map(|(call, _)| *call).collect();
+    assert_eq!(words, ["ADD eth0 IgnoreUnknown=true;zone=east", "DEL eth0 IgnoreUnknown=true;zone=east"]);
+    for (call, input) in &calls {
+        assert_eq!((&input["name"], &input["cniVersion"]), (&"lab".into(), &"1.0.0".into()), "{call}");
+        assert_eq!((&input["type"], &input["color"]), (&"painter".into(), &"blue".into()), "{call}");
+        let mapping = &input["runtimeConfig"]["portMappings"][0];
+        assert_eq!((&mapping["hostPort"], &mapping["containerPort"]), (&host_port, &80.into()), "{call}: {input}");
+    }
+    assert_eq!(calls[1].1["prevResult"]["ips"][0]["address"], "192.0.2.7/24");
+
+    let other = run(&agent, "other", &stanza("other"));
+    let missing = format!("there is no CNI configuration \"other\" in {}; known there: lab", configurations.display());
+    wait("the reason", || {
+        let alloc = agent.json(&format!("/v1/allocs/{other}"));
+        let mut events = alloc["tasks"]["t"]["events"].as_array().into_iter().flatten();
+        events.any(|event| event["message"].as_str().is_some_and(|text| text.contains(&missing))).then_some(())
+    });
+    assert!(!std::path::PathBuf::from("/run/netns").join(&other).exists());
     agent.stop();
 }
 

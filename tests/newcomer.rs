@@ -194,7 +194,7 @@ fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
         let open = agent.get(&place);
         assert_eq!(open.status, 200, "{place}");
         assert!(!open.text().contains("SECRET") && !open.text().contains("/bin"), "{place}: {}", open.text());
-        says(open.text(), &["told on the Unix socket only"]);
+        says(open.text(), &["the reason is on the Unix socket only"]);
         let full = agent.request("GET", &place, "").text().to_owned();
         says(&full, secrets);
     }
@@ -214,7 +214,8 @@ fn refused(cli: &Cli, code: i32, words: &[&str]) {
     says(&cli.stderr, words);
 }
 
-/// A file that is not UTF-8, empty, of an unknown driver, with an unclosed text or one wrong element of a list: its place.
+/// A file that is not UTF-8, empty, of an unknown driver, with an unclosed text or one wrong element of a list: its
+/// place.
 #[test]
 fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
     let dir = test_dir();
@@ -278,7 +279,8 @@ fn a_data_directory_that_is_a_file_is_called_one() {
     refused(&said, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
 }
 
-/// Stopping what has ended says so; a data directory that is a file is called one; a command waits for a restoring agent.
+/// Stopping what has ended says so; a data directory that is a file is called one; a command waits for a restoring
+/// agent.
 #[test]
 fn stopping_what_has_ended_says_so_and_an_empty_id_is_none() {
     let agent = Agent::start();

@@ -1,5 +1,6 @@
-//! What is shown of an alloc beside what is shown of its tasks, with the readers and the pass of the agent over a tree of kernel
-//! files that changes between any two of their reads: each snapshot agrees with itself, in whatever order tasks begin and end.
+//! What is shown of an alloc beside what is shown of its tasks, with the readers and the pass of the agent over a tree
+//! of kernel files that changes between any two of their reads: each snapshot agrees with itself, in whatever order
+//! tasks begin and end.
 
 use crate::synthetic;
 use std::fs;
@@ -332,8 +333,8 @@ fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_use
     assert_eq!(usage(&world.snapshot_of_tick()).memory_usage_bytes(), None, "nothing has run: there is no 0");
     for attempt in 1..4_u64 {
         world.begin(0);
-        // Of the alloc and of no task, as an attempt leaves it behind: so it was read itself. Before there was one, the task speaks
-        // for its alloc.
+        // Of the alloc and of no task, as an attempt leaves it behind: so it was read itself. Before there was one, the
+        // task speaks for its alloc.
         world.left.memory = 904;
         let left = if attempt == 1 { 0 } else { 904 };
         world.work(0, 33_284_096, 5_000);
@@ -416,19 +417,19 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
         world.elapsed += Duration::from_secs(1);
         let (board, moment) = (world.board(), world.moment());
         assert!(world.assembler.shows(&board));
-        world.assembler.only_read(&board, &mut Pass::over_all(moment).sparing_others().silent());
+        world.assembler.only_read(&board, &mut Pass::over_all(moment).without_observed().silent());
         assert_eq!(used() == before, waits, "{source:?}");
         world.elapsed += Duration::from_millis(300);
         let moment = world.moment();
-        let mut pass = Pass::over_new(moment).telling_all().with_others();
+        let mut pass = Pass::over_new(moment).answering_all().with_observed();
         let (shown, _) = world.assembler.tick(&board, &mut pass, Tick::default(), moment);
         let now = before.map(|before| before + 500_000);
         assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");
     }
 }
 
-/// Right after a restart of the agent a task may end before its first reading; its end is on the board a moment later. By then its
-/// alloc and its workload must not have used less.
+/// Right after a restart of the agent a task may end before its first reading; its end is on the board a moment later.
+/// By then its alloc and its workload must not have used less.
 #[test]
 fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
     let World { sampling, .. } = World::of(1);
@@ -443,7 +444,7 @@ fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
     assert_eq!(read.latest().and_then(|seen| seen.usage.cpu_usage_ns()), Some(3), "its last reading holds");
     let never_ran = TaskReader::reported(&sampling);
     never_ran.close_with(&Usage::default(), NOW);
-    assert_eq!(never_ran.latest(), None, "nobody knows anything of it");
+    assert_eq!(never_ran.latest(), None, "no value is known");
 }
 
 #[test]

@@ -29,3 +29,4 @@ mod racers;
 mod readings;
 mod snapshot;
 mod texts;
+mod untrusted;

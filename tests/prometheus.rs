@@ -174,7 +174,7 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
                 answer.body.len()
             );
             if answer.status == 200 {
-                noted.lock().expect("nobody panics with it").insert(kind.to_owned());
+                noted.lock().expect("not poisoned").insert(kind.to_owned());
             }
             let _ = stream.write_all(&[head.as_bytes(), &answer.body].concat());
         }
@@ -195,8 +195,8 @@ fn stored_of_what_has_ended(server: &Prometheus) -> BTreeMap<String, String> {
     server.query(ended).into_iter().map(|(labels, value)| (mine(labels), value)).collect()
 }
 
-/// Each server reads a format of its own, two of them are the next Prometheus: they store the same, and only those that asked for protocol
-/// buffers have native histograms, whose quantiles lie in the buckets of the others.
+/// Each server reads a format of its own, two of them are the next Prometheus: they store the same, and only those that
+/// asked for protocol buffers have native histograms, whose quantiles lie in the buckets of the others.
 #[test]
 fn servers_store_the_same_from_each_format_and_native_histograms_from_protocol_buffers() {
     if !is_root() {
@@ -275,8 +275,9 @@ fn its_quantiles_lie_in_the_buckets(family: &str, least: u64, native: &Prometheu
             let at = buckets.iter().position(|(_, n)| *n >= total * share).expect("the last holds all");
             (at.checked_sub(1).map_or(0.0, |before| buckets[before].0), buckets[at].0)
         };
-        // A native bucket may reach over the edge of a classic one. A rank that falls on an observation (0.9 of 10) may be rounded up to
-        // the next one: Prometheus counts from the top from the median on. The counts of scrapes are not of one moment.
+        // A native bucket may reach over the edge of a classic one. A rank that falls on an observation (0.9 of 10) may
+        // be rounded up to the next one: Prometheus counts from the top from the median on. The counts of scrapes are
+        // not of one moment.
         let (factor, off) = (2_f64.powf(0.125), if is_of_scrapes { 0.25 } else { 1e-6 });
         let (lower, upper) = (bounds((quantile - off).max(0.0)).0, bounds((quantile + off).min(1.0)).1);
         assert!(
@@ -424,8 +425,8 @@ fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_not
     fails("old");
     for prometheus in [&late, &each_5, &each_15] {
         prometheus.wait_value(&exits("old"), |n| whole(n) == 6);
-        // Evaluated at the first scrape that saw all of them. Twice as long: a server that scrapes each 15 s may have one sample alone within
-        // 20 s.
+        // Evaluated at the first scrape that saw all of them. Twice as long: a server that scrapes each 15 s may have
+        // one sample alone within 20 s.
         let at = first_at(prometheus, "allostat_workload_exits_total{workload=\"old\",outcome=\"error\"}", "6");
         let within = value_at(prometheus, &risen("old", 2 * WINDOW), at);
         assert_eq!(within.as_deref(), Some("3"), "those of the window, no others");

@@ -3,18 +3,23 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use allostat::host::access::DIRECTORY;
 use allostat::host::beneath::{self, FileRights};
+use allostat::host::disk_usage;
 use allostat::host::foreign_tree::ForeignTree;
+use allostat::host::secrets_fs;
 use allostat::host::transfer::{Below, Moved, move_dir};
 use allostat::host::tree;
+use allostat::runner::write_snapshot;
 use rustix::fs::{FileType, Mode, RenameFlags, mknodat, renameat_with};
 
-use crate::common::{how_many, patience};
+use crate::common::{how_many, is_root, patience};
 
 const INSIDE: &str = "inside";
 const OUTSIDE: &str = "outside";
@@ -70,8 +75,8 @@ impl Ground {
         }
     }
 
-    /// Exchanges each component by its link or FIFO, and back. Of two paths one could lead outside by now, so both names
-    /// are in one open directory.
+    /// Exchanges each component by its link or FIFO, and back. Of two paths one could lead outside by now, so both
+    /// names are in one open directory.
     fn exchange(&self) {
         let (root, swap) = (self.root(), RenameFlags::EXCHANGE);
         let below = [(&["d"][..], "e", ".link"), (&["d", "e"], "f", ".link"), (&["d", "e"], "f", ".fifo")];
@@ -233,4 +238,79 @@ fn removal_of_a_raced_tree_removes_nothing_outside() {
             removed.map_err(io::Error::other)
         },
     );
+}
+
+/// Nothing has to be refused: links are entries of their own, and what vanishes is left out.
+fn sometimes_succeeds(succeeded: u64, _refused: u64) -> bool {
+    succeeded > 20
+}
+
+#[test]
+fn disk_usage_of_a_raced_tree_counts_nothing_outside() {
+    race_until(sometimes_succeeds, |ground| {
+        let large = ground.top.path().join("large");
+        if !large.exists() {
+            // What a link in place of `d` or `e` would count.
+            fs::create_dir(&large).expect("it is new");
+            fs::write(large.join("file"), vec![1; 8 << 20]).expect("it is ours");
+            symlink(&large, ground.root().join("to-large")).expect("it is ours");
+        }
+        let swap = RenameFlags::EXCHANGE;
+        let top = fs::File::open(ground.root()).expect("it is ours");
+        let usage = disk_usage::of_tree(&ground.root(), &mut |_| {
+            let _ = renameat_with(&top, "d", &top, "to-large", swap);
+            true
+        });
+        let _ = renameat_with(&top, "d", &top, "to-large", swap);
+        let usage = usage.map_err(|error| io::Error::other(error.to_string()))?;
+        assert!(usage.bytes < 1 << 20, "{usage:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn snapshot_of_a_raced_tree_has_nothing_from_outside() {
+    race_until(sometimes_succeeds, |ground| {
+        let tree = ForeignTree::open(&ground.root(), |_| false)?;
+        let mut archive = Vec::new();
+        write_snapshot(&tree, tree.find("/")?, &mut archive)?;
+        let mut entries = ::tar::Archive::new(archive.as_slice());
+        for entry in entries.entries()? {
+            let mut entry = entry?;
+            let mut text = String::new();
+            let _ = io::Read::read_to_string(&mut entry, &mut text);
+            assert!(!text.contains(OUTSIDE), "{:?}: {text}", entry.path());
+        }
+        Ok(())
+    });
+}
+
+/// The owner of a task's directory exchanges `secrets` for links and other directories while it is mounted and
+/// unmounted.
+#[test]
+fn secrets_of_a_raced_task_are_mounted_on_its_own_directory_or_nowhere() {
+    if !is_root() || secrets_fs::unavailable().is_some() {
+        eprintln!("no tmpfs can be mounted here");
+        return;
+    }
+    let is_mounted_at = |path: &Path| {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("it is there");
+        mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+    };
+    race_until(sometimes_succeeds, |ground| {
+        let task = ground.root().join("d");
+        let Ok(task) = rustix::fs::open(&task, DIRECTORY, Mode::empty()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let secrets = rustix::fs::openat(&task, "e", DIRECTORY, Mode::empty());
+        let mounted =
+            secrets.map_err(io::Error::from).and_then(|secrets| secrets_fs::mount(secrets.as_fd(), Some(USER)));
+        for outside in [ground.outside(), ground.outside().join("e")] {
+            assert!(!is_mounted_at(&outside), "{}", outside.display());
+        }
+        // Wherever the directory is by now.
+        let mounted = mounted.and_then(|mount| secrets_fs::detach(mount.as_fd()));
+        ground.fill();
+        mounted
+    });
 }

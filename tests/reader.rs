@@ -321,7 +321,7 @@ fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() 
     }
     let mut site = Site::with_windows(0, true);
     if crate::common::mounted_v1("memory").is_none() {
-        assert_eq!(kept_peak(&site.sampling.layout, &site.path), None, "nobody resets the peak of others");
+        assert_eq!(kept_peak(&site.sampling.layout, &site.path), None, "no peak of an observed cgroup is reset");
         return;
     }
     site.work("", &["touch", "10", "60000"]);

@@ -1,4 +1,5 @@
-//! Failed allocs are rescheduled by a real agent, which may be killed at any time; what they wrote goes to their replacements.
+//! Failed allocs are rescheduled by a real agent, which may be killed at any time; what they wrote goes to their
+//! replacements.
 
 use std::time::Duration;
 

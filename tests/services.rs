@@ -1,4 +1,5 @@
-//! Services and their checks, of a real agent: against servers in this process, scripts in real tasks, and a real Prometheus.
+//! Services and their checks, of a real agent: against servers in this process, scripts in real tasks, and a real
+//! Prometheus.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

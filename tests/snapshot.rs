@@ -1,6 +1,7 @@
-//! Snapshots from board and readings: nothing falls, nothing counts twice, what did not move is shared, what has ended stays
-//! as long as it must. And the thread that makes them.
+//! Snapshots from board and readings: nothing falls, nothing counts twice, what did not move is shared, what has ended
+//! stays as long as it must. And the thread that makes them.
 
+use crate::common::patience;
 use crate::synthetic;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -124,8 +125,8 @@ fn shown(answer: impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(answer).expect("answers hold plain values")
 }
 
-/// Those that the agent found at its start have series of their own, and so has the first new one; what the others used is one row that
-/// stays when they are collected. The totals of the workload have all.
+/// Those that the agent found at its start have series of their own, and so has the first new one; what the others used
+/// is one row that stays when they are collected. The totals of the workload have all.
 #[test]
 fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_never_fall() {
     let job = synthetic::job("cron", &["web"]);
@@ -184,7 +185,7 @@ fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     stage.publish(0, |status| {
         let task = TaskStatus { base: Arc::new(used(40, 10, 0).without_live()), ..(*status.tasks[0]).clone() };
         status.tasks = vec![Arc::new(task)];
-        status.sought = vec!["web".into()];
+        status.recovering = vec!["web".into()];
     });
     stage.said.task("b", 0, used(100, 10, 7));
     stage.said.task("c", 0, used(7, 10, 7));
@@ -206,7 +207,7 @@ fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     }
     // Found: with the very record that it had, and what it used meanwhile.
     stage.said.task("a", 0, used(60, 10, 7));
-    stage.publish(0, |status| status.sought.clear());
+    stage.publish(0, |status| status.recovering.clear());
     let found = stage.change();
     assert_eq!(found.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100));
     assert_eq!(found.allocs[0].usage.cpu_usage_ns(), Some(100));
@@ -219,7 +220,7 @@ fn siblings_of_a_task_in_recovery_are_measured() {
     let job = synthetic::job("shop", &["web", "db"]);
     let tasks = ["web", "db"].map(|name| synthetic::task(name, TaskState::Running, NOW)).to_vec();
     let mut stage = Stage::with(vec![synthetic::alloc("a", &job, tasks)]);
-    stage.publish(0, |status| status.sought = vec!["db".into()]);
+    stage.publish(0, |status| status.recovering = vec!["db".into()]);
     stage.said.task("a", 0, used(100, 10, 7));
     stage.said.task("a", 1, used(50, 10, 7));
     let cpu_of = |snapshot: &Snapshot, task: &str| {
@@ -232,7 +233,7 @@ fn siblings_of_a_task_in_recovery_are_measured() {
         assert_eq!(snapshot.allocs[0].usage.cpu_usage_ns(), None);
         assert_eq!(snapshot.node.cpu_usage_ns, None, "a sum that lacks a part");
     }
-    stage.publish(0, |status| status.sought.clear());
+    stage.publish(0, |status| status.recovering.clear());
     let found = stage.change();
     assert_eq!((cpu(&found), found.allocs[0].usage.cpu_usage_ns()), ([Some(100), Some(50)], Some(150)));
     assert_eq!((cpu_of(&found, "web"), cpu_of(&found, "db")), (Some(100), Some(50)));
@@ -278,6 +279,22 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
     assert_eq!(json::allocs::allocs(&snapshot, Detail::Public).allocs.len(), 2);
     stage.allocs.remove(0);
     assert_eq!(stage.change().allocs.len(), 1, "gone with who observed it");
+}
+
+#[test]
+fn observed_workload_has_its_own_sum_and_adds_nothing_to_the_node() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut nginx = synthetic::observed("nginx", &["main"]);
+    Arc::make_mut(&mut nginx.identity).workload = Some("proxy".into());
+    nginx.observed = Some(Arc::default());
+    let mut stage = Stage::with(vec![nginx, one_running("a", &job)]);
+    stage.said.task("nginx", 0, used(100, 50, 40).with(Field::oom_kills, 3));
+    stage.said.task("a", 0, used(7, 5, 4).with(Field::oom_kills, 1));
+    let snapshot = stage.tick();
+    let of = |name: &str| snapshot.workloads.iter().find(|w| w.workload.as_str() == name).expect("it is exposed");
+    assert_eq!((of("proxy").observed, of("proxy").usage.cpu_usage_ns()), (true, Some(100)));
+    assert_eq!((of("shop").observed, of("shop").usage.cpu_usage_ns()), (false, Some(7)));
+    assert_eq!((snapshot.node.cpu_usage_ns, snapshot.node.oom_kills), (Some(7), Some(1)), "managed tasks only");
 }
 
 #[test]
@@ -555,7 +572,7 @@ fn final_series_stay_five_minutes_or_until_the_scraper_has_them() {
         end(&mut stage, 0, &used(2, 2, 0));
         stage
     };
-    assert_eq!(retired_after(&mut ended(), 700), Some(300), "nobody scrapes");
+    assert_eq!(retired_after(&mut ended(), 700), Some(300), "no scraper");
     let mut stage = ended();
     stage.acknowledged = Some(1);
     assert_eq!(retired_after(&mut stage, 450), None, "the scraper has an older body only");
@@ -644,7 +661,8 @@ fn all_used(so_far: u64) -> Usage {
     Field::ALL.into_iter().fold(Usage::default(), |usage, field| usage.with(field, so_far))
 }
 
-/// The series of a body that may never fall, and how they stand: all counters and peaks of all tasks, allocs and workloads.
+/// The series of a body that may never fall, and how they stand: all counters and peaks of all tasks, allocs and
+/// workloads.
 fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     let mut now: Vec<(String, u64)> = Vec::new();
     let mut note = |whose: &str, usage: &Usage| {
@@ -825,7 +843,7 @@ fn wait(sampler: &Sampler, what: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
         if what(&snapshot) {
             return snapshot;
         }
-        assert!(began.elapsed() < SECOND * 30, "it never came");
+        assert!(began.elapsed() < SECOND * 30 * patience(), "it never came");
         std::thread::yield_now();
     }
 }
@@ -833,7 +851,7 @@ fn wait(sampler: &Sampler, what: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
 fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < SECOND * 30, "waited in vain for {what}");
+        assert!(began.elapsed() < SECOND * 30 * patience(), "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -872,7 +890,7 @@ impl Collector for Witness {
     }
     fn collect(&mut self, _: &Roots, _: &mut Samples) -> Result<(), CollectError> {
         let epoch = self.snapshots.get().map_or(0, |snapshots| snapshots.borrow().epoch);
-        self.published.lock().expect("nobody panics with it").push(epoch);
+        self.published.lock().expect("not poisoned").push(epoch);
         Ok(())
     }
 }
@@ -972,7 +990,7 @@ async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
     let get = |snapshot: &Snapshot, encoding| bodies.get(snapshot, Format::Text, encoding);
     let ready = |snapshot: &Snapshot, encoding| bodies.ready(snapshot, Format::Text, encoding);
     let streamed = async |snapshot: &Arc<Snapshot>| {
-        let mut stream = bodies.tell(snapshot, Format::Text, Duration::ZERO)?;
+        let mut stream = bodies.stream_first(snapshot, Format::Text, Duration::ZERO)?;
         let (mut all, mut pieces) = (Vec::new(), 0);
         while let Some(piece) = stream.next().await.unwrap() {
             all.extend_from_slice(&piece);
@@ -993,7 +1011,7 @@ async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
     assert!(lines(&body) == lines(&alone));
     assert_eq!(get(&first, Encoding::Identity).as_ptr(), body.as_ptr(), "encoded once");
     assert_eq!(ready(&first, Encoding::Identity).unwrap().as_ptr(), body.as_ptr());
-    assert!(ready(&first, Encoding::Gzip).is_none(), "nobody asked for it");
+    assert!(ready(&first, Encoding::Gzip).is_none(), "no client requested it");
 
     // Compressed from what is kept, and from nothing but the snapshot.
     for snapshot in [&first, &second] {

@@ -1,5 +1,5 @@
-//! Other users of the host, against what belongs to tasks: real processes of theirs try to read, list, change, rename, link and
-//! put something there, as it was once done to become root.
+//! Other users of the host, against what belongs to tasks: real processes of theirs try to read, list, change, rename,
+//! link and put something there, as it was once done to become root.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -16,7 +16,8 @@ const NOBODY_UID: u32 = 65534;
 /// Neither has a task in what is attacked: one with an account, one without.
 const STRANGERS: [u32; 2] = [2, 424_242];
 
-/// Everything that is tried on a directory, which has a file `held` that anybody may write, if he gets there. Says what worked.
+/// Everything that is tried on a directory, which has a file `held` that anybody may write, if he gets there. Says what
+/// worked.
 const ATTACK: &str = r#"
 d=$1; away=$2
 try() { word=$1; shift; "$@" >/dev/null 2>&1 && echo "$word"; }
@@ -77,7 +78,8 @@ fn agent(options: AgentOptions) -> Agent {
     agent
 }
 
-/// Runs a script of its own each 100 ms, and shows with each round that it has what is its: its directory, what it shares, its log.
+/// Runs a script of its own each 100 ms, and shows with each round that it has what is its: its directory, what it
+/// shares, its log.
 const ROUNDS: &str = "echo 'echo round >>local/rounds; echo round' >local/script; echo mine >secrets/key; umask 000; \
                       while :; do sh local/script; echo round >>$NOMAD_ALLOC_DIR/data/of-$NOMAD_TASK_NAME; sleep 0.1; done";
 
@@ -179,8 +181,8 @@ fn writable_by_others(top: &Path) -> Vec<String> {
 
 const ALL: [&str; 3] = ["agent", "nobody", "daemon"];
 
-/// With or without an account: read, list, change, replace, rename, link, remove, put a file, link, FIFO or directory; in what
-/// belongs to a task of root, of `nobody` or of anybody, and in what an alloc shares.
+/// With or without an account: read, list, change, replace, rename, link, remove, put a file, link, FIFO or directory;
+/// in what belongs to a task of root, of `nobody` or of anybody, and in what an alloc shares.
 #[test]
 fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_can_be_replaced() {
     if !is_root() {
@@ -294,8 +296,8 @@ fn pids(agent: &Agent, tasks: usize) -> BTreeSet<u64> {
     })
 }
 
-/// What an agent before this one left open is closed at the start, under tasks that run on unharmed, through no link, and said
-/// once with how many and one of them.
+/// What an agent before this one left open is closed at the start, under tasks that run on unharmed, through no link,
+/// and said once with how many and one of them.
 #[test]
 fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says_so_once() {
     if !is_root() {
@@ -543,7 +545,8 @@ fn an_agent_of_root_begins_in_no_directory_that_another_user_has_power_over() {
     agent.stop();
 }
 
-/// A path in the settings that leads through another user's directory or link is refused, and what it leads to stays as it is.
+/// A path in the settings that leads through another user's directory or link is refused, and what it leads to stays as
+/// it is.
 #[test]
 fn paths_in_another_users_hands_are_refused_and_what_they_lead_to_stays_as_it_is() {
     if !is_root() {

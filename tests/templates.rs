@@ -1,4 +1,5 @@
-//! The `template` stanza on a real agent: files with their rights, variables, faults with their place, and directories that the task changes.
+//! The `template` stanza on a real agent: files with their rights, variables, faults with their place, and directories
+//! that the task changes.
 
 mod live;
 
@@ -79,13 +80,13 @@ EOF
         data            = "{{ raw }} [[ \"x\" | toUpper ]]"
       }"#;
     let script = "echo \"$1/$DB_PASS/$DERIVED\"; cat local/etc/app.conf \"$NOMAD_ALLOC_DIR/data/shared.txt\"; \
-                  cat local/linux.conf";
+                  cat local/linux.conf; stat -c ' %a' secrets/db.env";
     run(&agent, &job(script, template)).ok();
-    let expected = "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\nloopback 127.0.0.1\n{{ raw }} Xlinux default .";
+    let expected = "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\nloopback 127.0.0.1\n{{ raw }} Xlinux default . 600\n";
     assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), expected);
     let mode =
         |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").permissions().mode() & 0o7777;
-    assert_eq!((mode("local/etc/app.conf"), mode("secrets/db.env")), (0o640, 0o600));
+    assert_eq!(mode("local/etc/app.conf"), 0o640);
     agent.stop();
 }
 
@@ -151,10 +152,10 @@ fn rendered_files_belong_to_the_user_of_the_task() {
     let agent = Agent::start();
     let template =
         "user = \"nobody\"\n template {\n data = \"own\"\n destination = \"local/deep/own\"\n perms = \"600\"\n }";
-    run(&agent, &job("cat local/deep/own", template)).ok();
-    assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), "own");
+    run(&agent, &job("cat local/deep/own; stat -c ' %u' secrets/db.env", template)).ok();
+    assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), "own 65534\n");
     let of = |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").uid();
-    assert_eq!([of("local/deep"), of("local/deep/own"), of("secrets/db.env")], [65_534; 3]);
+    assert_eq!([of("local/deep"), of("local/deep/own")], [65_534; 2]);
 
     let template = "template {\n data = \"given\"\n destination = \"local/given\"\n uid = 1234\n gid = 4321\n }";
     let given = job("true", template).replace("\"rendered\"", "\"given\"");
@@ -162,5 +163,28 @@ fn rendered_files_belong_to_the_user_of_the_task() {
     let path = agent.cli(&["fs", "stat", "--json", "given", "t/local/given"]).ok();
     let stat: serde_json::Value = serde_json::from_str(&path).expect("it is JSON");
     assert_eq!((&stat["uid"], &stat["gid"]), (&1234.into(), &4321.into()), "{stat}");
+    agent.stop();
+}
+
+#[test]
+fn secrets_are_on_a_tmpfs_of_their_task_until_its_alloc_ends() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut agent = Agent::start();
+    let script = "stat -f -c %T secrets; stat -c '%a %u' secrets secrets/db.env; exec sleep 600";
+    agent.run(&job(script, "user = \"nobody\""));
+    wait_for("its output", Duration::from_secs(20) * patience(), || {
+        (agent.cli(&["logs", "rendered", "t"]).ok() == "tmpfs\n700 65534\n600 65534\n").then_some(())
+    });
+    let secrets = task_dir(&agent).join("secrets");
+    let rendered = || std::fs::read_to_string(secrets.join("db.env")).ok();
+    assert!(rendered().is_some());
+    agent.kill();
+    agent.start_again();
+    assert!(rendered().is_some(), "a restart of the agent leaves it to the task");
+    agent.cli(&["stop", "rendered"]).ok();
+    wait_for("its end", Duration::from_secs(20) * patience(), || rendered().is_none().then_some(()));
+    assert_eq!(std::fs::read_dir(&secrets).expect("its directory stays").count(), 0, "nothing of it is on the disk");
     agent.stop();
 }

@@ -39,11 +39,29 @@ fn page_of_drivers_ends_with_the_fields_of_the_mock_driver() {
 }
 
 #[test]
-fn the_settings_stand_at_the_end_of_the_page_of_commands() {
-    const HEADING: &str = "| setting | variable |";
-    let rows = config::SETTINGS.iter().map(|s| format!("\n| `{}.{}` | `{}` |", s.stanza, s.key, s.env));
-    let table = format!("{HEADING}\n|---|---|{}", rows.collect::<String>());
-    ends_with("docs/commands.md", HEADING, &table);
+fn page_of_settings_has_each_one_with_its_variable_default_and_description() {
+    let mut page = String::from(
+        "# Settings\n\nGenerated from the code. The configuration is a file in HCL or JSON (`allostat agent --config FILE`). \
+         Flags have precedence over variables, and variables over the file. `allostat check --defaults` prints all settings \
+         with their defaults, `allostat check FILE` checks a file. Durations are `300ms`, `90s`, `1h30m` and whole days: `30d`.\n",
+    );
+    let printed = config::print(&Config::new("/var/lib/allostat".into()));
+    let mut lines = printed.lines();
+    let mut named = 0;
+    while let Some(line) = lines.next() {
+        if let Some(stanza) = line.strip_suffix(" {") {
+            page += &format!("\n## `{stanza}`\n\n| setting | default | variable | description |\n|---|---|---|---|\n");
+        }
+        let Some(about) = line.strip_prefix("  # ") else { continue };
+        let (about, variable) = about.trim_end_matches(')').rsplit_once(" (").expect("a description and its variable");
+        let (key, value) = lines.next().and_then(|line| line.split_once('=')).expect("a setting");
+        let (key, value) = (key.trim().trim_start_matches("# "), value.trim());
+        let value = if value.is_empty() { String::new() } else { format!("`{}`", value.replace('|', "\\|")) };
+        page += &format!("| `{}` | {value} | `{variable}` | {} |\n", key.trim(), about.replace('|', "\\|"));
+        named += 1;
+    }
+    assert_eq!(named, config::SETTINGS.len(), "each setting once");
+    crate::common::golden("docs/settings.md", &page);
 }
 
 /// Parts of the page of metrics: title, first sentence, prefixes of its families. The last part has all the others.

@@ -1,13 +1,18 @@
-//! `allostat top` as people use it: on a real terminal, in a pipe, with an agent, without one, and with one that goes away.
+//! `allostat top` as people use it: on a real terminal, in a pipe, with an agent, without one, and with one that goes
+//! away.
 
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, is_root, patience, test_dir, wait_for};
+use crate::common::{
+    Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, drawn, is_root, part, patience, test_dir, wait_for,
+};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -54,6 +59,37 @@ fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
     top.press("q");
     assert_eq!(top.ends().code(), Some(0));
     top.is_given_back();
+    agent.stop();
+}
+
+/// The time that the curves of the open task cover, in seconds.
+fn covered(screen: &str) -> Option<f64> {
+    let text = screen.lines().find_map(|line| line.trim_end().strip_prefix("last ")?.strip_suffix(" s"))?;
+    text.parse().ok()
+}
+
+#[test]
+fn opened_task_has_curves_from_before_top_began() {
+    let config = "history {\n  series_interval = \"5s\"\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    agent.run(JOB);
+    let id = agent.alloc_ids()[0].clone();
+    wait_for("three points of its memory", LONG * patience(), || {
+        let history = agent.json(&format!("/v1/allocs/{id}/history"));
+        let points = history["tasks"]["steady"]["memory_bytes"].as_array()?.iter().filter(|point| !point.is_null());
+        (points.count() >= 3).then_some(())
+    });
+    let began = std::time::Instant::now();
+    let mut top = OnTerminal::of(&agent);
+    top.shows("shop/steady");
+    top.press("\r");
+    // What top has read itself is never older than top.
+    wait_for("curves that are older than top", LONG * patience(), || {
+        let covered = covered(&drawn(&top.text()))?;
+        (covered > began.elapsed().as_secs_f64()).then_some(())
+    });
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
     agent.stop();
 }
 
@@ -204,6 +240,42 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     child.kill().unwrap();
     child.wait().unwrap();
     others.remove("a");
+}
+
+/// A process may point its environment at such a mapping, and root reads it for the names of jobs.
+#[test]
+fn top_without_an_agent_survives_an_environment_of_64_gib() {
+    const OTHER_USER: u32 = 65_534;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(python) = part("python3") else { skip_test!("no-python") };
+    let (dir, others) = (test_dir(), Cgroups::new());
+    if !without_agent(&["--version"], &others, dir.path()).output().is_ok_and(|tried| tried.status.success()) {
+        skip_test!("cannot-unshare");
+    }
+    let mut command = Command::new(python);
+    command.args(["-c", include_str!("observed/memory.py"), "large"]).uid(OTHER_USER).gid(OTHER_USER);
+    let mut large = command.current_dir("/").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(large.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let step = "slurm/uid_0/job_61/step_0";
+    others.make(step);
+    others.place(step, large.id());
+    // One that read on would be OOM killed.
+    others.make("top");
+    others.limit("top", 256 << 20, 2);
+    let mut top = without_agent(&["top", "--once"], &others, dir.path());
+    top.env("ALLOSTAT_OBSERVE_INCLUDE", "slurm:61").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let top = top.spawn().unwrap();
+    others.place("top", top.id());
+    let said = top.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success() && err.contains("no agent runs"), "{:?}: {err}", said.status);
+    assert!(out.contains("slurm:61"), "under its number: {out}");
+    large.kill().unwrap();
+    large.wait().unwrap();
 }
 
 #[test]

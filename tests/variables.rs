@@ -1,5 +1,5 @@
-//! Job files with variables, locals, expressions and files: evaluated by the command with the caller's rights, and again by the agent,
-//! which reads nothing.
+//! Job files with variables, locals, expressions and files: evaluated by the command with the caller's rights, and
+//! again by the agent, which reads nothing.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What allocs have on the disk, with a real agent: host volumes in the roots of tasks, files of an alloc through the API, disk usage.
+//! What allocs have on the disk, with a real agent: host volumes in the roots of tasks, files of an alloc through the
+//! API, disk usage.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

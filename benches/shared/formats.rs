@@ -1,8 +1,9 @@
-//! What each format of the exposition costs: samples, bytes, encoding, compressing, each time beside something of the same run: plain
-//! copying of the same pieces, the encoder of others, the level that others use.
+//! What each format of the exposition costs: samples, bytes, encoding, compressing, each time beside something of the
+//! same run: plain copying of the same pieces, the encoder of others, the level that others use.
 //!
-//! Text 1.0.0 is text 0.0.4 but for its Content-Type: one row is both. Each time is the best of its rounds. The peer of text is the
-//! `prometheus` crate's encoder, that of protocol buffers `prost`, each on the families as it holds them itself.
+//! Text 1.0.0 is text 0.0.4 but for its Content-Type: one row is both. Each time is the best of its rounds. The peer of
+//! text is the `prometheus` crate's encoder, that of protocol buffers `prost`, each on the families as it holds them
+//! itself.
 
 use std::hint::black_box;
 use std::io::Write as _;

@@ -67,7 +67,8 @@ fn running(agent: &Agent) -> usize {
     usize::try_from(running.expect("a number of tasks")).expect("it fits")
 }
 
-/// The time that all threads of a process ran, those that have ended too. Source: its CPU clock, clock_getcpuclockid(3), nanoseconds.
+/// The time that all threads of a process ran, those that have ended too. Source: its CPU clock,
+/// clock_getcpuclockid(3), nanoseconds.
 #[allow(unsafe_code)]
 pub fn cpu(pid: u32) -> Duration {
     let pid = libc::pid_t::try_from(pid).expect("a pid fits");
@@ -107,7 +108,8 @@ pub fn cpu_per_minute(pid: u32, span: Duration, each: impl Fn()) -> f64 {
     used.as_secs_f64() * 60.0 / began.elapsed().as_secs_f64()
 }
 
-/// With thousands of allocs their last cgroups go a while after the last task: an agent that ends before leaves them to the next.
+/// With thousands of allocs their last cgroups go a while after the last task: an agent that ends before leaves them to
+/// the next.
 pub fn end(agent: Agent) {
     agent.cli(&["stop", "--all"]).ok();
     wait_for("the cgroups to be gone", Duration::from_secs(60), || agent.cgroups.left().is_empty().then_some(()));

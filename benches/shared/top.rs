@@ -12,8 +12,8 @@ pub struct Rows {
     pub unseen: String,
 }
 
-/// `allostat top` on a terminal, a frame each second: what it takes, and what the agent takes beside what it takes unseen. In turns: a machine
-/// gets slower and faster by more than looking costs. `shown`: a word of its first frame.
+/// `allostat top` on a terminal, a frame each second: what it takes, and what the agent takes beside what it takes
+/// unseen. In turns: a machine gets slower and faster by more than looking costs. `shown`: a word of its first frame.
 pub fn looked_at(agent: &Agent, shown: &str, rows: &Rows) {
     const SPAN: Duration = Duration::from_secs(30);
     const TURNS: [(); 3] = [(); 3];

@@ -18,8 +18,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// `None`: this host has none, or this process may not. `kind`: of idle tasks it is taken as the agent takes it where hardly anything
-    /// moves, of waking ones everything at each tick.
+    /// `None`: this host has none, or this process may not. `kind`: of idle tasks it is taken as the agent takes it
+    /// where hardly anything moves, of waking ones everything at each tick.
     pub fn below(parent: &str, cgroups: usize, kind: &str, row: &str) -> Option<Walk> {
         const TICKS: u32 = 16;
         let floor = Floor::below(parent)?;

@@ -1,4 +1,5 @@
-//! The functions that the library exports, by name. What each does stands in `abi`; `tests/nvml_exports.rs` compares the two.
+//! The functions that the library exports, by name. What each does stands in `abi`; `tests/nvml_exports.rs` compares
+//! the two.
 
 /// Every one, in alphabetical order.
 pub const ALL: &[&str] = &[
@@ -14,6 +15,7 @@ pub const ALL: &[&str] = &[
     "nvmlDeviceGetClockInfo",
     "nvmlDeviceGetComputeInstanceId",
     "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetComputeRunningProcesses",
     "nvmlDeviceGetComputeRunningProcesses_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetCount_v2",
@@ -32,12 +34,14 @@ pub const ALL: &[&str] = &[
     "nvmlDeviceGetFanSpeed_v2",
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetGraphicsRunningProcesses",
     "nvmlDeviceGetGraphicsRunningProcesses_v2",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
     "nvmlDeviceGetHandleByIndex_v2",
     "nvmlDeviceGetHandleByPciBusId_v2",
     "nvmlDeviceGetHandleByUUID",
     "nvmlDeviceGetIndex",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
     "nvmlDeviceGetMPSComputeRunningProcesses_v2",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetMaxClockInfo",

@@ -1,7 +1,7 @@
 //! Where the library is, and how a test puts it where a program searches for it.
 //!
-//! Each place has a copy of its own, with its scenario beside it: what is loaded from two places are two libraries, so that tests
-//! of one process do not see each other's devices, and no environment is needed.
+//! Each place has a copy of its own, with its scenario beside it: what is loaded from two places are two libraries, so
+//! that tests of one process do not see each other's devices, and no environment is needed.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

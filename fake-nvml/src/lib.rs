@@ -1,8 +1,10 @@
-//! A library that answers as NVIDIA's NVML does, with devices out of a file: for tests of whatever reads GPUs, where there is none.
+//! A library that answers as NVIDIA's NVML does, with devices out of a file: for tests of whatever reads GPUs, where
+//! there is none.
 //!
-//! It is two things. Built as `libfake_nvml.so` and put somewhere as `libnvidia-ml.so.1`, it is loaded like the real one
-//! (`LD_LIBRARY_PATH`, `Nvml::builder().lib_path(..)`) and plays a scenario: the file `fake-nvml.json` beside it, or the one that
-//! the variable `FAKE_NVML` names. Used as a crate, it writes scenarios and puts the library in its place:
+//! It is two things. Built as `libfake_nvml.so` and put somewhere as `libnvidia-ml.so.1`, it is loaded like the real
+//! one (`LD_LIBRARY_PATH`, `Nvml::builder().lib_path(..)`) and plays a scenario: the file `fake-nvml.json` beside it,
+//! or the one that the variable `FAKE_NVML` names. Used as a crate, it writes scenarios and puts the library in its
+//! place:
 //!
 //! ```ignore
 //! use fake_nvml::{Device, Fault, Process, Scenario, codes};
@@ -24,8 +26,8 @@
 //! })?;
 //! ```
 //!
-//! By hand, a scenario is JSON with the same names; a device has the values of its profile (`profiles/*.json`), but for those that
-//! stand beside it, and a `null` takes one away:
+//! By hand, a scenario is JSON with the same names; a device has the values of its profile (`profiles/*.json`), but for
+//! those that stand beside it, and a `null` takes one away:
 //!
 //! ```json
 //! {"devices": [{"profile": "h100", "temperature_celsius": 64, "energy_mj": null}],

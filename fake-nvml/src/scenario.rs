@@ -75,7 +75,8 @@ pub struct Device {
     pub name: String,
     /// The GPU has fallen off the bus: all that is asked of it answers so.
     pub lost: bool,
-    /// Functions that this hardware answers with "not supported", whatever stands below; of the field values, `field:82`.
+    /// Functions that this hardware answers with "not supported", whatever stands below; of the field values,
+    /// `field:82`.
     pub refuses: BTreeSet<String>,
     pub minor: Option<u32>,
     pub serial: Option<String>,

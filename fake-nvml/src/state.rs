@@ -1,4 +1,5 @@
-//! What the library knows between calls: the scenario as it was last read, who was given which handle, how often what was called.
+//! What the library knows between calls: the scenario as it was last read, who was given which handle, how often what
+//! was called.
 //!
 //! ```text
 //! a call: arrive (read the scenario again if it changed, note the call, which faults are due)
@@ -302,8 +303,8 @@ fn own_path() -> Option<&'static CStr> {
         dli_saddr: std::ptr::null_mut(),
     };
     let here = own_path as fn() -> Option<&'static CStr>;
-    // SAFETY: `here` is an address in this library, and `info` is ours; the name lives as long as the library is loaded,
-    // and it stays loaded.
+    // SAFETY: `here` is an address in this library, and `info` is ours; the name lives as long as the library is
+    // loaded, and it stays loaded.
     unsafe {
         if libc::dladdr(here as *const libc::c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
             return None;

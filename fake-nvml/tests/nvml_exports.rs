@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::zeroed;
 
-use fake_nvml::abi::types::ProcessInfo;
+use fake_nvml::abi::types::{ProcessInfo, ProcessInfoV1};
 use fake_nvml::{Device, Installed, Process, Scenario, codes, functions, install};
 use nvml_wrapper::Nvml;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlTemperature_v1_t};
@@ -122,6 +122,26 @@ fn processes_in_the_form_of_an_old_driver_are_the_same() {
             let (mut count, mut processes) = (4, [zeroed::<ProcessInfo>(); 4]);
             assert_eq!(function(device.handle(), &raw mut count, processes.as_mut_ptr()), codes::SUCCESS);
             assert_eq!((count, processes[0].pid), (there, 41 * there));
+        }
+    }
+}
+
+#[test]
+fn processes_in_the_form_of_the_oldest_driver_have_no_instances() {
+    let scenario = Scenario::new().with(Device::of("t4").runs(Process::new(41, 1 << 30)));
+    let (_directory, gpus, nvml) = play(&scenario);
+    let device = nvml.device_by_index(0).unwrap();
+    type Function = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut ProcessInfoV1) -> u32;
+    for (kind, there) in [("Compute", 1), ("Graphics", 0), ("MPSCompute", 0)] {
+        let symbol = symbol(&gpus, &format!("nvmlDeviceGet{kind}RunningProcesses"));
+        assert!(!symbol.is_null());
+        // SAFETY: the library is loaded and has this function with these parameters; there is room for four.
+        unsafe {
+            let function = std::mem::transmute::<*mut c_void, Function>(symbol);
+            let (mut count, mut processes) = (4, [zeroed::<ProcessInfoV1>(); 4]);
+            assert_eq!(function(device.handle(), &raw mut count, processes.as_mut_ptr()), codes::SUCCESS);
+            assert_eq!((count, processes[0].pid), (there, 41 * there));
+            assert_eq!(processes[0].memory, u64::from(there) << 30);
         }
     }
 }

@@ -16,7 +16,8 @@ pub enum Access {
 /// What TCP gives to everybody who is let in and may not act: `telemetry.public`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Public {
-    /// Health alone: who watches and restarts agents needs no more. Who wants no port at all sets `agent.listen` to `none`.
+    /// Health alone: who watches and restarts agents needs no more. Who wants no port at all sets `agent.listen` to
+    /// `none`.
     None,
     Metrics,
     /// What the commands read as well, without what is its owner's.

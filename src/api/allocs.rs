@@ -29,7 +29,7 @@ pub(super) static LIST: Route = Route {
     answers: &[EndpointAnswer::json::<AllocsAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let mut list = views::allocs(&snapshot, request.origin.detail());
             for row in &mut list.allocs {
                 let services = context.runner.board().services.get(&row.alloc.id);
@@ -51,7 +51,7 @@ pub(super) static SHOW: Route = Route {
     answers: &[EndpointAnswer::json::<AllocAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let alloc = find(&snapshot, request.param(0))?;
             let detail = request.origin.detail();
             let mut answer = views::alloc(&alloc, detail);
@@ -75,7 +75,7 @@ pub(super) static STATS: Route = Route {
     answers: &[EndpointAnswer::json::<AllocStats>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let alloc = find(&snapshot, request.param(0))?;
             Ok(Reply::json(&stats(&snapshot, &alloc, request.origin.detail(), context.clock.now())))
         })
@@ -150,8 +150,8 @@ pub struct SignalAnswer {
 /// So many are named where one was meant.
 const MOST_NAMED: usize = 5;
 
-/// The alloc that `name` means: its ID or a prefix of it, else the name of a job, of an alloc (`web.app[0]`) or of an observed
-/// workload. Of several with one name it is the one that has not ended; where all have ended, the newest.
+/// The alloc that `name` means: its ID or a prefix of it, else the name of a job, of an alloc (`web.app[0]`) or of an
+/// observed workload. Of several with one name it is the one that has not ended; where all have ended, the newest.
 ///
 /// Errors: none (then with the nearest ID), or more than one.
 pub(super) fn find(snapshot: &Snapshot, name: &str) -> Result<Arc<AllocView>, ApiError> {
@@ -232,12 +232,14 @@ fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> boo
 pub(super) fn ours(snapshot: &Snapshot, id: &str, action: Elsewhere) -> Result<Arc<AllocView>, ApiError> {
     let alloc = find_among(snapshot, id, |alloc| alloc.observed.is_none())?;
     let Some(observed) = &alloc.observed else { return Ok(alloc) };
-    let source = alloc.identity.source;
+    let (id, source) = (&alloc.identity.id, alloc.identity.source);
     let message = match command_elsewhere(source, &observed.native, action) {
         Some(command) => {
-            format!("{} is run by {}, and only observed here: {command}", alloc.identity.id, source.as_str())
+            format!("{id} is only observed here, not managed; {} runs it: {command}", source.as_str())
         }
-        None => format!("{} is a plain cgroup of another owner, and only observed here", alloc.identity.id),
+        None => {
+            format!("{id} is only observed here, not managed; its source ({}) has no such command", source.as_str())
+        }
     };
     Err(ApiError::new(Code::Conflict, message).on("id"))
 }

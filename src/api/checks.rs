@@ -23,7 +23,7 @@ pub(super) static CHECKS: Route = Route {
     answers: &[EndpointAnswer::json::<ChecksAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let alloc = find(&snapshot, request.param(0))?;
             let services = context.runner.board().services.get(&alloc.identity.id);
             let health = services.map(|services| health_of(&services, request.origin.detail()));

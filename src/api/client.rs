@@ -25,7 +25,7 @@ pub(super) static ALLOCATION: Route = Route {
     answers: &[EndpointAnswer::json::<NomadAllocStats>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             let alloc = find(&snapshot, request.param(0))?;
             Ok(Reply::json(&views::allocation(&snapshot, &alloc, request.origin.detail())))
         })
@@ -42,7 +42,7 @@ pub(super) static HOST: Route = Route {
     answers: &[EndpointAnswer::json::<NomadHostStats>()],
     handler: |context, request| {
         Box::pin(async {
-            let (snapshot, detail) = (context.snapshots.bring().await, request.origin.detail());
+            let (snapshot, detail) = (context.snapshots.refresh().await, request.origin.detail());
             encoded(move || Reply::json(&views::client(&snapshot, detail))).await
         })
     },

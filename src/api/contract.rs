@@ -1,4 +1,5 @@
-//! What an endpoint takes and answers, as data: the server checks requests by it, and `/v1/openapi.json` is made from it.
+//! What an endpoint takes and answers, as data: the server checks requests by it, and `/v1/openapi.json` is made from
+//! it.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 

@@ -17,7 +17,7 @@ pub(super) static DEVICES: Route = Route {
     answers: &[EndpointAnswer::json::<DevicesAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let (snapshot, detail) = (context.snapshots.bring().await, request.origin.detail());
+            let (snapshot, detail) = (context.snapshots.refresh().await, request.origin.detail());
             encoded(move || Reply::json(&views::all(&snapshot, detail))).await
         })
     },

@@ -1,4 +1,5 @@
-//! `GET /metrics/cadvisor` and `/metrics/nomad`: the newest snapshot under the names of other exporters, made when it is asked for.
+//! `GET /metrics/cadvisor` and `/metrics/nomad`: the newest snapshot under the names of other exporters, made when it
+//! is asked for.
 
 use std::sync::Arc;
 

@@ -5,9 +5,10 @@
 //! | `?since=N` | one page as JSON; ask again with `since` = `next` for what came after |
 //! | `?follow=1`, or `Accept: text/event-stream` | server-sent events: all after `since` (0 unless given), then each as it happens |
 //!
-//! A server-sent event has the event's number as `id`, its kind as `event` and the event itself as `data`. Events that are not
-//! kept any more are one event `missed` in their place, `{"missed": n}`. A reader that comes back with `Last-Event-ID` (a browser
-//! does so by itself) goes on behind it. `?alloc=ID` and `?task=NAME` narrow both forms; `missed` counts events of all.
+//! A server-sent event has the event's number as `id`, its kind as `event` and the event itself as `data`. Events that
+//! are not kept any more are one event `missed` in their place, `{"missed": n}`. A reader that comes back with
+//! `Last-Event-ID` (a browser does so by itself) goes on behind it. `?alloc=ID` and `?task=NAME` narrow both forms;
+//! `missed` counts events of all.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use super::error::{ApiError, Code};
 use super::http::{Origin, Reply, Request};
 use super::pieces::Following;
 use super::{Context, Method, Route, allocs};
+use crate::board::events::{Item, Reader};
 use crate::exporters::json as views;
 use crate::exporters::json::EventAnswer;
 use crate::exporters::prometheus::BrokenOff;
@@ -33,7 +35,6 @@ use crate::model::answer::Detail;
 use crate::model::event::Event;
 use crate::model::id::AllocId;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::events::{Item, Reader};
 use crate::telemetry::Metrics;
 
 pub(super) static EVENTS: Route = Route {
@@ -77,8 +78,8 @@ const PIECE: usize = 64;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Followers stay, so they may take half of the seats at most, on TCP and on the Unix socket each: who follows cannot lock out
-/// who scrapes.
+/// Followers stay, so they may take half of the seats at most, on TCP and on the Unix socket each: who follows cannot
+/// lock out who scrapes.
 pub struct Followers {
     tcp: Arc<Semaphore>,
     socket: Arc<Semaphore>,
@@ -256,9 +257,9 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::board::events::Log;
     use crate::model::event::EventKind;
     use crate::model::units::Timestamp;
-    use crate::runner::events::Log;
 
     fn feed(log: &Arc<Log>, since: u64, filter: Filter) -> Feed {
         Feed {

@@ -1,7 +1,8 @@
 //! `POST /v1/allocs/{id}/exec/{task}`: runs a command in a task, over a connection that stops being HTTP.
 //!
-//! The body is [`ExecBody`]; the request has `Connection: Upgrade` and `Upgrade: allostat-exec/1`. The answer is 101, and from then on
-//! both sides send [frames](frame). A refusal is an ordinary answer. A browser can send no such request: its upgrades are GET.
+//! The body is [`ExecBody`]; the request has `Connection: Upgrade` and `Upgrade: allostat-exec/1`. The answer is 101,
+//! and from then on both sides send [frames](frame). A refusal is an ordinary answer. A browser can send no such
+//! request: its upgrades are GET.
 
 mod frame;
 mod session;

@@ -1,7 +1,7 @@
 //! `GET /v1/allocs/{id}/fs/{ls,stat,cat}`: the directory of an alloc, without what is its tasks' alone.
 //!
-//! Shape: a path begins in the directory of the alloc: `alloc/data`, `<task>/local`. A listing has [`MOST_ENTRIES`] entries at most and says
-//! how many there are more; a file is sent in pieces, as long as it was when it was opened.
+//! Shape: a path begins in the directory of the alloc: `alloc/data`, `<task>/local`. A listing has [`MOST_ENTRIES`]
+//! entries at most and says how many there are more; a file is sent in pieces, as long as it was when it was opened.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -165,7 +165,7 @@ pub(super) fn managed(context: &Context, request: &Request) -> Result<AllocId, A
     let alloc = allocs::find_among(&context.snapshot(), request.param(0), |alloc| alloc.observed.is_none())?;
     if alloc.observed.is_some() {
         let (id, source) = (&alloc.identity.id, alloc.identity.source.as_str());
-        let message = format!("{id} is only observed here ({source}): this agent has no directory of it");
+        let message = format!("{id} is only observed here, not managed; this agent has no directory of it ({source})");
         return Err(ApiError::new(Code::Conflict, message).on("id"));
     }
     Ok(alloc.identity.id.clone())
@@ -198,8 +198,8 @@ pub(super) async fn found_in<T: Send + 'static>(
 
 /// What is its task's alone, as in Nomad: `secrets` and `private` of each task.
 fn is_hidden(names: &[OsString]) -> bool {
-    // While an artifact comes, the key of its repository is there. What is migrated is not verified yet. What templates were rendered
-    // from is the environment of their task.
+    // While an artifact comes, the key of its repository is there. What is migrated is not verified yet. What templates
+    // were rendered from is the environment of their task.
     let stages = |name: &OsString| {
         let name = name.as_encoded_bytes();
         [&b".artifacts-"[..], b".migrat", b".templates-"].iter().any(|own| name.starts_with(own))

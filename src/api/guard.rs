@@ -1,12 +1,12 @@
-//! A connection that does not wait for ever: how long a peer may idle, send its head, send its body and take its answer.
-//! It also knows when an answer was written whole, which is what makes a scrape an acknowledged one.
+//! A connection that does not wait for ever: how long a peer may idle, send its head, send its body and take its
+//! answer. It also knows when an answer was written whole, which is what makes a scrape an acknowledged one.
 //!
 //! ```text
 //!   Idle --first byte--> Receiving --request read--> Answering --answer written--> Idle
 //!   75 s                 10 s                        30 s without progress in writing
 //! ```
-//! An answer that goes on ([`Pieces`](super::pieces::Pieces)) stays in `Answering`: it may be silent for as long as it likes,
-//! and a peer that does not take what there is to say has the same 30 s.
+//! An answer that goes on ([`Pieces`](super::pieces::Pieces)) stays in `Answering`: it may be silent for as long as it
+//! likes, and a peer that does not take what there is to say has the same 30 s.
 
 use std::future::Future;
 use std::io;

@@ -61,18 +61,18 @@ fn ready(context: &Context, may_name: bool) -> Result<(), ApiError> {
     let names = |a: &Arc<AllocView>| {
         let alloc = a.identity.id.clone();
         let name = move |task: &TaskName| format!("{task} of {}", alloc.short());
-        a.status.iter().flat_map(|status| &status.sought).map(name).collect::<Vec<_>>()
+        a.status.iter().flat_map(|status| &status.recovering).map(name).collect::<Vec<_>>()
     };
-    let sought: Vec<String> = snapshot.allocs.iter().flat_map(names).collect();
-    if sought.is_empty() {
+    let recovering: Vec<String> = snapshot.allocs.iter().flat_map(names).collect();
+    if recovering.is_empty() {
         return Ok(());
     }
     if !may_name {
-        let message = format!("still looking for {} tasks; everything else goes on", sought.len());
+        let message = format!("still looking for {} tasks; everything else goes on", recovering.len());
         return Err(ApiError::new(Code::NotReady, message));
     }
-    let named = sought[..sought.len().min(NAMED)].join(", ");
-    let more = sought.len().checked_sub(NAMED).filter(|more| *more > 0);
+    let named = recovering[..recovering.len().min(NAMED)].join(", ");
+    let more = recovering.len().checked_sub(NAMED).filter(|more| *more > 0);
     let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
     Err(ApiError::new(Code::NotReady, format!("still looking for {named}{more}; everything else goes on")))
 }

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 pub struct OurNames<'a> {
     /// The address that the connection came in on.
     pub local: SocketAddr,
-    /// The agent listens on each address of this host, and so on those under which others reach it: of a port that is passed on to a
-    /// container, another one than `local`.
+    /// The agent listens on each address of this host, and so on those under which others reach it: of a port that is
+    /// passed on to a container, another one than `local`.
     pub on_each_address: bool,
     /// As uname(2) reports it.
     pub of_host: &'a str,

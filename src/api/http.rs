@@ -10,7 +10,7 @@ use super::error::{ApiError, Code};
 use super::pieces::Following;
 use super::target::{Query, RequestTarget};
 use super::unsent::{Turn, Unsent};
-use crate::exporters::prometheus::{BrokenOff, Telling, TellingBegun};
+use crate::exporters::prometheus::{BodyStart, BodyStream, BrokenOff};
 use crate::host::http::tunnel::Tunnel;
 use crate::model::answer::Detail;
 use crate::runner::drivers::BoxFuture;
@@ -135,11 +135,11 @@ impl Reply {
     /// JSON that is written while it is read, whole where it is short.
     ///
     /// Errors: its writer failed before anything was sent.
-    pub(super) async fn json_in_turn(turn: Turn, stream: Telling) -> Result<Reply, BrokenOff> {
+    pub(super) async fn json_in_turn(turn: Turn, stream: BodyStream) -> Result<Reply, BrokenOff> {
         const JSON: &str = "application/json";
         let reply = match stream.begun().await? {
-            TellingBegun::Whole(body) => Reply::new(JSON, body),
-            TellingBegun::Pieces(stream) => Reply::following(JSON, Box::new(stream)),
+            BodyStart::Whole(body) => Reply::new(JSON, body),
+            BodyStart::Pieces(stream) => Reply::following(JSON, Box::new(stream)),
         };
         Ok(Reply { turn: Some(turn), ..reply })
     }

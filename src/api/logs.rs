@@ -1,10 +1,10 @@
 //! `GET /v1/allocs/{id}/logs/{task}`: what a task wrote, across its rotated files, a bounded piece at a time.
 //!
 //! Source: `<data>/alloc/<alloc>/alloc/logs/<task>.<stdout|stderr>.<n>`; n grows, the oldest files are removed.
-//! Shape: the answer's headers say where the piece stands: `x-allostat-offset` is its first byte, `x-allostat-next-offset`
-//! the offset to go on, `x-allostat-size` all that is kept. Offsets count from the oldest byte that is kept, so they change when
-//! a file is removed; `x-allostat-place` is where the piece ends for good: `after` goes on there. A tail only says where the
-//! first piece begins. `stream=both` has a form of its own ([`merged`]).
+//! Shape: the answer's headers say where the piece stands: `x-allostat-offset` is its first byte,
+//! `x-allostat-next-offset` the offset to go on, `x-allostat-size` all that is kept. Offsets count from the oldest byte
+//! that is kept, so they change when a file is removed; `x-allostat-place` is where the piece ends for good: `after`
+//! goes on there. A tail only says where the first piece begins. `stream=both` has a form of its own ([`merged`]).
 
 mod merged;
 mod rotated;

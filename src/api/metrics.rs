@@ -1,4 +1,5 @@
-//! `GET /metrics`: the newest snapshot as Prometheus text, OpenMetrics or protocol buffers. It never touches the kernel.
+//! `GET /metrics`: the newest snapshot as Prometheus text, OpenMetrics or protocol buffers. It never touches the
+//! kernel.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -77,7 +78,7 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     if let Some(scraper) = &wanted.scraper {
         context.scrapers.seen(scraper);
     }
-    let snapshot = context.snapshots.bring().await;
+    let snapshot = context.snapshots.refresh().await;
     let version = snapshot.version;
     let reply = body(context, snapshot, &wanted, began).await;
     let (format, encoding) = (wanted.form.format.as_str(), wanted.encoding.as_str());
@@ -113,7 +114,7 @@ async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted, began
     let stream = match &narrowed {
         _ if !is_plain => None,
         Some(filter) => Some(bodies.stream(&snapshot, format, filter.clone(), waited)),
-        None => bodies.tell(&snapshot, format, waited),
+        None => bodies.stream_first(&snapshot, format, waited),
     };
     if let Some(stream) = stream {
         return Ok(Reply::following(kind, Box::new(stream)));

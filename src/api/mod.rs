@@ -107,7 +107,8 @@ pub struct Config {
     pub acting_certificates: Vec<String>,
     /// What TCP gives to everybody who is let in.
     pub public: Public,
-    /// Names besides loopback, the address itself and the host's own name that a Host header may carry; `*.domain`: all below it.
+    /// Names besides loopback, the address itself and the host's own name that a Host header may carry; `*.domain`: all
+    /// below it.
     pub host_names: Vec<String>,
     /// At most so many connections on each of TCP and the Unix socket.
     pub max_connections: usize,

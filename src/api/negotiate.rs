@@ -1,7 +1,8 @@
 //! Which format and which encoding a scraper gets: pure.
 //!
-//! Source: RFC 9110 sections 12.4.2 (weights), 12.5.1 (Accept), 12.5.3 (Accept-Encoding); the Content-Types are those of
-//! the Prometheus text formats 0.0.4 and 1.0.0, of its protocol buffers ("Content Negotiation"), and of OpenMetrics 1.0.0.
+//! Source: RFC 9110 sections 12.4.2 (weights), 12.5.1 (Accept), 12.5.3 (Accept-Encoding); the Content-Types are those
+//! of the Prometheus text formats 0.0.4 and 1.0.0, of its protocol buffers ("Content Negotiation"), and of OpenMetrics
+//! 1.0.0.
 
 use crate::model::answer::{Encoding, Format};
 
@@ -55,8 +56,8 @@ pub struct Representation {
     pub content_type: &'static str,
 }
 
-/// How names would be escaped that are not of the old alphabet: ours all are, so that each of these gives the same bytes. `dots` is not
-/// among them: it escapes underscores as well.
+/// How names would be escaped that are not of the old alphabet: ours all are, so that each of these gives the same
+/// bytes. `dots` is not among them: it escapes underscores as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Escaping {
     Utf8,

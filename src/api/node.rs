@@ -31,7 +31,7 @@ pub(super) static NODE: Route = Route {
     answers: &[EndpointAnswer::json::<NodeAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let snapshot = context.snapshots.bring().await;
+            let snapshot = context.snapshots.refresh().await;
             Ok(Reply::json(&node(context, &snapshot, request.origin.detail())))
         })
     },

@@ -1,5 +1,5 @@
-//! `GET /v1/openapi.json`: this API, made from the table of endpoints and the types of their answers. Nothing is listed twice: a
-//! field is its type's, a parameter its endpoint's.
+//! `GET /v1/openapi.json`: this API, made from the table of endpoints and the types of their answers. Nothing is listed
+//! twice: a field is its type's, a parameter its endpoint's.
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;

@@ -1,7 +1,7 @@
 //! The page at `/` for browsers: three files in the binary, which read this API and nothing else.
 //!
-//! Texts of tasks reach the page as JSON and enter it as text nodes. The policy below lets it load its own files, connect
-//! to this agent, and be shown in no frame; no text becomes markup, because no sink for markup is allowed.
+//! Texts of tasks reach the page as JSON and enter it as text nodes. The policy below lets it load its own files,
+//! connect to this agent, and be shown in no frame; no text becomes markup, because no sink for markup is allowed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;

@@ -1,7 +1,8 @@
 //! An answer that goes on: pieces as they come, until their source ends or the peer goes.
 //!
-//! A piece is asked for when the one before it is on its way, so a peer that does not read holds one piece and what hyper and
-//! the kernel buffer, and is let go after the patience of any writing. All that the answer owns is dropped with it.
+//! A piece is asked for when the one before it is on its way, so a peer that does not read holds one piece and what
+//! hyper and the kernel buffer, and is let go after the patience of any writing. All that the answer owns is dropped
+//! with it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,12 +12,13 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::guard::{Progress, Whole};
-use crate::exporters::prometheus::{BrokenOff, Telling};
+use crate::exporters::prometheus::{BodyStream, BrokenOff};
 use crate::runner::drivers::BoxFuture;
 
 /// Where the pieces come from.
 pub trait Following: Send {
-    /// `None`: the end. Errors: what was sent is not the whole, which the peer learns from a connection that breaks off.
+    /// `None`: the end. Errors: what was sent is not the whole, which the peer learns from a connection that breaks
+    /// off.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>>;
     /// So many bytes it keeps for a reader that does not read.
     fn buffered(&self) -> usize {
@@ -24,12 +26,12 @@ pub trait Following: Send {
     }
 }
 
-impl Following for Telling {
+impl Following for BodyStream {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
-        Box::pin(Telling::next(self))
+        Box::pin(BodyStream::next(self))
     }
     fn buffered(&self) -> usize {
-        Telling::BUFFERED
+        BodyStream::BUFFERED
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a submission would do, without doing it: the difference to the job that runs, and what becomes of each of its allocs.
+//! What a submission would do, without doing it: the difference to the job that runs, and what becomes of each of its
+//! allocs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -99,7 +99,8 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// A host that went without a word is noticed within two minutes. A process that stands still answers all the same: the kernel does.
+/// A host that went without a word is noticed within two minutes. A process that stands still answers all the same: the
+/// kernel does.
 fn keep_alive(socket: &TcpStream) {
     use rustix::net::sockopt;
     const QUIET: Duration = Duration::from_secs(60);
@@ -114,7 +115,8 @@ fn keep_alive(socket: &TcpStream) {
 /// Of one listener.
 struct Seats {
     taken: Arc<Semaphore>,
-    /// For who is turned away, until it has heard why: more are sent off without a wait, so that a flood holds no descriptors.
+    /// For who is turned away, until it has heard why: more are sent off without a wait, so that a flood holds no
+    /// descriptors.
     standing: Arc<Semaphore>,
 }
 

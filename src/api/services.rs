@@ -1,7 +1,7 @@
 //! Services of managed allocs: the list, and as targets for Prometheus.
 //!
-//! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check printed is for the
-//! Unix socket, and for who may act.
+//! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check
+//! printed is for the Unix socket, and for who may act.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use super::http::{Reply, Request};
 use super::{Context, Method, Route};
 use crate::board::services::{AllocHealth, AllocServices, CheckView, ServiceInstance};
 use crate::exporters::json::allocs::CheckAnswer;
-use crate::exporters::prometheus::Telling;
+use crate::exporters::prometheus::BodyStream;
 use crate::model::answer::Detail;
 use crate::model::id::{AllocId, GroupName, JobId, TaskName};
 use crate::model::service::{CheckStatus, ServiceProvider};
@@ -172,7 +172,7 @@ async fn answer(
 ) -> Result<Reply, ApiError> {
     let (wanted, allocs) = (Wanted::of(request), context.runner.board().services.all());
     let turn = request.turn().await?;
-    let stream = Telling::of_writer(move |out| write(&wanted.choose(&allocs), out));
+    let stream = BodyStream::of_writer(move |out| write(&wanted.choose(&allocs), out));
     let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");
     Reply::json_in_turn(turn, stream).await.map_err(failed)
 }

@@ -1,5 +1,5 @@
-//! `GET /v1/allocs/{id}/fs/snapshot`: the directory of an alloc, or a part of it, as a tar archive. It is written while it is read: its
-//! memory is a few pieces, whatever its size.
+//! `GET /v1/allocs/{id}/fs/snapshot`: the directory of an alloc, or a part of it, as a tar archive. It is written while
+//! it is read: its memory is a few pieces, whatever its size.
 
 use std::io::{self, Write};
 use std::sync::{Arc, LazyLock};

@@ -8,7 +8,7 @@ use super::error::{ApiError, Code};
 use super::http::Reply;
 use super::{Method, Route};
 use crate::exporters::json::stats::{StatsAnswer, stats_of_all};
-use crate::exporters::prometheus::Telling;
+use crate::exporters::prometheus::BodyStream;
 
 pub(super) static ALL: Route = Route {
     method: Method::Get,
@@ -22,7 +22,7 @@ pub(super) static ALL: Route = Route {
         Box::pin(async {
             let (context, detail) = (Arc::clone(context), request.origin.detail());
             let turn = request.turn().await?;
-            let stream = Telling::of_writer(move |out| {
+            let stream = BodyStream::of_writer(move |out| {
                 let snapshot = context.snapshots.newest();
                 let all = stats_of_all(&snapshot, detail, context.clock.now());
                 Ok(serde_json::to_writer(out, &all)?)

@@ -71,8 +71,8 @@ impl Query {
             })
             .transpose()
     }
-    /// Each of `known` once at most, and no other: one that is misspelled, or the second of two, must not silently change
-    /// nothing.
+    /// Each of `known` once at most, and no other: one that is misspelled, or the second of two, must not silently
+    /// change nothing.
     pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
         self.any_of(known)?;
         let twice =

@@ -3,6 +3,7 @@
 mod follow;
 mod fuzz;
 mod page;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use crate::board::events::Log;
 use crate::collectors::{FdBudget, Sampling};
 use crate::exporters::Selection;
 use crate::exporters::recent::RecentConfig;
@@ -33,11 +35,10 @@ use crate::model::profile::Profile;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::drivers::{DriverContext, Mock, SupervisorPool};
-use crate::runner::events::Log;
 use crate::runner::journal::Journal;
 use crate::runner::{self, Drivers};
 use crate::snapshot::assemble::Assembler;
-use crate::snapshot::desk::Desk;
+use crate::snapshot::publisher::SnapshotPublisher;
 use crate::snapshot::sampler::Heartbeat;
 use crate::snapshot::{Scrapers, Snapshot, Snapshots, WorkloadView};
 use crate::store::MemoryStore;
@@ -60,7 +61,7 @@ struct Server {
     stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
     snapshots: watch::Sender<Arc<Snapshot>>,
-    desk: Arc<Desk>,
+    publisher: Arc<SnapshotPublisher>,
     _fingerprints: Fingerprinting,
     _dir: tempfile::TempDir,
 }
@@ -161,11 +162,11 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let fingerprints = runtime.block_on(fingerprints(&runner, &metrics));
     let (snapshots, receiver) = watch::channel(Arc::new(snapshot.clone()));
     let of = (Arc::clone(runner.board()), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::clone(&metrics));
-    let desk =
-        Arc::new(Desk::new(of, Assembler::new(snapshot, &Default::default()), Default::default(), snapshots.clone()));
+    let assembler = Assembler::new(snapshot, &Default::default());
+    let publisher = Arc::new(SnapshotPublisher::new(of, assembler, Default::default(), snapshots.clone()));
     let recent = RecentHistory::new(RecentConfig::default());
     let context = Arc::new(Context {
-        snapshots: Snapshots::new(receiver, Arc::clone(&desk)),
+        snapshots: Snapshots::new(receiver, Arc::clone(&publisher)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
         history: None,
         recent: recent.clone(),
@@ -205,7 +206,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         stop,
         _runtime: runtime,
         snapshots,
-        desk,
+        publisher,
         _fingerprints: fingerprints,
         _dir: dir,
     }
@@ -672,11 +673,11 @@ fn request_for_usage_gets_the_values_of_the_newest_tick() {
     let paths = ["/v1/node", "/v1/tasks", "/v1/devices"];
     let mut before = paths.map(epoch).into_iter().max().unwrap();
     for path in paths {
-        server.desk.leave();
+        server.publisher.defer();
         before += 1;
         assert_eq!(epoch(path), before, "{path}");
     }
-    server.desk.leave();
+    server.publisher.defer();
     assert_eq!(server.tcp("GET", "/metrics", "").status, 200);
     assert_eq!(server.snapshots.borrow().epoch, before + 1, "/metrics");
 }

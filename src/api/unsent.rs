@@ -1,12 +1,13 @@
-//! Answers that wait for their readers: how many bytes of them there may be, and how many large ones are written at once.
+//! Answers that wait for their readers: how many bytes of them there may be, and how many large ones are written at
+//! once.
 //!
 //! | budget | for |
 //! |---|---|
 //! | readers | everybody over TCP who may not act |
 //! | operators | the Unix socket, and over TCP who may act: readers cannot lock them out |
 //!
-//! A byte counts from when it is made until the kernel has taken it; one that several connections share counts once. An answer of at most [`SMALL`] bytes does not count: all
-//! connections together hold few of them.
+//! A byte counts from when it is made until the kernel has taken it; one that several connections share counts once. An
+//! answer of at most [`SMALL`] bytes does not count: all connections together hold few of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -39,7 +39,8 @@ pub struct DeviceView {
     pub stuck: bool,
     /// `None`: never read, or so long ago that it says nothing any more.
     pub reading: Option<Arc<DeviceReading>>,
-    /// Memory in use that belongs to no task: of processes of others, of dead ones, of the driver. `None`: whose it is is not known.
+    /// Memory in use that belongs to no task: of processes of others, of dead ones, of the driver. `None`: whose it is
+    /// is not known.
     pub unowned_bytes: Option<u64>,
 }
 
@@ -48,8 +49,8 @@ impl DeviceView {
     pub fn is_instance(&self) -> bool {
         self.device.facts.parent.is_some()
     }
-    /// Degraded: its plugin says that it is not well, a call to it hangs, or its driver wants something done. A failure is to be
-    /// expected where a row of its memory could not be replaced.
+    /// Degraded: its plugin says that it is not well, a call to it hangs, or its driver wants something done. A failure
+    /// is to be expected where a row of its memory could not be replaced.
     pub fn state(&self) -> DeviceState {
         let values = self.reading.as_ref().map(|reading| &reading.values);
         let says = |what: fn(&DeviceUsage) -> bool| values.is_some_and(|values| what(values));

@@ -1,5 +1,5 @@
-//! What is known of this host. Fingerprinters say it, and drivers and devices of theirs, each in attributes of their own; tasks that
-//! start and the API read it.
+//! What is known of this host. Fingerprinters say it, and drivers and devices of theirs, each in attributes of their
+//! own; tasks that start and the API read it.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! How far the agent has shown itself, in a file that survives its death: up to which moment snapshots counted, and the
 //! highest number of an event that a reader may have seen.
 //!
-//! What is written stands in the page cache before it is shown, so SIGKILL cannot take it back. It is never synced: when the
-//! power goes, nothing that was shown lives on either. The file has its full size from the start: a full disk changes nothing.
+//! What is written stands in the page cache before it is shown, so SIGKILL cannot take it back. It is never synced:
+//! when the power goes, nothing that was shown lives on either. The file has its full size from the start: a full disk
+//! changes nothing.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

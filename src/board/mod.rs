@@ -1,8 +1,10 @@
 //! Floor 2: what is known of allocs and of this host, for its readers. Their runners and watchers publish it here,
-//! [`snapshot`](crate::snapshot) looks; neither knows the other. A short lock; everything on it is shared and immutable.
+//! [`snapshot`](crate::snapshot) looks; neither knows the other. A short lock; everything on it is shared and
+//! immutable.
 
 pub mod devices;
 pub mod disk;
+pub mod events;
 pub mod facts;
 pub mod marks;
 pub mod services;
@@ -32,8 +34,8 @@ pub struct Published {
     pub status: Option<Arc<AllocStatus>>,
     /// `None`: it is ours; or its cgroups are all that is known of it.
     pub observed: Option<Arc<ObservedAlloc>>,
-    /// In the order of the identity's tasks: the reader of the attempt that runs; `None` between attempts and after the end.
-    /// At the moment when a reader goes, the attempt's usage is in `TaskStatus::base` and in [`Totals`] already.
+    /// In the order of the identity's tasks: the reader of the attempt that runs; `None` between attempts and after the
+    /// end. At the moment when a reader goes, the attempt's usage is in `TaskStatus::base` and in [`Totals`] already.
     pub readers: Vec<Option<Arc<TaskReader>>>,
     /// In the order of the identity's tasks: up to when its present state is shown.
     pub until: Vec<Arc<Until>>,
@@ -43,7 +45,8 @@ pub struct Published {
     pub alloc_base: Arc<Usage>,
 }
 
-/// A cgroup above those of tasks, which share what it may use: a slice, a parent of containers. Those that are an alloc's own are none.
+/// A cgroup above those of tasks, which share what it may use: a slice, a parent of containers. Those that are an
+/// alloc's own are none.
 #[derive(Debug)]
 pub struct Parent {
     pub path: CgroupPath,
@@ -52,8 +55,8 @@ pub struct Parent {
     pub is_chosen: bool,
 }
 
-/// Up to when a task's state is shown. Its owner has left it by then, and is writing that down: were the dwell shown to go on
-/// meanwhile, it would be shorter after a crash than it was before.
+/// Up to when a task's state is shown. Its owner has left it by then, and is writing that down: were the dwell shown to
+/// go on meanwhile, it would be shorter after a crash than it was before.
 ///
 /// Who shows a dwell takes its moment first and asks then; who leaves a state says so first and takes its moment then.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! `allostat catalogue`
 
 use super::exit::{CliResult, Exit};
-use super::output::{Align, Narrow, Style, Table, TableCell, pairs_within};
+use super::output::{Align, Narrow, Paint, Style, Table, TableCell, pairs_within};
+use super::width::wrapped;
 use super::{Session, output};
 use crate::exporters::catalogue::{self, CATALOGUE};
 use crate::model::metric::MetricDesc;
@@ -44,54 +45,61 @@ impl Catalogue {
             session.json(&serde_json::json!(all))?;
             return Ok(Exit::Done);
         }
-        let by_name = !self.names.is_empty() && self.names.iter().all(|name| catalogue::family(name).is_some());
-        if by_name && !wanted.is_empty() {
-            for (n, desc) in wanted.iter().enumerate() {
-                let gap = if n == 0 { "" } else { "\n" };
-                write!(session.out, "{gap}{}\n{}\n", session.paint.paint(Style::Cyan, desc.name), desc.help)?;
-                write!(session.out, "{}", pairs_within(&catalogue::facts(desc), output::screen(), session.paint))?;
-            }
-            return Ok(Exit::Done);
-        }
-        let mut table = Table::new(&[
-            ("METRIC", Align::Left),
-            ("TYPE", Align::Left),
-            ("UNIT", Align::Left),
-            ("PROFILE", Align::Left),
-            ("LABELS", Align::Left),
-            ("SOURCE", Align::Left),
-            ("ABSENT WHEN", Align::Left),
-        ]);
-        for desc in wanted {
-            table.row(vec![
-                TableCell::styled(desc.name, Style::Cyan),
-                desc.kind.as_str().into(),
-                unit(desc.unit).into(),
-                desc.profile.as_str().into(),
-                desc.labels.join(",").into(),
-                desc.source.into(),
-                desc.absent.into(),
-            ]);
-        }
-        if table.is_empty() {
+        if wanted.is_empty() {
             session.remark("that profile has none of these");
             return Ok(Exit::NotFound);
         }
-        let order = [
-            (6, Narrow::End(24)),
-            (5, Narrow::End(24)),
-            (4, Narrow::End(12)),
-            (6, Narrow::Away),
-            (5, Narrow::Away),
-            (3, Narrow::Away),
-            (4, Narrow::Away),
-            (0, Narrow::Middle(20)),
-            (2, Narrow::Away),
-        ];
-        table.fit(output::screen(), &order);
-        write!(session.out, "{}", table.render(session.paint))?;
+        let by_name = !self.names.is_empty() && self.names.iter().all(|name| catalogue::family(name).is_some());
+        let text = if by_name { descriptions } else { list };
+        write!(session.out, "{}", text(&wanted, output::screen(), session.paint))?;
         Ok(Exit::Done)
     }
+}
+
+/// All that is known of each metric.
+fn descriptions(metrics: &[&MetricDesc], screen: Option<u16>, paint: Paint) -> String {
+    let one = |desc: &&MetricDesc| {
+        let (name, help) = (paint.paint(Style::Cyan, desc.name), wrapped(desc.help, screen, 0));
+        format!("{name}\n{help}\n{}", pairs_within(&catalogue::facts(desc), screen, paint))
+    };
+    metrics.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// A line for each.
+fn list(metrics: &[&MetricDesc], screen: Option<u16>, paint: Paint) -> String {
+    let mut table = Table::new(&[
+        ("METRIC", Align::Left),
+        ("TYPE", Align::Left),
+        ("UNIT", Align::Left),
+        ("PROFILE", Align::Left),
+        ("LABELS", Align::Left),
+        ("SOURCE", Align::Left),
+        ("ABSENT WHEN", Align::Left),
+    ]);
+    for desc in metrics {
+        table.row(vec![
+            TableCell::styled(desc.name, Style::Cyan),
+            desc.kind.as_str().into(),
+            unit(desc.unit).into(),
+            desc.profile.as_str().into(),
+            desc.labels.join(",").into(),
+            desc.source.into(),
+            desc.absent.into(),
+        ]);
+    }
+    let order = [
+        (6, Narrow::End(24)),
+        (5, Narrow::End(24)),
+        (4, Narrow::End(12)),
+        (6, Narrow::Away),
+        (5, Narrow::Away),
+        (3, Narrow::Away),
+        (4, Narrow::Away),
+        (0, Narrow::Middle(20)),
+        (2, Narrow::Away),
+    ];
+    table.fit(screen, &order);
+    table.render(paint)
 }
 
 /// The family of that name or of a series of that name; else those whose names contain it.
@@ -111,5 +119,37 @@ fn unit(unit: Unit) -> &'static str {
         Unit::None => "-",
         Unit::TimestampSeconds => "unix time",
         other => other.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::width::columns_of;
+
+    #[test]
+    fn no_metric_is_wider_than_the_screen_and_each_keeps_its_name() {
+        // A name is never cut where it stands alone.
+        for width in [60, 80, 100, 120, 200] {
+            for text in
+                [list(&CATALOGUE, Some(width), Paint(false)), descriptions(&CATALOGUE, Some(width), Paint(false))]
+            {
+                let wide: Vec<&str> = text.lines().filter(|line| columns_of(line) > width).collect();
+                assert_eq!(wide, [""; 0], "{width}");
+            }
+        }
+        for width in [80, 120] {
+            let text = list(&CATALOGUE, Some(width), Paint(false));
+            let names: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+            let whole: Vec<&str> = CATALOGUE.iter().map(|desc| desc.name).collect();
+            assert_eq!(names, whole, "{width}");
+        }
+        let name = "allostat_workload_cpu_seconds_total";
+        let desc = catalogue::family(name).unwrap();
+        let text = descriptions(&[desc], Some(80), Paint(false));
+        let begins: Vec<&str> = text.lines().take(2).collect();
+        assert!(begins[0] == name && begins[1].starts_with("CPU time in user"), "{text}");
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(desc.help), "no word is lost: {text}");
     }
 }

@@ -135,7 +135,8 @@ fn check(
     }
 }
 
-/// What of it is ignored. Errors: every problem of the file that can be known from it alone, what its drivers refuse included.
+/// What of it is ignored. Errors: every problem of the file that can be known from it alone, what its drivers refuse
+/// included.
 pub fn job_file(name: &str, text: &str, inputs: Inputs<'_>) -> Result<Vec<Diagnostic>, Diagnostics> {
     let parsed = jobspec::parse_with(name, text, inputs, |parsed| {
         let mut problems = drivers::problems_anywhere(parsed);

@@ -141,8 +141,8 @@ fn tasks(names: &Names, words: &[String]) -> BTreeSet<String> {
     }
 }
 
-/// Nothing in it means anything to a shell, but for the brackets of `web.app[1]`: those are quoted (`bash`), or the shell
-/// quotes what it inserts (zsh, fish).
+/// Nothing in it means anything to a shell, but for the brackets of `web.app[1]`: those are quoted (`bash`), or the
+/// shell quotes what it inserts (zsh, fish).
 pub fn is_plain(name: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || "._:/@+,=%-[]".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric() || "._/".contains(c));

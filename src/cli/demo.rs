@@ -56,8 +56,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// by its quota, a leak that is OOM killed and restarted, and a batch of 50 ms tasks. Shows the usage of each, and the
 /// GPUs of this host; on a host without GPUs a simulated one, marked as such.
 ///
-/// `q` or Ctrl-C stops the demo and removes everything that it created. It uses cgroups as root, or where the user's systemd
-/// delegates them; otherwise it names what cannot be measured, and continues.
+/// `q` or Ctrl-C stops the demo and removes everything that it created. It uses cgroups as root, or where the user's
+/// systemd delegates them; otherwise it names what cannot be measured, and continues.
 ///
 /// Example: `allostat demo --duration 30s`
 #[derive(Debug, clap::Args)]
@@ -142,7 +142,8 @@ impl Made {
 
 async fn start(made: &Made) -> Result<Daemon, DaemonError> {
     let mut config = Config::new(sweep::data_dir(&made.dir));
-    // A user's own are below a scope of the data directory, if any; elsewhere an agent beside us has those that are usual.
+    // A user's own are below a scope of the data directory, if any; elsewhere an agent beside us has those that are
+    // usual.
     config.cgroup.parent = (!daemon::has_scope_of_user()).then(|| made.cgroup_parent.clone());
     let at = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     config.api.listen = at(DEFAULT_PORT);

@@ -126,7 +126,8 @@ fn memory(used: Option<u64>, total: Option<u64>) -> Option<String> {
     }
 }
 
-/// A reading of a plugin that names its values as it likes (`Memory state`, `GPU utilization`): the shortest name with this word.
+/// A reading of a plugin that names its values as it likes (`Memory state`, `GPU utilization`): the shortest name with
+/// this word.
 fn reported(stats: &Value, word: &str) -> Option<String> {
     let attributes = stats["attributes"].as_object()?.iter();
     let named = attributes.filter(|(name, _)| name.to_lowercase().contains(word));

@@ -48,6 +48,9 @@ pub struct Events {
     /// Print the API's JSON; with -f one event per line
     #[arg(long)]
     json: bool,
+    /// A name of several allocs: of their job, or the beginning of their IDs.
+    #[arg(skip)]
+    several: Option<String>,
 }
 
 /// Events that are no longer kept, as they are reported: those from before the reader at once, when it has read what is
@@ -92,9 +95,8 @@ impl Events {
         let mut agent = session.connect()?;
         let mut filter = self.alloc.as_deref().map_or(String::new(), |id| format!("&alloc={}", encode(id)));
         let newest = format!("/v1/events?since={}{filter}", u64::MAX);
-        // A name of several allocs is that of their job.
         if self.alloc.is_some() && agent.get::<EventPage>(&newest).is_err_and(|error| error.is_ambiguous) {
-            (self.job, filter) = (self.alloc.take(), String::new());
+            (self.several, filter) = (self.alloc.take(), String::new());
         }
         if self.follow {
             return self.follow(session, &filter);
@@ -116,7 +118,10 @@ impl Events {
     }
 
     fn is_wanted(&self, event: &Event) -> bool {
-        self.job.as_deref().is_none_or(|job| event.workload.as_ref().is_some_and(|of| of.as_str() == job))
+        let is_of = |job: &str| event.workload.as_ref().is_some_and(|of| of.as_str() == job);
+        let begins = |id: &str| event.alloc_id.as_ref().is_some_and(|alloc| alloc.as_str().starts_with(id));
+        self.job.as_deref().is_none_or(is_of)
+            && self.several.as_deref().is_none_or(|name| is_of(name) || begins(name))
             && self.since.is_none_or(|since| event.time >= since)
     }
 
@@ -245,5 +250,36 @@ mod tests {
         let mut gaps = Gaps { before: 6, ..Gaps::default() };
         assert_eq!(gaps.due_before(&Next::Missed(5), 5), []);
         assert_eq!(gaps.due_before(&event(), 7), [Gap::Older(5)], "before what is new");
+    }
+
+    #[test]
+    fn events_of_a_name_or_an_id_prefix_of_several_allocs_are_those_of_all_of_them() {
+        let events = |of: &[(&str, &str)]| {
+            let Next::Event(event) = event() else { unreachable!() };
+            let one = |(alloc, job): &(&str, &str)| Event {
+                alloc_id: Some((*alloc).into()),
+                workload: Some((*job).into()),
+                ..(*event).clone()
+            };
+            of.iter().map(one).collect::<Vec<_>>()
+        };
+        let all =
+            events(&[("docker:shop-web-1", "shop"), ("docker:shop-db-1", "shop"), ("docker:other", "docker:shop")]);
+        let own = events(&[("5f0d", "shop"), ("623e", "docker:shopping")]);
+        let command = |several: Option<&str>, job: Option<&str>| Events {
+            alloc: None,
+            job: job.map(str::to_owned),
+            tail: None,
+            since: None,
+            utc: false,
+            follow: false,
+            json: false,
+            several: several.map(str::to_owned),
+        };
+        let wanted = |of: &Events| all.iter().chain(&own).map(|event| of.is_wanted(event)).collect::<Vec<_>>();
+        assert_eq!(wanted(&command(Some("docker:shop"), None)), [true, true, true, false, false]);
+        assert_eq!(wanted(&command(Some("shop"), None)), [true, true, false, true, false]);
+        assert_eq!(wanted(&command(None, Some("shop"))), [true, true, false, true, false]);
+        assert_eq!(wanted(&command(None, None)), [true; 5]);
     }
 }

@@ -21,8 +21,8 @@ use crate::model::units::Timestamp;
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 /// How soon a Ctrl-C is seen, and how often is asked for events where they do not come by themselves.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The allocs themselves are asked for soon after something happened (what is shown of them follows the event by a moment),
-/// and so often in any case.
+/// The allocs themselves are asked for soon after something happened (what is shown of them follows the event by a
+/// moment), and so often in any case.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
 /// How long an agent may be gone before the command stops waiting for another one.
@@ -270,8 +270,8 @@ pub fn now() -> Timestamp {
     Timestamp::from_system(SystemTime::now())
 }
 
-/// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`, with its date if that is another day than `now`'s; of a
-/// driver itself, which its message names, without the two.
+/// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`, with its date if that is another day than `now`'s;
+/// of a driver itself, which its message names, without the two.
 pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
     line_at(event, &human::moment(event.time, now), paint)
 }

@@ -1,15 +1,18 @@
 //! `allostat fs`
 
+use std::fmt::Write;
+use std::io;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::Follow;
-use super::output::{Align, Table, pairs, printable};
+use super::output::{Align, Out, Table, pairs, printable};
 use super::{Session, human, output};
 use crate::api::{SNAPSHOT_TYPE, encode};
 use crate::host::http::Response;
+use crate::model::text::terminal_lines;
 use crate::model::units::Timestamp;
 
 /// Of a file, at a time.
@@ -20,7 +23,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// List and read files of an alloc
 ///
 /// A path begins in the directory of the alloc: alloc/data, TASK/local. Secrets of tasks are not shown. With -f, cat
-/// goes on with what is written to the file, until Ctrl-C. snapshot writes a tar archive to standard output.
+/// goes on with what is written to the file, until Ctrl-C. On a terminal it prints control characters as `\u{1b}`;
+/// elsewhere the file as it is. snapshot writes a tar archive to standard output.
 ///
 /// Examples: `allostat fs ls 5f0d`, `allostat fs cat -f web alloc/data/app.log`, `allostat fs snapshot web >web.tar`
 #[derive(Debug, clap::Args)]
@@ -140,7 +144,7 @@ fn stat(session: &mut Session<'_>, target: &str) -> CliResult {
 fn follow_file(session: &mut Session<'_>, target: &str) -> CliResult {
     let mut agent = session.connect()?;
     let mut follow = Follow::from_now(&mut agent)?;
-    let mut at = 0_u64;
+    let (mut at, mut shown) = (0_u64, FileText::new());
     while !follow.is_interrupted() && !session.out.is_gone() {
         let asked = format!("{target}&offset={at}&limit={PIECE}");
         let answer = match follow.insist(|agent| agent.get_raw(&asked, &[])) {
@@ -148,9 +152,10 @@ fn follow_file(session: &mut Session<'_>, target: &str) -> CliResult {
             answer => answer?,
         };
         let size = size_of(&answer)?;
-        session.out.write_all(&answer.body)?;
+        shown.write(session.out, &answer.body)?;
         session.out.flush()?;
         if size < at {
+            shown.finish(session.out)?;
             session.remark("the file became shorter: from its beginning");
             at = 0;
             continue;
@@ -186,16 +191,105 @@ fn size_of(answer: &Response) -> Result<u64, CliError> {
 /// What was in it when it was asked for first: one that grows is not followed.
 fn cat(session: &mut Session<'_>, target: &str) -> CliResult {
     let mut agent = session.connect()?;
-    let (mut at, mut end) = (0_u64, None);
+    let (mut at, mut end, mut shown) = (0_u64, None, FileText::new());
     loop {
         let limit = end.map_or(PIECE, |end: u64| end.saturating_sub(at).min(PIECE));
         let answer = agent.get_raw(&format!("{target}&offset={at}&limit={limit}"), &[])?;
         let size = size_of(&answer)?;
         let end = *end.get_or_insert(size);
-        session.out.write_all(&answer.body)?;
+        shown.write(session.out, &answer.body)?;
         at = at.saturating_add(answer.body.len() as u64);
         if at >= end || answer.body.is_empty() || session.out.is_gone() {
+            shown.finish(session.out)?;
             return Ok(Exit::Done);
+        }
+    }
+}
+
+/// Prints a file in pieces: its bytes, or on a terminal a text that cannot steer it.
+struct FileText {
+    on_terminal: bool,
+    /// The first bytes of a character whose other bytes are in the next piece.
+    begun: Vec<u8>,
+}
+
+impl FileText {
+    fn new() -> FileText {
+        FileText { on_terminal: output::is_terminal(), begun: Vec::new() }
+    }
+
+    fn write(&mut self, out: &mut Out<'_>, piece: &[u8]) -> io::Result<()> {
+        if !self.on_terminal {
+            return out.write_all(piece);
+        }
+        self.begun.extend_from_slice(piece);
+        let rest = self.begun.split_off(self.begun.len() - unfinished(&self.begun));
+        let whole = std::mem::replace(&mut self.begun, rest);
+        out.write_all(visible(&whole).as_bytes())
+    }
+
+    /// Nothing follows: bytes that are left belong to no character.
+    fn finish(&mut self, out: &mut Out<'_>) -> io::Result<()> {
+        out.write_all(visible(&std::mem::take(&mut self.begun)).as_bytes())
+    }
+}
+
+/// The number of bytes at the end that begin a character without finishing it.
+fn unfinished(bytes: &[u8]) -> usize {
+    let mut tails = (1..=bytes.len().min(3)).map(|length| &bytes[bytes.len() - length..]);
+    let is_begun =
+        |tail: &&[u8]| std::str::from_utf8(tail).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none());
+    tails.find(is_begun).map_or(0, <[u8]>::len)
+}
+
+/// Control and bidirectional characters as `\u{1b}`, bytes that are no UTF-8 as `\x9b`; ends of lines and tabs stay.
+fn visible(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(&terminal_lines(chunk.valid()));
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::text::steers_a_terminal;
+
+    fn printed(on_terminal: bool, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        {
+            let (mut out, mut shown) = (Out::new(&mut bytes), FileText { on_terminal, begun: Vec::new() });
+            pieces.iter().for_each(|piece| shown.write(&mut out, piece).unwrap());
+            shown.finish(&mut out).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn file_is_printed_as_it_is_and_made_visible_on_a_terminal() {
+        let file = b"a\x1b[2J\tb\r\n\x9b31m\xc2\x9b\xe2\x80\xae \xc3\xbc\xe2\x82";
+        assert_eq!(printed(false, &[file]), file);
+        let shown = "a\\u{1b}[2J\tb\\r\n\\x9b31m\\u{9b}\\u{202e} \u{fc}\\xe2\\x82";
+        assert_eq!(String::from_utf8(printed(true, &[file])).unwrap(), shown);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_print_the_same_as_the_whole_file_and_steer_no_terminal(
+            text in ".{0,20}", odd in prop::collection::vec(any::<u8>(), 0..20), at in any::<prop::sample::Index>()
+        ) {
+            let file = [text.as_bytes(), &odd, text.as_bytes()].concat();
+            let (head, tail) = file.split_at(at.index(file.len() + 1));
+            let whole = printed(true, &[&file]);
+            prop_assert_eq!(&printed(true, &[head, tail]), &whole);
+            let whole = String::from_utf8(whole).unwrap();
+            prop_assert!(!whole.chars().any(|c| steers_a_terminal(c) && c != '\n' && c != '\t'), "{:?}", whole);
         }
     }
 }

@@ -27,8 +27,8 @@ fn at_the_latest(until: Timestamp, now: Timestamp) -> String {
 }
 
 impl Gc {
-    /// Fails where something was to go and is kept, or something of those removed is still there. With `--all` allocs whose final
-    /// series are still exposed are no failure: they go by themselves.
+    /// Fails where something was to go and is kept, or something of those removed is still there. With `--all` allocs
+    /// whose final series are still exposed are no failure: they go by themselves.
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect_to_act()?;
         let target = match (&self.alloc, self.all) {

@@ -122,8 +122,8 @@ struct TaskUse<'a> {
 }
 
 impl<'a> TaskUse<'a> {
-    /// Of ours all attempts together. Of others' the last one: their sums go on over all that had their name, and when those began is not on
-    /// record.
+    /// Of ours all attempts together. Of others' the last one: their sums go on over all that had their name, and when
+    /// those began is not on record.
     fn of(end: &'a EndedRow, name: &str, task: &'a TaskStats) -> TaskUse<'a> {
         let last = end.alloc.tasks.get(name).and_then(|task| task.exits.last());
         match last.filter(|_| !end.alloc.is_ours()) {

@@ -1,4 +1,5 @@
-//! Variables of job files: `--var`, `--var-file`, `NOMAD_VAR_*`, and the files that a job file reads, with the caller's rights.
+//! Variables of job files: `--var`, `--var-file`, `NOMAD_VAR_*`, and the files that a job file reads, with the caller's
+//! rights.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

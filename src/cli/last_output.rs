@@ -4,7 +4,8 @@ use super::output::{Paint, Style, printable};
 use super::shape::AllocRow;
 use super::width::wrapped;
 
-/// The last lines that its tasks wrote to stderr before they failed. Empty: none is recorded, or this client may not see it.
+/// The last lines that its tasks wrote to stderr before they failed. Empty: none is recorded, or this client may not
+/// see it.
 pub(super) fn of_tasks(alloc: &AllocRow, screen: Option<u16>, paint: Paint) -> String {
     let mut out = String::new();
     for (name, task) in &alloc.tasks {

@@ -1,5 +1,5 @@
-//! Floor 6: the commands, one file each. Output is for people on a terminal and plain in a pipe; `--json` gives what the
-//! API gives.
+//! Floor 6: the commands, one file each. Output is for people on a terminal and plain in a pipe; `--json` gives what
+//! the API gives.
 
 mod agent;
 mod answer;
@@ -209,12 +209,13 @@ pub fn main() -> ExitCode {
 }
 
 /// Commands that ask no agent: their help has nothing of how one is reached.
-const ASK_NOBODY: [&str; 8] = ["demo", "agent", "catalogue", "check", "completions", "version", "man", "device-plugin"];
+const WITHOUT_AGENT: [&str; 8] =
+    ["demo", "agent", "catalogue", "check", "completions", "version", "man", "device-plugin"];
 
 fn command() -> clap::Command {
     let root = Cli::command();
     let of_all: Vec<clap::Arg> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    root.mut_subcommands(|sub| match ASK_NOBODY.contains(&sub.get_name()) {
+    root.mut_subcommands(|sub| match WITHOUT_AGENT.contains(&sub.get_name()) {
         true => sub.args(of_all.iter().map(|arg| arg.clone().hide(true))),
         // Completions and manual pages have them.
         false => sub

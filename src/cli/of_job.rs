@@ -30,7 +30,8 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// The IDs that a name means, of allocs that this agent runs: itself, unless several that have not ended have that name.
+    /// The IDs that a name means, of allocs that this agent runs: itself, unless several that have not ended have that
+    /// name.
     ///
     /// Errors: several have it, and neither `--yes` nor a person at the terminal agreed to `verb` all of them.
     pub fn allocs(&self, agent: &mut Agent, name: &str, verb: &str) -> Result<Vec<String>, CliError> {

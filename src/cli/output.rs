@@ -10,8 +10,8 @@ use std::io::{self, IsTerminal};
 use super::width::{columns_of, cut_end, shortened, wrapped};
 use crate::model::text::{terminal, terminal_lines};
 
-/// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome goes on to
-/// it, and who only shows looks at [`Out::is_gone`].
+/// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome
+/// goes on to it, and who only shows looks at [`Out::is_gone`].
 pub struct Out<'a> {
     inner: Box<dyn io::Write + 'a>,
     lost: Option<io::Error>,
@@ -115,8 +115,8 @@ pub fn rewrite_line(text: &str) {
 
 /// Asks a person a question with yes or no; anything but yes is no. `None`: no terminal to ask at.
 pub fn confirm(question: &str) -> Option<bool> {
-    /// No answer is longer.
-    const LONGEST: u64 = 64;
+    /// No line of a terminal is longer. The rest of one would be read by the shell, as a command.
+    const LONGEST: u64 = 4096;
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return None;
     }
@@ -272,8 +272,8 @@ impl Table {
         let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| columns_of(&cell.text));
         cells.chain(self.columns.get(column).map(|(name, _)| columns_of(name))).max().unwrap_or(0)
     }
-    /// Makes it as narrow as the screen: columns give up what `order` says, the first of it first, until it fits. `None`: there is
-    /// no screen, and nothing is lost.
+    /// Makes it as narrow as the screen: columns give up what `order` says, the first of it first, until it fits.
+    /// `None`: there is no screen, and nothing is lost.
     pub fn fit(&mut self, screen: Option<u16>, order: &[(usize, Narrow)]) {
         let Some(screen) = screen else { return };
         let mut away = Vec::new();
@@ -360,7 +360,7 @@ pub fn state_style(state: &str) -> Style {
     match state {
         "running" => Style::Green,
         "failed" => Style::Red,
-        "pending" | "starting" | "backoff" | "killing" => Style::Yellow,
+        "pending" | "starting" | "backoff" | "paused" | "killing" => Style::Yellow,
         _ => Style::Plain,
     }
 }

@@ -1,5 +1,5 @@
-//! What `allostat status` shows of everything: managed allocs that run or wait, each with its reason; those that ended, by job; observed
-//! ones, by source.
+//! What `allostat status` shows of everything: managed allocs that run or wait, each with its reason; those that ended,
+//! by job; observed ones, by source.
 
 use std::collections::BTreeMap;
 

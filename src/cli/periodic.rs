@@ -7,8 +7,8 @@ use crate::api::LaunchAnswer;
 
 /// Launch a periodic job now
 ///
-/// Launches it whatever its schedule says, and whatever of it runs. Waits until the launched job is done, and exits with
-/// its result. Ctrl-C detaches; the job continues.
+/// Launches it whatever its schedule says, and whatever of it runs. Waits until the launched job is done, and exits
+/// with its result. Ctrl-C detaches; the job continues.
 ///
 /// Example: `allostat periodic force backup`
 #[derive(Debug, clap::Args)]

@@ -76,7 +76,8 @@ fn is_worth_a_line(last: Option<(usize, Instant)>, done: usize, total: usize, no
     total <= FEW || done >= total || quarter(done) != quarter(before) || now.duration_since(at) >= LINE_EVERY
 }
 
-/// Output between which the line of a [`Progress`] stands: it is taken off before, so that no line is written into another.
+/// Output between which the line of a [`Progress`] stands: it is taken off before, so that no line is written into
+/// another.
 pub struct Above<'a> {
     pub progress: &'a Progress,
     pub out: &'a mut dyn Write,

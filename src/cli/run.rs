@@ -114,7 +114,8 @@ impl Run {
         }
     }
 
-    /// The job runs as it is in the file. With `--wait` its health is waited for all the same: it may just have been submitted.
+    /// The job runs as it is in the file. With `--wait` its health is waited for all the same: it may just have been
+    /// submitted.
     fn unchanged(
         &self,
         session: &mut Session<'_>,
@@ -190,7 +191,8 @@ impl Goal {
     fn is_over(self, allocs: &[AllocRow], reached: usize) -> bool {
         let is_lost = |alloc: &AllocRow| match self {
             Goal::Done => false,
-            // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each has to.
+            // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
+            // has to.
             Goal::Running => alloc.has_failed(),
             Goal::Healthy => alloc.has_failed() || alloc.is_unhealthy(),
         };
@@ -338,7 +340,8 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     })
 }
 
-/// `exited with 3`, `was killed by the OOM killer`. Whom the OOM killer chose may be a child, after which the task went on.
+/// `exited with 3`, `was killed by the OOM killer`. Whom the OOM killer chose may be a child, after which the task went
+/// on.
 pub fn describe(exit: &ExitRow) -> String {
     let how = how(&exit.status, exit.outcome);
     match exit.oom_kills {

@@ -90,7 +90,8 @@ pub struct AllocRow {
     pub ports: Vec<AllocPort>,
     #[serde(default)]
     pub network: Option<NetworkRow>,
-    /// Whether it came up: `pending`, `healthy`, `unhealthy`, `unchecked`. Absent: it has ended, or its agent does not know.
+    /// Whether it came up: `pending`, `healthy`, `unhealthy`, `unchecked`. Absent: it has ended, or its agent does not
+    /// know.
     #[serde(default)]
     pub health: Option<String>,
     #[serde(default)]

@@ -4,7 +4,7 @@ use super::Session;
 use super::exit::CliResult;
 use super::of_job::OneOrJob;
 use crate::api::encode;
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 use crate::model::signal;
 
 /// Send a signal to the main processes of an alloc

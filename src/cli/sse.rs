@@ -1,6 +1,7 @@
 //! Server-sent events, out of pieces of text cut anywhere. Pure.
 //!
-//! Source: the HTML standard, "Interpreting an event stream". A block that ends the text without its empty line is none.
+//! Source: the HTML standard, "Interpreting an event stream". A block that ends the text without its empty line is
+//! none.
 
 /// One block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! How long a restart may go without progress. An agent that works shows the next attempt within the times of its own job; one
-//! that never does would keep its client waiting without end.
+//! How long a restart may go without progress. An agent that works shows the next attempt within the times of its own
+//! job; one that never does would keep its client waiting without end.
 
 use std::time::{Duration, Instant};
 
@@ -49,8 +49,8 @@ impl Standstill {
         Standstill { ending, last: None, unchanged: Duration::ZERO }
     }
 
-    /// `waiting`: the tasks that have not come to where they should be. Returns what is wrong once they have stayed as they are for
-    /// longer than any of them may.
+    /// `waiting`: the tasks that have not come to where they should be. Returns what is wrong once they have stayed as
+    /// they are for longer than any of them may.
     pub fn look<'a>(
         &mut self,
         now: Instant,

@@ -26,8 +26,8 @@ const EVENT_INDENT: u16 = 14;
 
 /// Show what runs, waits and ended, or one alloc with its tasks, latest events and last output
 ///
-/// Managed allocs that run or wait have a line each, with CPU, memory and the reason of their state. Ended ones are summed
-/// up by job, observed ones by source; --all lists them. Several allocs of one name are listed. Of a periodic or
+/// Managed allocs that run or wait have a line each, with CPU, memory and the reason of their state. Ended ones are
+/// summed up by job, observed ones by source; --all lists them. Several allocs of one name are listed. Of a periodic or
 /// parameterized job it shows the next launch and the child jobs, the newest first.
 ///
 /// Examples: `allostat status`, `allostat status --all`, `allostat status web`
@@ -148,7 +148,8 @@ fn unwatched(supervisors: &Supervisors) -> Option<String> {
     (!some.is_empty()).then(|| format!("{said} {}", some.join(", ")))
 }
 
-/// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
+/// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went
+/// wrong.
 pub(super) fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
     let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
     let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));

@@ -16,6 +16,7 @@ use crate::host::roots::Roots;
 use crate::host::systemd::{Manager, SystemdUnit};
 use crate::host::{tree, untrusted};
 use crate::model::id::CgroupPath;
+use crate::runner::datadir;
 use crate::supervisor::TASKS;
 use crate::telemetry::chain;
 
@@ -71,6 +72,9 @@ impl Sweep {
         // With the manager that keeps it.
         if let Some(Err(error)) = scope.map(|(name, _)| Manager::User.stop(&name)) {
             left.push(error);
+        }
+        if let Err(error) = datadir::unmount_all_secrets(&data_dir(&self.dir)) {
+            left.push(error.to_string());
         }
         if let Err(error) = tree::remove(&self.dir) {
             left.push(chain(&error));

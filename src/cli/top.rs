@@ -1,4 +1,5 @@
-//! `allostat top`: what everything on this host uses, live. And the same once, as a table: `allostat stats` without an alloc too.
+//! `allostat top`: what everything on this host uses, live. And the same once, as a table: `allostat stats` without an
+//! alloc too.
 //!
 //! ```text
 //! feed (agent, or passes of our own) ──► reply ──► rates: rows ──► lines: chosen, sorted, folded ──► draw ──► terminal
@@ -7,10 +8,12 @@
 //! Everything but `feed`, `live` and `terminal` is pure.
 
 mod columns;
+mod curves;
 mod draw;
 mod feed;
 mod gauges;
 mod growth;
+mod hour;
 mod keys;
 mod lines;
 mod live;

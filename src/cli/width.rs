@@ -62,8 +62,8 @@ pub fn cut_end(text: &str, width: u16) -> String {
 /// The least that is left for text beside an indent.
 const LEAST_ROOM: u16 = 20;
 
-/// One line as several of at most `width` columns, broken between words where that is possible; those after the first begin with
-/// `indent` blanks. Colours take no room. `None`: as it is.
+/// One line as several of at most `width` columns, broken between words where that is possible; those after the first
+/// begin with `indent` blanks. Colours take no room. `None`: as it is.
 pub fn wrapped(line: &str, width: Option<u16>, indent: u16) -> String {
     let Some(width) = width.filter(|width| visible(line) > *width) else { return line.to_owned() };
     let indent = if width > indent.saturating_add(LEAST_ROOM) { indent } else { 0 };

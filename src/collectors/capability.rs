@@ -542,7 +542,7 @@ mod tests {
     /// Permission denied is covered in `tests/observed/narrow.rs`. Here a symlink to itself stands for a file that
     /// cannot be checked.
     #[test]
-    fn what_may_not_be_looked_at_is_not_told_as_what_the_kernel_lacks() {
+    fn file_without_access_is_not_reported_as_missing_in_kernel() {
         let tree = Tree::v1(&["pids"]);
         tree.cgroup("pids/allostat", &[]);
         let file = tree.0.path().join("sys/fs/cgroup/pids/allostat/pids.peak");

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_counts_on_and_one_that_was_made_anew_counts_beside_it() {
+    fn removed_device_keeps_its_count_and_recreated_one_counts_beside_it() {
         let mut kills = InnerKills::default();
         kills.update(vec![(1, 0), (2, 1)], true);
         kills.update(vec![(1, 2), (2, 1)], true);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_look_and_the_kernel_both_tell_counts_once_in_either_order_and_a_look_that_failed_forgets_nothing() {
+    fn end_seen_by_sample_and_kernel_counts_once_in_either_order() {
         let mut kills = InnerKills::default();
         kills.update(vec![(1, 1)], true);
         kills.update(vec![], true);

@@ -1,5 +1,5 @@
-//! Memory of a task. Source: cgroup v1 memory controller, v2 `memory.*`; Documentation/admin-guide/cgroup-v1/memory.rst,
-//! cgroup-v2.rst. Units: bytes, events.
+//! Memory of a task. Source: cgroup v1 memory controller, v2 `memory.*`;
+//! Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst. Units: bytes, events.
 
 use super::home::Home;
 use super::raw::{Ancestors, Raw, lower};
@@ -286,7 +286,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .in_profiles(Lean, Full, Lean)
         .sources("memory.oom_control oom_kill (4.13)", "memory.events oom_kill")
         .absent_when("the kernel does not count them")
-        .tells_created()
+        .with_created()
         .otlp("allostat.task.oom_kills", "{kill}"),
     Measure::of(Field::oom_group_kills, "Times that the OOM killer killed the whole cgroup (memory.oom.group).")
         .sources("-", "memory.events oom_group_kill (5.17)")

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_two_that_share_a_namespace_tells_and_then_the_other() {
+    fn one_of_two_tasks_in_a_namespace_reports_and_then_the_other() {
         let networks = NamespaceOwners::default();
         let lives = |_| Some(7);
         assert!(networks.claim(7, (100, 1), lives));

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_pid_is_somebody_else() {
+    fn reused_pid_is_another_process() {
         let (mut child, sampling, id) = supervisor("sleep 60");
         let other = ProcessId { start_ticks: id.start_ticks + 1, ..id };
         let reader = TaskReader::for_processes(&sampling, other);

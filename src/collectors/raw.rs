@@ -148,6 +148,17 @@ mod tests {
         assert_eq!(Raw { ancestors: Ancestors::Unknown, ..own }.finish().memory_limit_bytes(), None);
     }
 
+    /// With equal limits the kernel counts only at the limit of memory plus swap.
+    #[test]
+    fn charges_refused_by_either_v1_limit_are_counted_in_one_sum() {
+        let raw = Raw { failcnt: Some(3), memsw_failcnt: Some(4), ..Raw::default() };
+        assert_eq!(raw.finish().memory_limit_hits(), Some(7));
+        assert_eq!(Raw { failcnt: Some(0), ..raw.clone() }.finish().memory_limit_hits(), Some(4));
+        assert_eq!(Raw { memsw_failcnt: None, ..raw }.finish().memory_limit_hits(), Some(3), "no swap accounting");
+        let v2 = Raw { usage: Usage::from([(Field::memory_limit_hits, 5)]), ..Raw::default() };
+        assert_eq!(v2.finish().memory_limit_hits(), Some(5));
+    }
+
     proptest! {
         #[test]
         fn faults_and_working_set_survive_any_numbers(usage: u64, inactive: u64, all: u64, major: u64) {

@@ -257,8 +257,8 @@ impl TaskReader {
         TaskReader::new(sampling, Source::Processes(supervisor))
     }
 
-    /// A reader of values that the driver reports by [`TaskReader::report`] at any time; nothing waits for them. When the
-    /// reports stop, the last one stays, with its time.
+    /// A reader of values that the driver reports by [`TaskReader::report`] at any time; nothing waits for them. When
+    /// the reports stop, the last one stays, with its time.
     pub fn reported(sampling: &Arc<Sampling>) -> TaskReader {
         TaskReader::new(sampling, Source::Reported(None))
     }

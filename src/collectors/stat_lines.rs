@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_told_once_all_that_may_be_behind_it_say_the_same() {
+    fn a_line_is_reported_once_all_devices_behind_it_agree() {
         let (plan, lines) = (memory_plan(6, 3), StatLines::default());
         assert_eq!(read(&lines, &plan, [0; 9]), None, "nothing was compared yet");
         let text = |anon: u64, faults: u64| format!("anon {}\nshmem 0\npgfault {faults}\n", anon * PAGE);

@@ -98,7 +98,7 @@ mod tests {
 
     /// An alloc must not expose as its own what it does not read.
     #[test]
-    fn what_is_read_of_tasks_only_tells_what_an_alloc_takes_from_its_tasks() {
+    fn alloc_takes_from_its_tasks_what_is_read_of_tasks_alone() {
         let text = |name| match name {
             "cpuacct.usage_user" | "cpuacct.usage_sys" => "8\n",
             "cpuacct.stat" => "user 3\nsystem 4\n",

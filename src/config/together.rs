@@ -1,4 +1,5 @@
-//! Settings that are fine alone and impossible together: each case, at the place of the first of them that stands in the file.
+//! Settings that are fine alone and impossible together: each case, at the place of the first of them that stands in
+//! the file.
 
 use super::{Config, ConfigError, ReadFile, otlp};
 use crate::exporters;
@@ -14,8 +15,8 @@ struct Clash {
     message: String,
 }
 
-/// Errors: what is wrong in the file, and everything that clashes. What is said of a setting that is wrong itself would be of its default:
-/// it is left out.
+/// Errors: what is wrong in the file, and everything that clashes. What is said of a setting that is wrong itself would
+/// be of its default: it is left out.
 pub fn together(config: &Config, file: Option<ReadFile>) -> Result<(), ConfigError> {
     let clashes = clashes(config);
     let Some(file) = file else {

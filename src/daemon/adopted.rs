@@ -1,4 +1,5 @@
-//! In a container the agent may be the first process: a process that loses its parent becomes its child, and no other reaps it.
+//! In a container the agent may be the first process: a process that loses its parent becomes its child, and no other
+//! reaps it.
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@
 //! | systemd and cgroup v2 | `<scope>/tasks`, in a delegated scope of this data directory | `<scope>/supervisors` |
 //! | any other | `/allostat` in every hierarchy | beside the agent |
 //!
-//! A scope, and not the agent's own unit: systemd 252 cannot start a service again whose cgroup has handed controllers down to
-//! tasks that still run. And what is in another unit is left alone when the agent's is stopped.
+//! A scope, and not the agent's own unit: systemd 252 cannot start a service again whose cgroup has handed controllers
+//! down to tasks that still run. And what is in another unit is left alone when the agent's is stopped.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -74,8 +74,9 @@ impl Home {
             }
             Err(why) if root => {
                 tracing::warn!(
-                    why,
-                    "no scope of systemd can be had: tasks live in {PARENT}, which systemd does not know"
+                    reason = why,
+                    parent = PARENT,
+                    "systemd gives no scope: tasks run in a cgroup that systemd does not know"
                 );
                 at(PARENT)
             }
@@ -136,8 +137,8 @@ struct Place {
 }
 
 impl Place {
-    /// Its name is that of the data directory's path when it was made: moved, the directory keeps it, with the tasks in it. Who
-    /// begins where another one was may find its name taken, and has another.
+    /// Its name is that of the data directory's path when it was made: moved, the directory keeps it, with the tasks in
+    /// it. Who begins where another one was may find its name taken, and has another.
     ///
     /// Errors: none can be had, with what to do.
     fn of(roots: &Roots, root: bool, data_dir: &Path, before: Before) -> Result<Place, String> {

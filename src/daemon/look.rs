@@ -95,7 +95,8 @@ impl Onlooker {
         snapshot
     }
 
-    /// What an agent has left running is not the observer's: whose it is stands in the agent's state, so it is found by its place.
+    /// What an agent has left running is not the observer's: whose it is stands in the agent's state, so it is found by
+    /// its place.
     fn follow_ours(&mut self) {
         let now = found(&self.sampling.layout, &self.parent);
         if now == self.ours {

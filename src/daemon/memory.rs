@@ -1,5 +1,5 @@
-//! Keeps the agent below a memory limit: before the kernel would kill it, it leaves out what matters least, reports that, and takes it in
-//! again.
+//! Keeps the agent below a memory limit: before the kernel would kill it, it leaves out what matters least, reports
+//! that, and takes it in again.
 //!
 //! ```text
 //! of the limit     left out                                     taken in again

@@ -5,15 +5,16 @@ use std::io;
 
 use super::DaemonError;
 use crate::collectors::FdBudget;
-use crate::host::process;
+use crate::host::{process, secrets_fs};
 use crate::runner::datadir::DataDir;
 
-/// Its own: database, sockets, connections, kernel files of the host, and what is open for a moment. Beside that each task needs
-/// one for its supervisor, and better some more for the kernel files of its cgroup ([`FdBudget`]).
+/// Its own: database, sockets, connections, kernel files of the host, and what is open for a moment. Beside that each
+/// task needs one for its supervisor, and better some more for the kernel files of its cgroup ([`FdBudget`]).
 const OWN: u64 = 96;
 /// Below that it does not start.
 const LEAST: u64 = 128;
-/// Runtime, journal, sampler, and those that block for a moment: with fewer, something would be waited for that never begins.
+/// Runtime, journal, sampler, and those that block for a moment: with fewer, something would be waited for that never
+/// begins.
 const THREADS: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +63,8 @@ impl Needs {
     }
 }
 
-/// Whether all that are needed can be had at once: they are made, and end. Before anything else, which would wait for them.
+/// Whether all that are needed can be had at once: they are made, and end. Before anything else, which would wait for
+/// them.
 pub(super) fn check_threads() -> Result<(), DaemonError> {
     threads(THREADS)
 }
@@ -88,6 +90,15 @@ fn threads(needed: usize) -> Result<(), DaemonError> {
         Some(source) => Err(DaemonError::Threads { has, needed, source }),
         None => Ok(()),
     }
+}
+
+/// Whether tasks have a tmpfs for their secrets. Logs why not.
+pub(super) fn secrets_in_memory() -> bool {
+    let unavailable = secrets_fs::unavailable();
+    if let Some(reason) = &unavailable {
+        tracing::info!(reason, "secrets of tasks are stored on the disk of the data directory");
+    }
+    unavailable.is_none()
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ impl Parent {
         cgroup.create().map_err(|error| chain(&error))?;
         let parent = Parent { cgroup: cgroup.with_devices(layout), mark };
         if was_there {
-            // Another user's, perhaps: whether a task can have one in it is known by trying. One name for all: what an agent
-            // leaves that dies right here goes with the next one.
+            // Another user's, perhaps: whether a task can have one in it is known by trying. One name for all: what an
+            // agent leaves that dies right here goes with the next one.
             let probe = Cgroup::at(layout, &path.child("probe"));
             probe.create().map_err(|error| chain(&error))?;
             probe.remove_if_empty();
@@ -86,7 +86,8 @@ pub(super) struct KernelParts {
     pub(super) ends: Option<KernelEnds>,
 }
 
-/// What it may, tried. The kernel pass goes over the whole host where others' cgroups are observed: they may be anywhere.
+/// What it may, tried. The kernel pass goes over the whole host where others' cgroups are observed: they may be
+/// anywhere.
 pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &CgroupPath) -> (KernelParts, May) {
     let whole = CgroupPath::from("/");
     let top = if config.observe.enabled { &whole } else { parent };

@@ -12,7 +12,8 @@ use crate::runner::Handle;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
 
-/// How long a look without an agent may take until everything has its name: two seconds are given to runtimes that hang.
+/// How long a look without an agent may take until everything has its name: two seconds are given to runtimes that
+/// hang.
 const NAMED: Duration = Duration::from_millis(2_500);
 
 /// Waits until it is so, no longer than that.

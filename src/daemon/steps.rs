@@ -1,5 +1,5 @@
-//! The steps of a start. Each has a deadline, and the one that does not end is named: a disk that hangs, a thread that cannot be
-//! had, a program that does not answer must not leave an agent that says that it is alive and does nothing.
+//! The steps of a start. Each has a deadline, and the one that does not end is named: a disk that hangs, a thread that
+//! cannot be had, a program that does not answer must not leave an agent that says that it is alive and does nothing.
 
 use std::time::Duration;
 

@@ -117,7 +117,7 @@ fn the_first_option_that_can_be_satisfied_is_taken() {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_device_is_reported() {
     let [mut t4, a100] = host();
     let by = |id: &DeviceId| (id.as_str() == "t-1").then(|| holder("train"));
     let ask = |request: &DeviceRequest, t4: &DeviceGroup| {

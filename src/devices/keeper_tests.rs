@@ -168,7 +168,7 @@ async fn a_task_waits_for_the_first_word_of_the_plugins_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn what_is_on_record_is_held_before_any_plugin_is_there_and_its_loss_is_told() {
+async fn recorded_reservation_holds_before_any_plugin_and_its_loss_is_reported() {
     let x = Scripted::named("x");
     let stock = stock(&[&x]);
     let groups = std::mem::take(&mut *lock(&stock.groups));

@@ -8,6 +8,7 @@
 
 mod checks;
 pub mod choose;
+mod entry;
 pub mod external;
 pub mod keeper;
 pub mod kept;
@@ -21,61 +22,62 @@ mod protocol;
 pub mod reservations;
 pub mod scripted;
 pub mod served;
+mod settings;
 pub mod state;
 pub mod stats;
 mod uses;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::host::clock::Clock;
-use crate::telemetry::chain;
 
+pub use self::entry::{PluginEntry, PluginParts};
+pub use self::settings::Config;
 pub use manager::{Attribution, DeviceManager};
 pub use plugin::DevicePlugin;
 pub use state::DeviceChange;
 
-/// Settings of device plugins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    /// Whether to use NVIDIA GPUs.
-    pub nvidia: bool,
-    /// Run the NVIDIA plugin in a separate process, so that a crash of its library does not end the agent.
-    pub nvidia_isolated: bool,
-    pub gpus: nvidia::NvidiaConfig,
-    /// Directory with external device plugins.
-    pub plugin_dir: Option<PathBuf>,
-    /// Add a simulated GPU where the host has none: for the demo; not a setting.
-    pub scripted: bool,
-    pub follow: manager::Config,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        let (gpus, follow) = (nvidia::NvidiaConfig::default(), manager::Config::default());
-        Config { nvidia: true, nvidia_isolated: true, gpus, plugin_dir: None, scripted: false, follow }
-    }
-}
+/// Every kind of device plugin. The names of external ones are checked against those before them.
+pub static ALL: &[&PluginEntry] = &[&nvidia::ENTRY, &scripted::ENTRY, &external::ENTRY];
 
 /// The device plugins of this agent.
 pub fn plugins(config: &Config, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn DevicePlugin>> {
     let mut plugins: Vec<Arc<dyn DevicePlugin>> = Vec::new();
-    if config.nvidia {
-        plugins.push(match config.nvidia_isolated {
-            true => Arc::new(nvidia::Isolated::new(config.gpus.clone())),
-            false => Arc::new(nvidia::Nvidia::new(config.gpus.clone(), Arc::clone(clock))),
-        });
-    }
-    if config.scripted {
-        plugins.push(Arc::new(scripted::Scripted::new(config.gpus.clone(), Arc::clone(clock))));
-    }
-    if let Some(directory) = &config.plugin_dir {
-        let ours: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
-        let found = external::find(directory, &ours);
-        for refused in &found.refused {
-            tracing::error!(error = %chain(refused), "device plugin not started");
-        }
-        plugins.extend(found.plugins.into_iter().map(|plugin| Arc::new(plugin) as Arc<dyn DevicePlugin>));
+    for entry in ALL {
+        let taken: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
+        let built = (entry.build)(&PluginParts { config, clock, taken: &taken });
+        plugins.extend(built);
     }
     plugins
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::host::clock::SystemClock;
+
+    fn names(config: &Config) -> Vec<String> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        plugins(config, &clock).iter().map(|plugin| plugin.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn plugins_are_those_of_the_list_that_the_settings_ask_for() {
+        assert_eq!(ALL.iter().map(|entry| entry.kind).collect::<Vec<_>>(), ["nvidia", "scripted", "external"]);
+        assert_eq!(names(&Config::default()), ["nvidia"]);
+        assert_eq!(names(&Config { nvidia_isolated: false, ..Config::default() }), ["nvidia"]);
+        assert_eq!(names(&Config { nvidia: false, ..Config::default() }), [""; 0]);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for name in ["fpga", "nvidia"] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let all = Config { scripted: true, plugin_dir: Some(dir.path().to_owned()), ..Config::default() };
+        // The name of the third one is taken by the first.
+        assert_eq!(names(&all), ["nvidia", "scripted", "fpga"]);
+    }
 }

@@ -183,7 +183,7 @@ mod tests {
             state: AllocState::Running,
             forced: None,
             tasks: identity.tasks.iter().map(|of| task(&of.name)).collect(),
-            sought: Vec::new(),
+            recovering: Vec::new(),
             may_run: Vec::new(),
             not_placed: Vec::new(),
             ports: Vec::new(),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_that_somebody_else_has_now_is_looked_at_anew_and_who_stays_is_not_read_again() {
+    fn a_reused_pid_is_read_again_and_a_process_that_stays_is_not() {
         let (dir, roots) = host(&[("10/stat", &stat(5)), ("10/cgroup", "0::/p/a/web\n")]);
         let (mut owners, board) = (Owners::new(roots), board());
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "a/web");

@@ -45,7 +45,7 @@ fn a_request_that_cannot_be_had_whole_takes_nothing() {
 }
 
 #[test]
-fn what_is_on_record_is_held_again_unless_somebody_else_holds_it() {
+fn recorded_reservation_is_held_again_unless_another_task_holds_it() {
     let mut table = Reservations::default();
     assert_eq!(table.hold(&holder("a"), &ids(&["t-1", "t-2"])), Ok(()));
     assert_eq!(table.hold(&holder("a"), &ids(&["t-2", "t-3"])), Ok(()), "as it is on record now");

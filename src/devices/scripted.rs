@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::entry::PluginEntry;
 use super::nvidia::NvidiaConfig;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use crate::host::clock::Clock;
@@ -33,6 +34,14 @@ const CYCLE_MS: u64 = 6_000;
 const WORK_MS: u64 = 3_000;
 const WORK_WATTS: u64 = 310;
 const REST_WATTS: u64 = 45;
+
+pub static ENTRY: PluginEntry = PluginEntry {
+    kind: "scripted",
+    build: |parts| match parts.config.scripted {
+        true => vec![Arc::new(Scripted::new(parts.config.gpus.clone(), Arc::clone(parts.clock)))],
+        false => Vec::new(),
+    },
+};
 
 pub struct Scripted {
     gpus: NvidiaConfig,

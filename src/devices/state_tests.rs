@@ -107,7 +107,7 @@ impl World {
             state: AllocState::Running,
             forced: None,
             tasks: vec![Arc::new(TaskStatus { devices, state, used_devices, ..known })],
-            sought: Vec::new(),
+            recovering: Vec::new(),
             may_run: Vec::new(),
             ports: Vec::new(),
             network: None,
@@ -182,7 +182,7 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
 }
 
 #[test]
-fn the_same_again_in_any_order_is_no_change_and_each_real_one_is_told_once() {
+fn same_devices_in_any_order_are_no_change_and_each_change_is_reported_once() {
     let mut world = World::new();
     assert_eq!(world.list(vec![group("g", vec![device("1"), device("0")])]).unwrap(), [""; 0]);
     let ill = |why: &str| Device { unhealthy: Some(why.to_owned()), ..device("0") };
@@ -248,6 +248,23 @@ fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
     world.read("0", counted(9_000, 60), &[]);
     let of = world.of(&a, "0").unwrap();
     assert_eq!((of.usage.energy_millijoules, of.usage.xid_errors, of.ended), (Some(500), Some(1), true));
+}
+
+/// The energy counter is of the whole device: the share of one instance is unknown.
+#[test]
+fn energy_of_a_divided_device_is_given_to_no_task_that_holds_an_instance() {
+    let mut world = World::new();
+    let mut part = device("0/1");
+    part.facts.parent = Some("0".into());
+    world.list(vec![group("g", vec![device("0")]), group("part", vec![part])]).unwrap();
+    let a = world.known("a");
+    world.publish(&a, &["0/1"], TaskState::Running);
+    world.look();
+    world.read("0", draws(1_000), &[]);
+    world.read("0", draws(1_400), &[]);
+    let of = world.of(&a, "0/1").unwrap();
+    assert_eq!((of.whole.as_str(), of.reserved, of.usage.energy_millijoules), ("0", true, None));
+    assert!(world.of(&a, "0").is_none());
 }
 
 #[test]
@@ -319,7 +336,7 @@ fn what_a_task_has_used_goes_on_after_a_death_of_the_agent_with_what_its_device_
 }
 
 #[test]
-fn what_is_on_record_of_a_task_is_told_before_any_plugin_has_said_anything_and_each_task_asks_for_its_own() {
+fn recorded_usage_of_a_task_is_exposed_before_any_plugin_answers() {
     let mut world = World::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(9), &[(&a, "t", 5), (&a, "s", 3), (&b, "t", 1)]);
@@ -340,7 +357,7 @@ fn what_is_on_record_of_a_task_is_told_before_any_plugin_has_said_anything_and_e
 }
 
 #[test]
-fn a_device_that_was_away_counts_on_where_it_was_and_its_errors_are_told_once() {
+fn a_device_that_was_away_continues_its_counters_and_reports_errors_once() {
     let mut world = World::new();
     let a = world.known("a");
     world.reserve(&a, true);

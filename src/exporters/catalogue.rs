@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::walk::{Pattern, descriptors, devices, lifecycle};
 use super::{otlp, renamed};
 use crate::collectors;
-use crate::jobspec::nearest::nearest;
 use crate::model::metric::{Kind, Life, MetricDesc};
+use crate::model::nearest::nearest;
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
 use crate::snapshot::itself;
@@ -38,9 +38,8 @@ pub fn find(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(|d| d.name == name).copied()
 }
 
-/// The family that a family or a series of that name belongs to: also without `_total` and `_info`, as OpenMetrics names
-/// families, with what the series of a histogram have behind its name, and with `_created`
-/// where a counter tells that.
+/// The family that a family or a series of that name belongs to: also without `_total` and `_info`, as OpenMetrics
+/// names families, with the suffixes of a histogram, and with `_created` where a counter exposes its start.
 pub fn family(name: &str) -> Option<&'static MetricDesc> {
     let bare = |name: &'static str| ["_total", "_info"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
     let is_it = |desc: &&&'static MetricDesc| match desc.kind {
@@ -65,8 +64,8 @@ fn meant(name: impl std::fmt::Display) -> String {
     format!("did you mean {name}?")
 }
 
-/// What there is to know of a family, each by its heading: behind `allostat catalogue NAME` and docs/metrics.md. What it is stands
-/// in its help. Nothing where it does not apply: labels of a family that has none.
+/// What there is to know of a family, each by its heading: behind `allostat catalogue NAME` and docs/metrics.md. What
+/// it is stands in its help. Nothing where it does not apply: labels of a family that has none.
 pub fn facts(desc: &MetricDesc) -> Vec<(&'static str, String)> {
     let unit = match desc.unit {
         Unit::None => String::new(),
@@ -77,7 +76,7 @@ pub fn facts(desc: &MetricDesc) -> Vec<(&'static str, String)> {
     if !desc.labels.is_empty() {
         facts.push(("labels", desc.labels.join(", ")));
     }
-    // Of what is told of one alloc or task.
+    // Of families of one alloc or task.
     if desc.labels.contains(&"alloc_id") {
         let end =
             if desc.life == Life::Live { "removed with its alloc or task" } else { "retained until it was scraped" };
@@ -121,14 +120,15 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     let known: Vec<&str> = known.into_iter().filter(|known| !WHOSE.contains(known)).collect();
     match (known.contains(&label), known.as_slice()) {
         (true, _) => Ok(pattern),
-        (false, []) => Err(format!("{text:?} cannot be: no label tells series of that metric apart")),
+        (false, []) => Err(format!("{text:?} cannot be: no label distinguishes series of that metric")),
         (false, known) => {
             Err(format!("{text:?} cannot be: there is no label {label:?}; there are {}", known.join(", ")))
         }
     }
 }
 
-/// Of an expression that names no family: the same with its beginning, up to where it says "anything", as some family begins.
+/// Of an expression that names no family: the same with its beginning, up to where it says "anything", as some family
+/// begins.
 fn near_pattern(name: &str) -> Option<String> {
     let literal = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|at| *at > 0)?;
     let (begin, rest) = name.split_at(literal);
@@ -373,7 +373,7 @@ mod tests {
         assert!(refused("allostat_.*_nothing_total").contains("allostat catalogue lists all"));
         assert!(refused("allostat_task_state{stat=\"dead\"}").ends_with("there is no label \"stat\"; there are state"));
         assert!(refused("allostat_task_state{workload=\"a\"}").contains("says whose a series is"));
-        assert!(refused("allostat_build_info{version=\"1\"}").contains("no label tells series of that metric apart"));
+        assert!(refused("allostat_build_info{version=\"1\"}").contains("no label distinguishes series of that metric"));
         assert!(refused("allostat_task_io_(.*").contains("regular expression"));
         let fine = ["allostat_task_io_.*", "allostat_.*_pressure_stall_seconds_total{resource=~\"io|irq\"}"];
         assert_eq!(patterns(&fine.map(str::to_owned)).map(|all| all.len()), Ok(2));

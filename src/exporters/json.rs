@@ -1,6 +1,6 @@
 //! A snapshot as JSON: what the API answers. Absent values are absent fields; their names stand in `absent`, and the
-//! catalogue says when and why a value is absent. Each answer is a type: its fields, their documentation and its schema in
-//! `/v1/openapi.json` stand at one place.
+//! catalogue says when and why a value is absent. Each answer is a type: its fields, their documentation and its schema
+//! in `/v1/openapi.json` stand at one place.
 
 pub mod allocs;
 pub mod devices;

@@ -1,7 +1,7 @@
 //! Floor 5: the snapshot in the words of others. Views: nothing here measures anything.
 //!
-//! An exporter is a listener of the [`walk`] in its file, and its entry in [`ALL`]. `json` is what the API answers and shows what
-//! an alloc is rather than its series.
+//! An exporter is a listener of the [`walk`] in its file, and its entry in [`ALL`]. `json` is what the API answers and
+//! shows what an alloc is rather than its series.
 
 pub mod catalogue;
 pub mod dropin;
@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use crate::board::events::Log;
 use crate::model::metric::MetricDesc;
-use crate::runner::events::Log;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
 use walk::Walk;
@@ -32,7 +32,7 @@ pub use walk::Selection;
 #[derive(Debug)]
 pub struct Exporter {
     pub name: &'static str,
-    /// The families that it tells of itself, beside those of the walk.
+    /// The families that it exposes about itself, beside those of the walk.
     pub metrics: &'static [&'static MetricDesc],
     /// A walk in each of its formats.
     pub write: fn(&Walk<'_>) -> Vec<Written>,
@@ -50,7 +50,7 @@ pub struct Parts {
     pub snapshots: Snapshots,
     /// What happens.
     pub events: Arc<Log>,
-    /// Between two snapshots of which the later was read anew.
+    /// The sampling interval.
     pub tick: Duration,
     pub metrics: Arc<Metrics>,
     pub otlp: otlp::Config,

@@ -1,6 +1,7 @@
 //! Former names of families: a setting, a query or a rule that has one gets the new name.
 
-/// Names until schema 1, and since: totals of workloads and of the agent had names of tasks and allocs. docs/fleet.md has the same table.
+/// Names until schema 1, and since: totals of workloads and of the agent had names of tasks and allocs. docs/fleet.md
+/// has the same table.
 pub const SCHEMA_1: [(&str, &str); 11] = [
     ("allostat_task_exits_total", "allostat_workload_exits_total"),
     ("allostat_task_exit_codes_total", "allostat_workload_exit_codes_total"),

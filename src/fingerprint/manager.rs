@@ -145,7 +145,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Ends: with the agent, or when it has answered once and will not be asked again. `first`: goes with its first answer.
+    /// Ends: with the agent, or when it has answered once and will not be asked again. `first`: goes with its first
+    /// answer.
     async fn go_on(self, first: mpsc::Sender<()>) {
         let mut first = Some(first);
         let mut pause = PAUSES.0;

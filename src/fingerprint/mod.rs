@@ -1,5 +1,5 @@
-//! Floor 3: what this host is, as attributes with a type. One file per fingerprinter, registered in [`ALL`]; [`Fingerprinting`]
-//! repeats them.
+//! Floor 3: what this host is, as attributes with a type. One file per fingerprinter, registered in [`ALL`];
+//! [`Fingerprinting`] repeats them.
 //!
 //! ```text
 //! FingerprintRequest ─► Fingerprinter (blocks, may hang) ─► AttributeDiff ─► board::facts::Facts ─► ${attr.*}, GET /v1/node
@@ -7,7 +7,8 @@
 //!        └── Fingerprinting: after its period, or a failure's pause                 └── drivers: `driver.*`
 //! ```
 //!
-//! Who else knows something of the host (drivers do) applies diffs of its own to the [`Facts`](crate::board::facts::Facts).
+//! Who else knows something of the host (drivers do) applies diffs of its own to the
+//! [`Facts`](crate::board::facts::Facts).
 
 mod architecture;
 mod cgroup;
@@ -45,7 +46,8 @@ pub static ALL: &[&dyn Fingerprinter] = &[
 /// Of what changes while the agent runs.
 const EACH_MINUTE: Option<Duration> = Some(Duration::from_secs(60));
 
-/// Looks for some attributes of the host. Concurrency: on a thread where it may block; one that hangs may be asked beside itself.
+/// Looks for some attributes of the host. Concurrency: on a thread where it may block; one that hangs may be asked
+/// beside itself.
 pub trait Fingerprinter: Send + Sync {
     fn name(&self) -> &'static str;
     /// After how long it is asked again. `None`: what it finds stays as it is while the agent runs.

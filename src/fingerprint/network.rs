@@ -1,4 +1,5 @@
-//! Under which address the host reaches others. Source: the kernel's choice for a datagram on its way out; none is sent.
+//! Under which address the host reaches others. Source: the kernel's choice for a datagram on its way out; none is
+//! sent.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

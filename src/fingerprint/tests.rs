@@ -1,4 +1,5 @@
-//! Each fingerprinter on the fixture machines; the manager on paused time, with fingerprinters that fail, hang and change.
+//! Each fingerprinter on the fixture machines; the manager on paused time, with fingerprinters that fail, hang and
+//! change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};

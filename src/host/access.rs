@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acl_lets_its_users_pass_and_nobody_else() {
+    fn an_acl_lets_its_users_pass_and_no_others() {
         let dir = tempfile::tempdir().unwrap();
         let opened = open_dir(dir.path()).unwrap();
         if !keeps_acls(dir.path()).unwrap() || !grant_traversal(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_its_owners_alone_and_a_setting_written_by_nobody_else() {
+    fn a_secret_is_readable_and_a_setting_writable_by_its_owner_alone() {
         use std::os::unix::fs::{chown, lchown, symlink};
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("token"), dir.path().join("link"));

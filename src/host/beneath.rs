@@ -92,7 +92,8 @@ pub fn existing(root: &Path, components: &[&str]) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Names in a directory, sorted, and whether each is a directory. Names that are no UTF-8, links and special files are left out.
+/// Names in a directory, sorted, and whether each is a directory. Names that are no UTF-8, links and special files are
+/// left out.
 ///
 /// Errors: those of getdents(2); `FileTooLarge`: it has more than `most` names.
 pub fn names(directory: &OwnedFd, most: usize) -> io::Result<Vec<(String, bool)>> {

@@ -404,7 +404,7 @@ mod tests {
     /// A task that replaces a directory by an outward link, and a file by a link to its secrets, while the tree is
     /// read.
     #[test]
-    fn whoever_swaps_links_for_seconds_gets_nothing_from_outside() {
+    fn racer_that_swaps_links_for_seconds_gets_nothing_from_outside() {
         use std::sync::atomic::{AtomicBool, Ordering};
         use std::time::{Duration, Instant};
         let (top, tree) = planted();

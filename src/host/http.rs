@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_told_from_not_for_you() {
+    fn missing_listener_is_distinguished_from_refused_access() {
         let dir = tempfile::tempdir().unwrap();
         let error =
             Client::new(Address::Unix(dir.path().join("none")), Trust::Ours).unwrap().get("/", &[]).unwrap_err();

@@ -44,8 +44,8 @@ impl DirWatch {
         let flags = flags | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         Ok(inotify::add_watch(&self.0, path, flags)?)
     }
-    /// Watches an open directory for names whose content changes: files that were written and closed, and files and directories that
-    /// come and go. Returns the same descriptor if it is watched already.
+    /// Watches an open directory for names whose content changes: files that were written and closed, and files and
+    /// directories that come and go. Returns the same descriptor if it is watched already.
     pub fn entries(&self, directory: BorrowedFd<'_>) -> io::Result<i32> {
         let flags = WatchFlags::CLOSE_WRITE | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM;
         let flags =
@@ -61,9 +61,9 @@ impl DirWatch {
         // Fails if the watch is gone already.
         let _ = inotify::remove_watch(&self.0, watch);
     }
-    /// Passes the watch and the name of each pending event to `each`, and stops after about `most` events. Returns whether it has passed
-    /// all. Does not wait. Without a name: the directory itself has gone, or events were lost (watch -1). A created file is left out:
-    /// it is written yet.
+    /// Passes the watch and the name of each pending event to `each`, and stops after about `most` events. Returns
+    /// whether it has passed all. Does not wait. Without a name: the directory itself has gone, or events were lost
+    /// (watch -1). A created file is left out: it is written yet.
     pub fn read_names(&self, most: usize, mut each: impl FnMut(i32, &str)) -> io::Result<bool> {
         self.read_events(most, |watch, what, name| {
             if !what.contains(ReadFlags::CREATE) || what.contains(ReadFlags::ISDIR) {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_come_and_go_are_told_and_files_are_not() {
+    fn directories_that_come_and_go_are_reported_and_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let watching = DirWatch::new().unwrap();
         let watch = watching.directory(dir.path()).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_tells_of_its_text_and_a_name_that_is_no_text_is_told_as_one() {
+    fn a_file_event_has_its_name_and_a_name_that_is_no_utf8_is_marked() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");

@@ -26,6 +26,7 @@ pub mod process;
 pub mod pty;
 pub mod roots;
 pub mod seccomp;
+pub mod secrets_fs;
 pub mod systemd;
 pub mod timex;
 pub mod transfer;

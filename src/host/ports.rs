@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_somebody_else_is_not_bound() {
+    fn an_address_of_another_listener_is_not_bound() {
         assert!(!is_bound("203.0.113.1:8080".parse().unwrap()));
     }
 

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_with_another_start_time_is_somebody_else() {
+    fn a_pid_with_another_start_time_is_another_process() {
         let me = identity(std::process::id()).unwrap().unwrap();
         let other = ProcessId { start_ticks: me.start_ticks + 1, ..me };
         assert!(Process::open(other).unwrap().is_none());

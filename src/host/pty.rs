@@ -27,8 +27,8 @@ pub struct Pty {
 }
 
 impl Pty {
-    /// `root_of`: a process whose `/dev/pts` it is made in; `None`: that of this process. A directory that another mount took the place of
-    /// is not used.
+    /// `root_of`: a process whose `/dev/pts` it is made in; `None`: that of this process. A directory that another
+    /// mount took the place of is not used.
     ///
     /// Errors: as open(2); `Unsupported`: no devpts is there.
     pub fn open(root_of: Option<u32>) -> io::Result<Pty> {

@@ -4,7 +4,7 @@
 //! ```text
 //! read         a regular file at the agent's own path, up to a limit; read_start: only its beginning
 //! component    checks a foreign name for use as one path component
-//! RuntimeDirectory  opens files below a directory by such components only
+//! RuntimeDirectory  opens files below a directory by such components only, within a deadline
 //! environment  selected variables of a process, up to 1 MiB, within a deadline
 //! memory       the beginning of a process's command line or environment, likewise
 //! chooser      the user who may choose the names in a directory
@@ -28,6 +28,8 @@ use rustix::io::Errno;
 pub const LARGEST_ENVIRONMENT: usize = 1 << 20;
 /// Limit of a variable in bytes, including its name; the rest is cut off.
 const LONGEST_VARIABLE: usize = 4 << 10;
+/// More entries of a runtime's directory are not listed.
+const MOST_NAMES: usize = 10_000;
 /// Limit of a directory entry's name. Source: limits.h, `NAME_MAX`.
 const LONGEST_NAME: usize = 255;
 
@@ -56,7 +58,8 @@ pub fn read_start(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The end of a regular file, behind its first `skip` bytes: at most `limit` bytes, and whether these are all. No link is followed.
+/// The end of a regular file, behind its first `skip` bytes: at most `limit` bytes, and whether these are all. No link
+/// is followed.
 ///
 /// Errors: as [`read`]'s, but for its size; ELOOP: a link.
 pub fn read_end(path: &Path, skip: u64, limit: usize) -> io::Result<(Vec<u8>, bool)> {
@@ -121,13 +124,33 @@ impl RuntimeDirectory {
     /// Checks each of `components` with [`component`].
     ///
     /// Errors: those of [`read`]; `InvalidInput`: an invalid name; `PermissionDenied`: another user's file; ELOOP,
-    /// EXDEV: a link.
+    /// EXDEV: a link; `TimedOut`: no answer within 2 s, or an earlier read in this directory still has none.
     pub fn read(&self, components: &[&str], limit: usize) -> io::Result<Vec<u8>> {
         let odd = components.iter().find(|name| component(name).is_none());
         if let Some(odd) = odd.or(if components.is_empty() { Some(&"") } else { None }) {
             let why = format!("{:?} is not a valid file name here", crate::model::text::log_text(odd));
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
+        let directory = RuntimeDirectory { path: self.path.clone(), descriptor: self.descriptor.try_clone()? };
+        let components: Vec<String> = components.iter().map(|name| (*name).to_owned()).collect();
+        late::in_directory(&self.path, move || {
+            let components: Vec<&str> = components.iter().map(String::as_str).collect();
+            directory.read_owned(&components, limit)
+        })
+    }
+
+    /// The names in this directory that can be components, at most [`MOST_NAMES`] of them, in no order.
+    ///
+    /// Errors: those of open(2); `TimedOut`: as for [`RuntimeDirectory::read`].
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let path = self.path.clone();
+        late::in_directory(&self.path, move || {
+            let names = std::fs::read_dir(path)?.take(MOST_NAMES).flatten().map(|entry| entry.file_name());
+            Ok(names.filter_map(|name| component(name.to_str()?).map(str::to_owned)).collect())
+        })
+    }
+
+    fn read_owned(&self, components: &[&str], limit: usize) -> io::Result<Vec<u8>> {
         let file = self.beneath(components)?;
         let stat = rustix::fs::fstat(&file)?;
         if stat.st_uid != 0 && stat.st_uid != own_user() {
@@ -165,7 +188,7 @@ impl RuntimeDirectory {
 /// Errors: those of open(2) and read(2); `TimedOut`: as for [`memory`].
 pub fn environment(process: &Path, wanted: &'static [&'static str]) -> io::Result<BTreeMap<String, String>> {
     let file = process.join("environ");
-    late::within_deadline(process, move || variables(File::open(file)?, wanted))
+    late::of_process(process, move || variables(File::open(file)?, wanted))
 }
 
 /// Reads the first `limit` bytes of `cmdline` or `environ`. The process controls the address, length and backing of
@@ -175,7 +198,7 @@ pub fn environment(process: &Path, wanted: &'static [&'static str]) -> io::Resul
 /// user timed out within the last minute.
 pub fn memory(process: &Path, file: &str, limit: usize) -> io::Result<Vec<u8>> {
     let file = process.join(file);
-    late::within_deadline(process, move || read_start(&file, limit))
+    late::of_process(process, move || read_start(&file, limit))
 }
 
 /// The uid whose rights the agent has.
@@ -285,6 +308,25 @@ mod tests {
         for odd in [&["..", "secret"][..], &["/etc/passwd"], &["one/../../secret"], &["a\0"], &[""], &[]] {
             assert_eq!(directory.read(odd, 9).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{odd:?}");
         }
+        let mut names = directory.names().unwrap();
+        names.sort_unstable();
+        assert_eq!(names, ["link", "one"]);
+    }
+
+    #[test]
+    fn runtime_directory_reads_no_file_of_another_user() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.xml"), "a").unwrap();
+        let directory = RuntimeDirectory::open(dir.path()).unwrap();
+        assert_eq!(directory.read(&["a.xml"], 9).unwrap(), b"a");
+        std::os::unix::fs::chown(dir.path().join("a.xml"), Some(1234), None).unwrap();
+        let error = directory.read(&["a.xml"], 9).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("uid 1234"), "{error}");
+        assert_eq!(read(&dir.path().join("a.xml"), 9).unwrap(), b"a", "only its owner was wrong");
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::{limits, names, unread, values, words};
 
 type Meta = BTreeMap<String, String>;
 
-/// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
-/// and absent from the job.
+/// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the
+/// next: it is recorded, and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
     problems.keep_references();
     let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), volumes: Vec::new(), connected: None };
@@ -346,8 +346,8 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Reports each reference in a text that can never be resolved, at its place inside the text if it can be found. Nomad finds out
-    /// when the task starts, so all but what breaks the text are warnings.
+    /// Reports each reference in a text that can never be resolved, at its place inside the text if it can be found.
+    /// Nomad finds out when the task starts, so all but what breaks the text are warnings.
     fn check_template(&self, template: &str, span: &Span, path: &str, known: &Known<'_>) {
         let source = self.problems.source().slice(span);
         let mut from = 0;
@@ -374,7 +374,7 @@ impl<'p> Builder<'p> {
         for (key, value) in fields.map("meta").unwrap_or_default() {
             let path = join(&fields.path_of("meta"), &key.value);
             if key.value.is_empty() {
-                self.problems.error(&key.span, &path, "a key of `meta` is empty", None);
+                self.problems.error(&key.span, &path, "a key of `meta` is empty", Some("give it a name".to_owned()));
             }
             meta.insert(key.value, as_written(&value.value));
         }

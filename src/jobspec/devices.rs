@@ -3,11 +3,11 @@
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, NamedBody};
-use super::nearest::nearest;
 use super::template::{Part, parts};
 use super::tree::Body;
 use super::{limits, placing, tree, words};
 use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceOption, DeviceRequest, Property};
+use crate::model::nearest::nearest;
 
 impl Builder<'_> {
     pub(super) fn devices(&self, resources: &Fields<'_>) -> Vec<DeviceRequest> {
@@ -78,7 +78,7 @@ fn constraint(key: &Span, fields: &Fields<'_>) -> Option<Constraint> {
     if let Err(error) = constraint.check() {
         let message =
             format!("{} cannot be compared by {}: {error}", quote(&constraint.value), quote(operator.as_str()));
-        fields.error(&value.span, "value", message, None);
+        fields.error(&value.span, "value", message, Some(placing::comparable(operator).to_owned()));
     }
     Some(constraint)
 }

@@ -212,7 +212,8 @@ impl SourceText {
     }
     /// Stands for problems beyond [`MAX_PROBLEMS`].
     pub(super) fn dropped(&self, count: usize) -> Diagnostic {
-        self.diagnostic(Severity::Error, &(0..0), "", format!("{count} more problems are not shown"))
+        let dropped = self.diagnostic(Severity::Error, &(0..0), "", format!("{count} more problems are not shown"));
+        Diagnostic { suggestion: Some("correct those that are shown first".to_owned()), ..dropped }
     }
     /// The next lower byte at which a character begins.
     fn floor(&self, offset: usize) -> usize {
@@ -303,6 +304,41 @@ impl<'s> Problems<'s> {
     }
 }
 
+/// Whether a refusal names what would be right: in its advice, or in its own words.
+#[cfg(test)]
+pub fn names_what_is_right(message: &str, advice: Option<&str>) -> bool {
+    const WORDS: [&str; 27] = [
+        "must be",
+        " takes ",
+        " take ",
+        "write ",
+        "it is `",
+        "it is 1",
+        "it is an",
+        " is for ",
+        " has 1 ",
+        "at least",
+        "at most",
+        " has a `",
+        " has an `",
+        " have a ",
+        " belongs in ",
+        " exclude each other",
+        " is less than ",
+        " is true or false",
+        ", not ",
+        " is a ",
+        " is not between ",
+        ": `count` is ",
+        " needs a",
+        "as in ",
+        "the header ",
+        " is not supported: ",
+        "expected ",
+    ];
+    advice.is_some() || WORDS.iter().any(|word| message.contains(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,6 +380,18 @@ mod tests {
         let text = format!("{}cpu{}", "x".repeat(5000), "y".repeat(5000));
         let shown = at(&text, "cpu").to_string();
         assert!(shown.len() < 450 && shown.contains("cpu") && shown.contains("^^^"), "{shown}");
+    }
+
+    #[test]
+    fn refusal_that_only_negates_needs_an_advice() {
+        for (message, advice, expected) in [
+            ("there is no signal `SIGNIT`", None, false),
+            ("there is no signal `SIGNIT`", Some("did you mean `SIGINT`?"), true),
+            ("`mode` cannot be `wait`: it is `fail` or `delay`", None, true),
+            ("`memory` must be at least 10", None, true),
+        ] {
+            assert_eq!(names_what_is_right(message, advice), expected, "{message}");
+        }
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! The difference of two jobs, field by field: what `allostat plan` shows. Pure.
 //!
-//! It walks the JSON of both jobs, so a new field of the model needs no line here. Objects in lists are matched by their name. Values
-//! that may be secrets are compared and never shown.
+//! It walks the JSON of both jobs, so a new field of the model needs no line here. Objects in lists are matched by
+//! their name. Values that may be secrets are compared and never shown.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Lines of `NAME=value`, as a template with `env = true` renders them.
 //!
-//! Source: the format of hashicorp/go-envparse: comments with `#`, an optional `export`, double quotes with escapes, single quotes
-//! without.
+//! Source: the format of hashicorp/go-envparse: comments with `#`, an optional `export`, double quotes with escapes,
+//! single quotes without.
 
 /// The variables in order. Errors: the number of the first line that is none, and why.
 pub fn variables(text: &str) -> Result<Vec<(String, String)>, (usize, String)> {

@@ -62,7 +62,8 @@ pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Optio
 /// Reports where the syntax is broken: where something was begun that has no end, if that is why.
 fn broken(text: &str, offset: usize, message: &str, problems: &Problems<'_>) {
     if let Some(span) = unclosed::find(text, offset, true) {
-        return problems.error(&span, "", "HCL syntax: this text has no end quote", None);
+        let advice = Some("end it with `\"` on its line".to_owned());
+        return problems.error(&span, "", "HCL syntax: this text has no end quote", advice);
     }
     if let Some((span, why)) = syntax::foreign(text, offset, message) {
         let begin = text.get(span.start..span.start + 1).unwrap_or("$");
@@ -257,7 +258,7 @@ impl Lower<'_, '_> {
                 Element::Literal(piece) => text.push_str(&literal(piece.value(), scope)),
                 Element::Interpolation(interpolation) => match known.unknown(&interpolation.expr) {
                     Some(_) if text.ends_with('$') => {
-                        self.problems.error(&at, "", "a `$` directly before a `${...}` is not supported", None);
+                        self.dollar(&at);
                         return Literal::Broken;
                     }
                     Some(reference) => text.push_str(&format!("${{{reference}}}")),
@@ -273,6 +274,11 @@ impl Lower<'_, '_> {
             }
         }
         text_value(self.problems, span, text)
+    }
+
+    fn dollar(&self, at: &Span) {
+        let advice = Some("put another character between them".to_owned());
+        self.problems.error(at, "", "a `$` directly before a `${...}` is not supported", advice);
     }
 
     /// HCL takes a line end in quotes only inside of `${...}`.
@@ -341,7 +347,8 @@ impl Lower<'_, '_> {
                 };
                 let span = other.span();
                 if key.is_none() {
-                    self.problems.error(&span.unwrap_or(value.span.clone()), "", "a key is a string", None);
+                    let place = span.unwrap_or(value.span.clone());
+                    self.problems.error(&place, "", "a key must be a string", None);
                     return None;
                 }
                 (key?, span)
@@ -363,7 +370,7 @@ impl Lower<'_, '_> {
                 Element::Literal(piece) => text.push_str(&literal(piece.value(), scope)),
                 Element::Interpolation(interpolation) => match self.reference(&at, interpolation, scope.is_some()) {
                     Some(_) if text.ends_with('$') => {
-                        self.problems.error(&at, "", "a `$` directly before a `${...}` is not supported", None);
+                        self.dollar(&at);
                         return Literal::Broken;
                     }
                     Some(reference) => {
@@ -386,7 +393,8 @@ impl Lower<'_, '_> {
     /// `is_job`: as in Nomad, what nothing is known of is text.
     fn reference(&self, at: &Span, interpolation: &Interpolation, is_job: bool) -> Option<String> {
         if interpolation.strip != Strip::None {
-            self.problems.error(at, "", "strip markers (`~`) are not supported", None);
+            let advice = Some("write the reference without `~`".to_owned());
+            self.problems.error(at, "", "strip markers (`~`) are not supported", advice);
             return None;
         }
         let source = self.problems.source().slice(&interpolation.expr.span().unwrap_or(at.clone()));
@@ -417,7 +425,8 @@ fn label_of(label: &BlockLabel, around: &Span) -> Label {
     Label { text: label.as_str().to_owned(), span: span.unwrap_or_else(|| around.clone()) }
 }
 
-/// What stands in quotes. In a job file Nomad takes `$${NOMAD_DC}` as it takes `${NOMAD_DC}`: both are the same text once they are read.
+/// What stands in quotes. In a job file Nomad takes `$${NOMAD_DC}` as it takes `${NOMAD_DC}`: both are the same text
+/// once they are read.
 fn literal(text: &str, scope: Option<&Scope<'_>>) -> String {
     if scope.is_some() { as_template(text) } else { escape(text) }
 }

@@ -7,10 +7,11 @@
 //! $${                                          the two characters ${
 //! ```
 //!
-//! As in Nomad, a reference in `env`, `meta` or a service that has no value stays as it is written; one in `config` fails the start
-//! ([`prepare`]). What can never have a value is a warning of the file ([`check`]), a missing `}` an error. `meta` is resolved against
-//! the `NOMAD_*` variables and what the task inherits, `env` against these and its own other variables, `config` against all of it.
-//! What resolving yields is bounded: a file of 200 KiB may name a long value ten thousand times.
+//! As in Nomad, a reference in `env`, `meta` or a service that has no value stays as it is written; one in `config`
+//! fails the start ([`prepare`]). What can never have a value is a warning of the file ([`check`]), a missing `}` an
+//! error. `meta` is resolved against the `NOMAD_*` variables and what the task inherits, `env` against these and its
+//! own other variables, `config` against all of it. What resolving yields is bounded: a file of 200 KiB may name a long
+//! value ten thousand times.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +22,9 @@ use crate::model::env::{self, Env, TaskContext};
 use crate::model::job::Task;
 
 use super::diagnostic::quote;
-use super::nearest::nearest;
 use super::size::{self, TooLong};
 use super::template::{BadReference, Part, Target, parts};
+use crate::model::nearest::nearest;
 
 /// Why a task cannot be made ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -195,7 +196,8 @@ fn environment(context: &TaskContext<'_>) -> Env {
     whole
 }
 
-/// What a task's own `env` is resolved against: what it inherits, the `NOMAD_*` variables and what hooks add; and its metadata.
+/// What a task's own `env` is resolved against: what it inherits, the `NOMAD_*` variables and what hooks add; and its
+/// metadata.
 fn outer(context: &TaskContext<'_>) -> (Env, BTreeMap<String, String>) {
     let mut whole = context.inherited.clone();
     whole.extend(env::nomad_variables(context));
@@ -211,8 +213,8 @@ fn outer(context: &TaskContext<'_>) -> (Env, BTreeMap<String, String>) {
     (whole, meta)
 }
 
-/// The task's `env`, resolved. A variable may refer to another one of the same `env`, one level deep; of its own name it means the
-/// one that it inherits.
+/// The task's `env`, resolved. A variable may refer to another one of the same `env`, one level deep; of its own name
+/// it means the one that it inherits.
 fn own_variables(context: &TaskContext<'_>, whole: &Env, meta: &BTreeMap<String, String>) -> Env {
     let scope = Scope { env: whole, meta, attributes: context.attributes };
     let templates = &context.task.env;
@@ -237,8 +239,8 @@ fn own_variables(context: &TaskContext<'_>, whole: &Env, meta: &BTreeMap<String,
     all
 }
 
-/// Resolves texts of a task that are needed before its templates are rendered: against its whole environment but for what they render,
-/// its metadata and the attributes of the node.
+/// Resolves texts of a task that are needed before its templates are rendered: against its whole environment but for
+/// what they render, its metadata and the attributes of the node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Resolver {
     env: Env,
@@ -262,8 +264,8 @@ impl Resolver {
         let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
         scope.tolerant(template, None, &mut size::TEXT.clone())
     }
-    /// What `env` of a rendered template reads: a variable of the task, or an attribute of the node (`attr.*`, `node.*`,
-    /// `meta.*`).
+    /// What `env` of a rendered template reads: a variable of the task, or an attribute of the node (`attr.*`,
+    /// `node.*`, `meta.*`).
     pub fn lookup(&self, name: &str) -> Option<&str> {
         self.env.get(name).or_else(|| self.attributes.get(name)).map(String::as_str)
     }
@@ -271,7 +273,8 @@ impl Resolver {
 
 /// Resolves every reference of a task. Pure and deterministic: the same context gives the same result.
 ///
-/// Errors: every reference that is not there now, or what gets too long; starting again does not help unless the host changes.
+/// Errors: every reference that is not there now, or what gets too long; starting again does not help unless the host
+/// changes.
 pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     let (mut whole, meta) = outer(context);
     let mut task = context.task.clone();
@@ -335,8 +338,8 @@ impl Scope<'_> {
         }
         *template = text;
     }
-    /// What has no value, or none that `room` bytes have a place for, stays as it is written. `own`: the name of the variable that this
-    /// becomes, and the others beside it.
+    /// What has no value, or none that `room` bytes have a place for, stays as it is written. `own`: the name of the
+    /// variable that this becomes, and the others beside it.
     fn tolerant(&self, template: &str, own: Option<(&str, &Env)>, room: &mut usize) -> String {
         let mut text = String::with_capacity(template.len());
         for part in parts(template) {

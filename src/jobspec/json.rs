@@ -31,7 +31,8 @@ pub(super) fn read(problems: &Problems<'_>) -> Option<Body> {
                 None
             }
             None => {
-                problems.error(&(0..0), "", "the file is empty", None);
+                let advice = Some("write {\"job\": {\"NAME\": ...}}".to_owned());
+                problems.error(&(0..0), "", "the file is empty", advice);
                 None
             }
         },
@@ -41,8 +42,17 @@ pub(super) fn read(problems: &Problems<'_>) -> Option<Body> {
             let mut chars = message.chars();
             let message = chars.next().map(|c| c.to_lowercase().chain(chars).collect::<String>()).unwrap_or_default();
             match super::unclosed::find(text, range.start, false) {
-                Some(span) => problems.error(&span, "", "JSON syntax: this text has no end quote", None),
-                None => problems.error(&(range.start..range.end), "", format!("JSON syntax: {message}"), None),
+                Some(span) => problems.error(
+                    &span,
+                    "",
+                    "JSON syntax: this text has no end quote",
+                    Some("end it with `\"`".to_owned()),
+                ),
+                None => {
+                    let advice =
+                        Some("texts and keys are in double quotes, and a comma stands between two entries".to_owned());
+                    problems.error(&(range.start..range.end), "", format!("JSON syntax: {message}"), advice);
+                }
             }
             None
         }

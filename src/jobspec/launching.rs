@@ -1,5 +1,5 @@
-//! The stanzas of jobs that launch others: `periodic`, `parameterized`, and a task's `dispatch_payload`. What Nomad refuses of them is
-//! refused; of a `periodic` that is not enabled Nomad judges nothing.
+//! The stanzas of jobs that launch others: `periodic`, `parameterized`, and a task's `dispatch_payload`. What Nomad
+//! refuses of them is refused; of a `periodic` that is not enabled Nomad judges nothing.
 
 use std::path::{Component, Path};
 

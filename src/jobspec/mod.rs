@@ -34,7 +34,6 @@ mod json;
 mod launching;
 mod limits;
 mod names;
-pub mod nearest;
 mod networks;
 mod placing;
 pub mod quantity;
@@ -83,8 +82,8 @@ pub struct ParsedJob {
 
 /// Reads a job file: JSON if the name ends with `.json` or the text starts with `{`, else HCL.
 ///
-/// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here: [`parse_with`] asks who knows
-/// them.
+/// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here:
+/// [`parse_with`] asks who knows them.
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedJob, Diagnostics> {
     let inputs = Inputs { given: &GivenVariables::default(), outside: &evaluate::basis::Nothing };
     parse_with(file_name, text, inputs, |parsed| parsed.too_long(&Env::new()))
@@ -225,8 +224,8 @@ impl ParsedJob {
             None => self.diagnose(severity, path, message),
         }
     }
-    /// Of each task the first text that gets longer than a program can be given, once its references are resolved; `inherited`: what
-    /// tasks inherit here.
+    /// Of each task the first text that gets longer than a program can be given, once its references are resolved;
+    /// `inherited`: what tasks inherit here.
     pub fn too_long(&self, inherited: &Env) -> Vec<Diagnostic> {
         let job = &self.job;
         let tasks = job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));

@@ -77,7 +77,8 @@ pub(super) fn check_unique(what: &str, all: &[NamedBody<'_>], path: &str, proble
             Some(earlier) => {
                 let (line, _, _) = problems.source().locate(earlier.name_span.start);
                 let message = format!("there is a {what} {} already, in line {line}", quote(one.name));
-                problems.error(one.name_span, &format!("{path}.{}", one.name), message, None);
+                let advice = Some("give one of them another name".to_owned());
+                problems.error(one.name_span, &format!("{path}.{}", one.name), message, advice);
             }
             None => {
                 first.insert(one.name, one);

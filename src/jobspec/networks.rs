@@ -1,4 +1,5 @@
-//! `network` stanzas: the ports of a group and in which network namespace its tasks run; and the deprecated ones of tasks.
+//! `network` stanzas: the ports of a group and in which network namespace its tasks run; and the deprecated ones of
+//! tasks.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,10 +8,10 @@ use std::path::PathBuf;
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, NamedBody, warn_ignored};
-use super::nearest::nearest;
 use super::template::{Part, Target, parts};
 use super::tree::{Body, Form, Literal};
 use super::{limits, names, tree, words};
+use crate::model::nearest::nearest;
 use crate::model::network::{
     AllocNetwork, AllocPort, DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget, is_cni_arg,
 };
@@ -26,8 +27,8 @@ struct Found {
 }
 
 impl Builder<'_> {
-    /// The network of a group, and of each of its tasks the deprecated one. That stands in `resources`, which is read later: the ports of
-    /// every task are known before the first one's `env` and `config`.
+    /// The network of a group, and of each of its tasks the deprecated one. That stands in `resources`, which is read
+    /// later: the ports of every task are known before the first one's `env` and `config`.
     pub(super) fn networks(
         &mut self,
         group: Option<&Fields<'_>>,

@@ -64,7 +64,10 @@ fn problem_in_a_network_is_reported_with_its_place() {
             "port \"a\\tb\" {\n}",
             "4:6 `a\\tb` cannot be the label of a port (use letters, digits and _ - . in a label: NOMAD_PORT_<label> is a variable)",
         ),
-        ("port \"a\" {\n}\nport \"a\" {\n}", "6:6 there is a port `a` already, in line 4"),
+        (
+            "port \"a\" {\n}\nport \"a\" {\n}",
+            "6:6 there is a port `a` already, in line 4 (give one of them another name)",
+        ),
         (
             "port \"a\" {\nstatic = 80\n}\nport \"b\" {\nstatic = 80\n}",
             "7:6 the static port 80 is the port `a` of the group already (choose another one, or use one label)",

@@ -1,17 +1,17 @@
-//! `constraint` and `affinity` of jobs, groups and tasks: what is asked of the node. What they have in common with those of devices
-//! stands here as well.
+//! `constraint` and `affinity` of jobs, groups and tasks: what is asked of the node. What they have in common with
+//! those of devices stands here as well.
 
 use std::iter::once;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields};
-use super::nearest::nearest;
 use super::tree::{Body, Literal};
 use super::{limits, words};
 use crate::model::constraint::{Comparison, NodeAffinity, NodeConstraint};
 use crate::model::demand::Affinity;
 use crate::model::job::{JobKind, Placing};
+use crate::model::nearest::nearest;
 use crate::model::operator::Operator;
 
 /// Words that name operator and value in one.
@@ -27,6 +27,15 @@ const SHORT: [(&str, Operator); 6] = [
 /// What an operator may be of a constraint alone.
 const DISTINCT_HOSTS: &str = "distinct_hosts";
 const DISTINCT_PROPERTY: &str = "distinct_property";
+
+/// What a value has to be for an operator.
+pub(super) fn comparable(operator: Operator) -> &'static str {
+    match operator {
+        Operator::Version | Operator::Semver => "write a version: 1.2, or >= 1.2, < 2",
+        Operator::Regexp => "write `\\\\` before a character that stands for itself",
+        _ => "write a number of at most 64 bits, or a text without a unit",
+    }
+}
 
 impl Builder<'_> {
     /// Of a job, a group or a task.
@@ -91,7 +100,7 @@ impl Builder<'_> {
         if let Err(error) = operator.check(&value.value) {
             let message =
                 format!("{} cannot be compared by {}: {error}", quote(&value.value), quote(operator.as_str()));
-            fields.error(&value.span, "value", message, None);
+            fields.error(&value.span, "value", message, Some(comparable(operator).to_owned()));
             return None;
         }
         Some(Comparison { attribute: attribute.value, operator, value: value.value })
@@ -124,7 +133,8 @@ pub(super) fn weight(fields: &Fields<'_>) -> i8 {
     weight.map_or(Affinity::WEIGHT, |(weight, _)| weight)
 }
 
-/// Written as `operator` and `value`, or in one word. `None`: reported. `key`: where the stanza begins, for what is missing in it.
+/// Written as `operator` and `value`, or in one word. `None`: reported. `key`: where the stanza begins, for what is
+/// missing in it.
 pub(super) fn operator_and_value(key: &Span, fields: &Fields<'_>) -> Option<(Operator, At<String>)> {
     let mut short = SHORT.iter().filter(|(word, _)| fields.entry(word).is_some());
     let Some((word, operator)) = short.next() else {

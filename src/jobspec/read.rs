@@ -15,14 +15,19 @@ pub fn read(source: &SourceText) -> Result<Body, Diagnostics> {
     if errors.0.is_empty() { Ok(body) } else { Err(errors) }
 }
 
-/// As [`read`], but what can be read is returned, so that the rest of the file is checked too. `inputs`: of a job file, whose expressions
-/// are evaluated.
+/// As [`read`], but what can be read is returned, so that the rest of the file is checked too. `inputs`: of a job file,
+/// whose expressions are evaluated.
 pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
     let source = problems.source();
     let text = source.text();
     let nothing = Body { entries: Vec::new(), span: 0..text.len() };
     if text.len() > MAX_FILE_BYTES {
-        problems.error(&(0..0), "", format!("the file is larger than {} KiB", MAX_FILE_BYTES >> 10), None);
+        problems.error(
+            &(0..0),
+            "",
+            format!("the file is larger than {} KiB", MAX_FILE_BYTES >> 10),
+            Some("split it into several files".to_owned()),
+        );
         return nothing;
     }
     // In HCL it is skipped.

@@ -97,7 +97,8 @@ impl Reschedule {
         match last_attempt(attempts, delay, function, max_delay) {
             Some(last) if last < interval || last == interval && function != DelayFunction::Exponential => Ok(()),
             Some(_) | None => {
-                Err(format!("{attempts} attempts do not fit into an `interval` of {}", format_duration(interval)))
+                let interval = format_duration(interval);
+                Err(format!("{attempts} attempts do not fit into an `interval` of {interval}: write a longer one"))
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host
-//! updates and reschedules allocs, and does little of what the others say, which a warning says; what Nomad refuses of them is refused.
+//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`,
+//! `disconnect`. One host updates and reschedules allocs, and does little of what the others say, which a warning says;
+//! what Nomad refuses of them is refused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, warn_ignored};
-use super::nearest::nearest;
 use super::quantity::format_duration;
 use super::service_names::{Place, default_check};
 use super::tree::{Body, Form, Literal};
 use super::{limits, unread, words};
 use crate::model::id::TaskName;
+use crate::model::nearest::nearest;
 use crate::model::service::{
     AddressMode, CheckProbe, CheckRestart, CheckStatus, OnUpdate, Service, ServiceCheck, ServicePort, ServiceProvider,
 };

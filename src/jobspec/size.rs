@@ -1,4 +1,5 @@
-//! How long a task's texts get when their references are resolved: what no `execve` takes is refused before anybody makes it.
+//! How long a task's texts get when their references are resolved: what no `execve` takes is refused before anybody
+//! makes it.
 //!
 //! A file of 200 KiB may name a long value ten thousand times: it is measured, never built.
 

@@ -41,8 +41,8 @@ pub(super) fn advice(text: &str, offset: usize) -> Option<String> {
     Some(advice.to_owned())
 }
 
-/// What a shell or `date` has in a text and HCL reads as its own, up to where the parser stopped, or in the heredoc that
-/// begins there: its place and what is wrong with it.
+/// What a shell or `date` has in a text and HCL reads as its own, up to where the parser stopped, or in the heredoc
+/// that begins there: its place and what is wrong with it.
 pub(super) fn foreign(text: &str, offset: usize, message: &str) -> Option<(Span, &'static str)> {
     let before = text.get(..offset)?;
     let is_own = |at: &usize| !text.get(..*at).is_some_and(|before| before.ends_with('$'));

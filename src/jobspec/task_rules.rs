@@ -3,17 +3,21 @@
 use super::build::Builder;
 use super::diagnostic::quote;
 use super::fields::{Fields, NamedBody};
-use super::nearest::nearest;
-use super::tree::{Entry, Literal};
+use super::tree::{Body, Entry, Node};
 use crate::model::job::{LogConfig, Task};
+use crate::model::nearest::nearest;
 use crate::model::volume::DiskSize;
 
 impl Builder<'_> {
     /// The driver finds out when the task starts.
     pub(super) fn check_docker_ports(&self, fields: &Fields<'_>, task: &Task) {
         let Some(body) = fields.stanza("config").filter(|_| task.driver == "docker") else { return };
-        let Some(entry) = body.entries.iter().find(|entry| entry.key == "ports") else { return };
-        let Literal::List(list) = &entry.value.value else { return };
+        let ports = body.entries.iter().find(|entry| entry.key == "ports");
+        let list = ports.map_or(Some(&[][..]), |entry| entry.value.list());
+        let Some(list) = list else { return };
+        if list.is_empty() {
+            return self.check_port_map(fields, body, task);
+        }
         let known = || self.ports.iter().filter(|port| port.is_of(&task.name)).map(|port| port.label.as_str());
         let unknown = |label: &&str| !label.contains("${") && !known().any(|port| port == *label);
         for (at, node) in list.iter().enumerate() {
@@ -25,7 +29,30 @@ impl Builder<'_> {
         }
     }
 
-    /// Nomad's rule, which counts the files of one stream alone. The place is what the file says of logs, or of the disk.
+    /// Without `ports`, a `port_map` is for ports of the task's own network, which is deprecated: those of the group
+    /// lead where their `to` says.
+    fn check_port_map(&self, fields: &Fields<'_>, config: &Body, task: &Task) {
+        if self.ports.iter().any(|port| port.task.as_ref() == Some(&task.name)) {
+            return;
+        }
+        let maps = config.entries.iter().filter(|entry| entry.key == "port_map").map(|entry| &entry.value);
+        let bodies = maps.flat_map(|map| {
+            let listed = map.list().unwrap_or_default().iter().filter_map(Node::object);
+            map.object().into_iter().chain(listed)
+        });
+        let Some(entry) = bodies.flat_map(|body| &body.entries).next() else { return };
+        let message = "the start of the task will fail: `port_map` maps ports of the task's own `network` alone";
+        let label = quote(&entry.key);
+        let advice = format!(
+            "write the port of the container as `to` of the group's port {label}, and ports = [\"{}\"]",
+            entry.key
+        );
+        let path = fields.path_of(&format!("config.port_map.{}", entry.key));
+        self.problems.warn(&entry.key_span, &path, message, Some(advice));
+    }
+
+    /// Nomad's rule, which counts the files of one stream alone. The place is what the file says of logs, or of the
+    /// disk.
     pub(super) fn check_log_storage(
         &self,
         (task, outer): (&NamedBody<'_>, &str),

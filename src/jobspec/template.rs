@@ -28,7 +28,8 @@ pub enum BadReference {
     Unclosed,
 }
 
-/// A text that was computed, as a template: what a task's start knows stays a reference, any other `${` stands for itself.
+/// A text that was computed, as a template: what a task's start knows stays a reference, any other `${` stands for
+/// itself.
 pub fn as_template(text: &str) -> String {
     let is_reference = |after: &str| {
         let reference = end(after).and_then(|end| after.get(..end)).unwrap_or_default().trim();
@@ -50,7 +51,8 @@ pub fn as_template(text: &str) -> String {
     template
 }
 
-/// The text as its author wrote it: references stay, each `$${` is a `${`. For text that is no template of the job file's own.
+/// The text as its author wrote it: references stay, each `$${` is a `${`. For text that is no template of the job
+/// file's own.
 pub fn as_written(template: &str) -> String {
     let pieces = parts(template).into_iter().map(|part| match part {
         Part::Text(text) => text.to_owned(),

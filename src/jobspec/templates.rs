@@ -1,4 +1,5 @@
-//! The `template` stanzas of a task: files and variables that are rendered before each of its starts, and when they change.
+//! The `template` stanzas of a task: files and variables that are rendered before each of its starts, and when they
+//! change.
 
 use std::time::Duration;
 
@@ -36,11 +37,13 @@ impl Builder<'_> {
         let data = fields.template("data");
         let source = fields.template("source");
         if fields.entry("data").is_some() == fields.entry("source").is_some() {
-            let message = match data {
-                Some(_) => "a template has either `data` or `source`: this one has both",
-                None => "the template has neither `data` nor `source`",
+            let (message, advice) = match data {
+                Some(_) => ("a template has either `data` or `source`: this one has both", "keep one of them"),
+                None => {
+                    ("the template has neither `data` nor `source`", "add data = \"...\" or source = \"local/FILE\"")
+                }
             };
-            fields.error(span, "data", message, None);
+            fields.error(span, "data", message, Some(advice.to_owned()));
         }
         let destination = fields.template("destination");
         if fields.entry("destination").is_none() {

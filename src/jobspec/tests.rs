@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::diagnostic::names_what_is_right;
 use super::*;
 
 mod nomad_rules;
@@ -30,6 +31,8 @@ pub(super) fn errors(file: &str, text: &str) -> Vec<String> {
         .0
         .iter()
         .map(|d| {
+            // The law of all refusals that a test provokes.
+            assert!(names_what_is_right(&d.message, d.suggestion.as_deref()), "what would be right? {d}");
             let suggestion = d.suggestion.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
             format!("{}:{} {}{suggestion}", d.line, d.column, d.message)
         })
@@ -124,7 +127,10 @@ fn problem_in_a_task_is_reported_with_its_place() {
             "lifecycle {\n}",
             "5:1 the `lifecycle` has no `hook` (add hook = \"prestart\", \"poststart\" or \"poststop\")",
         ),
-        ("template {\ndestination = \"x\"\n}", "5:1 the template has neither `data` nor `source`"),
+        (
+            "template {\ndestination = \"x\"\n}",
+            "5:1 the template has neither `data` nor `source` (add data = \"...\" or source = \"local/FILE\")",
+        ),
         ("template {\ndata = \"x\"\n}", "5:1 the template has no `destination` (add destination = \"local/NAME\")"),
         (
             "template {\ndata = \"x\"\ndestination = \"y\"\nperms = \"9\"\n}",
@@ -186,16 +192,22 @@ fn problem_in_a_task_is_reported_with_its_place() {
             "6:10 `mode` cannot be `Fail`: it is `fail` or `delay` (did you mean `fail`?)",
         ),
         ("env {\n  A = [1]\n}", "6:7 `A` takes a text, not a list"),
-        ("env = {\n  \"A=B\" = 1\n}", "6:3 `A=B` cannot be the name of a variable"),
+        ("env = {\n  \"A=B\" = 1\n}", "6:3 `A=B` cannot be the name of a variable (use letters, digits and _)"),
         (
             "env = {\n  \"NOMAD_META_A-B\" = 1\n  NOMAD_META_A_B = 2\n}",
             "7:3 `NOMAD_META_A-B` and `NOMAD_META_A_B` both become `NOMAD_META_A_B` (only letters, digits and underscores stay as they are)",
         ),
         ("env = {\n  A = 1\n  \"A\" = 2\n}", "7:3 `A` is given twice (keep one of them)"),
         ("env = \"x\"", "5:7 `env` takes an object, not a text"),
-        ("config {\n  a = [1, 99999999999999999999]\n}", "6:11 the number 99999999999999999999 is too large"),
-        ("config {\n  a = file(\"x\")\n}", "6:7 file(): x: only the command that submits a job reads files"),
-        ("config {\n  a = \"\\u0000\"\n}", "6:7 a text cannot contain a NUL character"),
+        (
+            "config {\n  a = [1, 99999999999999999999]\n}",
+            "6:11 the number 99999999999999999999 is too large: at most 18446744073709551615",
+        ),
+        (
+            "config {\n  a = file(\"x\")\n}",
+            "6:7 file(): x: only the command that submits a job reads files (at most 256 KiB, read by the command with the rights of its user)",
+        ),
+        ("config {\n  a = \"\\u0000\"\n}", "6:7 a text cannot contain a NUL character (leave the character out)"),
     ] {
         refused(&in_task(lines), expected);
     }
@@ -256,16 +268,16 @@ fn problem_in_a_device_is_reported_with_its_place() {
         (memory("value = [1]"), "9:9 `value` takes a text, not a list".to_owned()),
         (
             memory("value = \"99999999999999999999 MiB\""),
-            "9:9 `99999999999999999999 MiB` cannot be compared by `=`: 99999999999999999999 does not fit 64 bits"
+            "9:9 `99999999999999999999 MiB` cannot be compared by `=`: 99999999999999999999 does not fit 64 bits (write a number of at most 64 bits, or a text without a unit)"
                 .to_owned(),
         ),
         (
             memory("operator = \"version\"\nvalue = \">= a\""),
-            "10:9 `>= a` cannot be compared by `version`: it is no version".to_owned(),
+            "10:9 `>= a` cannot be compared by `version`: it is no version (write a version: 1.2, or >= 1.2, < 2)".to_owned(),
         ),
         (
             memory("operator = \"regexp\"\nvalue = \"(\""),
-            "10:9 `(` cannot be compared by `regexp`: it is no regular expression: unclosed group".to_owned(),
+            "10:9 `(` cannot be compared by `regexp`: it is no regular expression: unclosed group (write `\\\\` before a character that stands for itself)".to_owned(),
         ),
         (
             of("${attr.cpu.arch}", "value = \"arm64\""),
@@ -379,7 +391,8 @@ fn unresolvable_references_are_reported_with_their_place() {
     ] {
         warned("x.hcl", &in_task(lines), expected);
     }
-    // Metadata that the job has not may be the node's. An inherited variable may be there; the task's own are, in config; metadata of the outer stanzas is.
+    // Metadata that the job has not may be the node's. An inherited variable may be there; the task's own are, in
+    // config; metadata of the outer stanzas is.
     let fine = "meta {\n  k = 1\n}\nenv {\n  PATH = \"/x:${PATH}\"\n  A = \"${HOME}\"\n  RACK = \"${meta.rack}\"\n}\nconfig {\n  a = \"${A} ${env[\"A\"]} ${meta.k} ${NOMAD_META_K}\"\n}";
     assert_eq!(errors("x.hcl", &in_task(fine)), [""; 0]);
     let json =
@@ -418,7 +431,10 @@ fn problem_around_the_tasks_is_reported_with_its_place() {
         ("count = -1", "3:9 `count` must be at least 0"),
         ("count = 10001", "3:9 `count` must be at most 10000"),
         ("ephemeral_disk {\nsize = 1\n}", "4:8 `size` must be at least 10"),
-        ("task \"t\" {\n  driver = \"mock\"\n}", "6:10 there is a task `t` already, in line 3"),
+        (
+            "task \"t\" {\n  driver = \"mock\"\n}",
+            "6:10 there is a task `t` already, in line 3 (give one of them another name)",
+        ),
         ("task \"u\" {\n}", "3:6 the task `u` has no `driver` (add driver = \"raw_exec\")"),
         ("service = \"x\"", "3:1 `service` is a stanza: write `service { ... }` without `=`"),
     ] {
@@ -476,7 +492,10 @@ fn all_problems_of_a_file_are_reported_in_its_order() {
     let many = in_task(&"x { }\n".repeat(500));
     let found = errors("x.hcl", &many);
     assert_eq!(found.len(), diagnostic::MAX_PROBLEMS + 1);
-    assert_eq!(found.last().map(String::as_str), Some("1:1 450 more problems are not shown"));
+    assert_eq!(
+        found.last().map(String::as_str),
+        Some("1:1 450 more problems are not shown (correct those that are shown first)")
+    );
 }
 
 #[test]

@@ -63,6 +63,12 @@ impl Node {
             _ => None,
         }
     }
+    pub fn list(&self) -> Option<&[Node]> {
+        match &self.value {
+            Literal::List(list) => Some(list),
+            _ => None,
+        }
+    }
     pub fn object(&self) -> Option<&Body> {
         match &self.value {
             Literal::Object(body) => Some(body),
@@ -87,7 +93,8 @@ impl Node {
 /// A text as a value. No program and no file name can carry a NUL character.
 pub(super) fn text_value(problems: &Problems<'_>, at: &Span, template: String) -> Literal {
     if template.contains('\0') {
-        problems.error(at, "", "a text cannot contain a NUL character", None);
+        let advice = Some("leave the character out".to_owned());
+        problems.error(at, "", "a text cannot contain a NUL character", advice);
         return Literal::Broken;
     }
     Literal::Text(template)
@@ -101,7 +108,8 @@ pub(super) fn number(problems: &Problems<'_>, at: &Span, text: &str) -> Literal 
     match text.parse::<f64>() {
         Ok(float) if float.is_finite() && text.contains(['.', 'e', 'E']) => Literal::Float(float),
         _ => {
-            problems.error(at, "", format!("the number {} is too large", quote(text)), None);
+            let advice = Some("write it in quotes if it is a text".to_owned());
+            problems.error(at, "", format!("the number {} is too large", quote(text)), advice);
             Literal::Broken
         }
     }

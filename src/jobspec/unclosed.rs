@@ -19,7 +19,8 @@ pub(super) fn find(text: &str, error: usize, hcl: bool) -> Option<Span> {
             None => {
                 let scan = scan(line, hcl);
                 if let Some(open) = scan.open {
-                    // An odd quote: where the parser stopped right behind a text of this line, that one swallowed the next.
+                    // An odd quote: where the parser stopped right behind a text of this line, that one swallowed the
+                    // next.
                     let guilty = scan.closed.iter().rev().find(|s| start + s.end == error).map_or(open, |s| s.start);
                     let last = if guilty == open { start + line.trim_end().len() } else { error };
                     return Some(start + guilty..last.max(start + guilty + 1));

@@ -12,9 +12,9 @@ use crate::model::signal;
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields};
 use super::limits;
-use super::nearest::nearest;
 use super::quantity::format_duration;
 use super::tree::{Body, Form, Literal, Node, join};
+use crate::model::nearest::nearest;
 
 /// Nomad's rules: an interval of at least 5 s, room for all attempts in it, and no delay without attempts.
 pub(super) fn restart(fields: &Fields<'_>, key: &Span, default: RestartPolicy) -> RestartPolicy {
@@ -124,7 +124,7 @@ pub(super) fn check_variable<'a>(
 ) {
     if name.value.is_empty() || name.value.contains(['=', '\0']) {
         let message = format!("{} cannot be the name of a variable", quote(&name.value));
-        problems.error(&name.span, path, message, None);
+        problems.error(&name.span, path, message, Some("use letters, digits and _".to_owned()));
         return;
     }
     let clean = env::variable_name(&name.value);
@@ -182,7 +182,7 @@ fn json(node: &Node, path: &str, problems: &Problems<'_>, check: &CheckText<'_>)
         Literal::Int(n) => {
             let number = i64::try_from(*n).map(Number::from).or_else(|_| u64::try_from(*n).map(Number::from));
             if number.is_err() {
-                problems.error(&node.span, path, format!("the number {n} is too large"), None);
+                problems.error(&node.span, path, format!("the number {n} is too large: at most {}", u64::MAX), None);
             }
             number.ok().map(Json::Number)
         }

@@ -3,10 +3,10 @@
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, NamedBody};
-use super::nearest::nearest;
 use super::tree::{self, join};
 use super::{names, words};
 use crate::model::job::JobKind;
+use crate::model::nearest::nearest;
 use crate::model::volume::{GroupStorage, MountPropagation, VolumeMount, VolumeRequest, inside};
 
 const MOUNTS: [(&str, MountPropagation); 3] = [

@@ -1,4 +1,5 @@
-//! Law for all line-based parsers: unknown lines between valid ones change no value and cause no error.
+//! Laws for all line-based parsers: unknown lines between valid ones, and unknown words inside valid lines where the
+//! kernel may add some, change no value and cause no error.
 
 use std::path::Path;
 
@@ -14,17 +15,35 @@ use super::{ParseError, pressure, text};
 /// Value and error of a parser for a text.
 type Parse = fn(&[u8]) -> (String, Option<ParseError>);
 
+/// Where later kernels add words to a line of a file.
+#[derive(Clone, Copy, PartialEq)]
+enum Growth {
+    /// Only lines are added.
+    None,
+    /// Behind the first word, in any order. Source: cgroup-v2.rst, "nested keyed" files.
+    Keys,
+    /// Columns at the end. Source: iostats.rst, proc(5).
+    Columns,
+    /// Optional fields, in front of the word `-`. Source: proc_pid_mountinfo(5).
+    OptionalFields,
+}
+
 struct Case {
     /// Below `src/kernel`.
     module: &'static str,
     /// Lines of the file; the first `headings` lines stay in front.
     good: &'static str,
     headings: usize,
+    growth: Growth,
     parse: Parse,
 }
 
 const fn case(module: &'static str, good: &'static str, parse: Parse) -> Case {
-    Case { module, good, headings: 0, parse }
+    Case { module, good, headings: 0, growth: Growth::None, parse }
+}
+
+const fn growing(module: &'static str, growth: Growth, good: &'static str, parse: Parse) -> Case {
+    Case { module, good, headings: 0, growth, parse }
 }
 
 fn shown<T: std::fmt::Debug>((value, error): (T, Option<ParseError>)) -> (String, Option<ParseError>) {
@@ -39,15 +58,21 @@ const SOCKETS: &str = "  sl  local_address rem_address\n\
     0: 0100007F:260C 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000 65534 0 1301 1 0 20 0 0 10 -1\n";
 
 static CASES: &[Case] = &[
-    case("cgroup/blkio", "8:0 Read 1\n8:0 Write 2\n8:0 Discard 3\n8:16 Read 10\n8:16 Write 20\nTotal 36\n", |b| {
-        shown(blkio::parse("blkio", b))
-    }),
+    growing(
+        "cgroup/blkio",
+        Growth::Columns,
+        "8:0 Read 1\n8:0 Write 2\n8:0 Discard 3\n8:16 Read 10\n8:16 Write 20\nTotal 36\n",
+        |b| shown(blkio::parse("blkio", b)),
+    ),
     case("cgroup/cpu_stat", "nr_periods 3\nnr_throttled 2\nthrottled_time 1500\n", |b| shown(cpu_stat::v1(b))),
     case("cgroup/cpu_stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n", |b| shown(cpu_stat::v2(b))),
     case("cgroup/cpuacct", "user 7\nsystem 8\n", |b| shown(cpuacct::stat(b))),
-    case("cgroup/io_stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4\n8:16 rbytes=10 wbytes=20 rios=30 wios=40\n", |b| {
-        shown(io_stat::parse(b))
-    }),
+    growing(
+        "cgroup/io_stat",
+        Growth::Keys,
+        "8:0 rbytes=1 wbytes=2 rios=3 wios=4\n8:16 rbytes=10 wbytes=20 rios=30 wios=40\n",
+        |b| shown(io_stat::parse(b)),
+    ),
     case("cgroup/memory_events", "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\n", |b| shown(memory_events::parse(b))),
     case("cgroup/memory_stat", "total_cache 4\ntotal_rss 5\nhierarchical_memory_limit 6\n", |b| {
         shown(memory_stat::v1(b))
@@ -61,41 +86,54 @@ static CASES: &[Case] = &[
         let _ = procs::pids("cgroup.procs", b, &mut found);
         (format!("{:?}", [1, 20, 300].map(|pid| found.contains(&pid))), None)
     }),
-    case("pressure", "some avg10=0.00 total=8\nfull avg10=0.00 total=5\n", |b| shown(pressure::parse("io", b))),
+    growing("pressure", Growth::Keys, "some avg10=0.00 total=8\nfull avg10=0.00 total=5\n", |b| {
+        shown(pressure::parse("io", b))
+    }),
     case("proc/cgroup", "4:memory:/m\n1:name=systemd:/s\n0::/u\n", |b| {
         let controllers = [None, Some("memory")].map(|of| cgroup::place(b, of));
         (format!("{controllers:?} {:?}", cgroup::hierarchies(b).collect::<Vec<_>>()), None)
     }),
     case("proc/cpuinfo", "processor : 0\nmodel name : X\n", |b| (format!("{:?}", cpuinfo::model_name(b)), None)),
-    case("proc/diskstats", "8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n8 16 sdb 1 2 3 4 5 6 7 8 9 10 11\n", |b| {
-        shown(diskstats::parse(b))
+    growing(
+        "proc/diskstats",
+        Growth::Columns,
+        "8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n8 16 sdb 1 2 3 4 5 6 7 8 9 10 11\n",
+        |b| shown(diskstats::parse(b)),
+    ),
+    growing("proc/meminfo", Growth::Columns, "MemTotal: 9 kB\nMemFree: 8 kB\nSwapTotal: 0 kB\n", |b| {
+        shown(meminfo::parse(b))
     }),
-    case("proc/meminfo", "MemTotal: 9 kB\nMemFree: 8 kB\nSwapTotal: 0 kB\n", |b| shown(meminfo::parse(b))),
     case("proc/pid_io", "rchar: 9\nread_bytes: 5\nwrite_bytes: 6\n", |b| shown(pid_io::parse(b))),
-    case("proc/pid_status", "Uid:\t1\t2\t3\t4\nVmHWM:\t 9 kB\nVmRSS:\t 8 kB\nThreads:\t3\n", |b| {
+    growing("proc/pid_status", Growth::Columns, "Uid:\t1\t2\t3\t4\nVmHWM:\t 9 kB\nVmRSS:\t 8 kB\nThreads:\t3\n", |b| {
         shown(pid_status::parse(b))
     }),
-    case("proc/mountinfo", MOUNTS, |b| shown(mountinfo::cgroups(b))),
-    case("proc/mountinfo", MOUNTS, |b| shown(mountinfo::filesystems(b))),
-    case("proc/mountinfo", MOUNTS, |b| (format!("{:?}", mountinfo::source_of(b, Path::new("/data/x"))), None)),
+    growing("proc/mountinfo", Growth::OptionalFields, MOUNTS, |b| shown(mountinfo::cgroups(b))),
+    growing("proc/mountinfo", Growth::OptionalFields, MOUNTS, |b| shown(mountinfo::filesystems(b))),
+    growing("proc/mountinfo", Growth::OptionalFields, MOUNTS, |b| {
+        (format!("{:?}", mountinfo::source_of(b, Path::new("/data/x"))), None)
+    }),
     Case {
         module: "proc/net_dev",
         good: "Inter-| Receive\n face |bytes\n lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\neth0: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n",
         headings: 2,
+        growth: Growth::Columns,
         parse: |b| shown(net_dev::parse(b)),
     },
     Case {
         module: "proc/net_route",
         good: ROUTES,
         headings: 1,
+        growth: Growth::Columns,
         parse: |b| (format!("{:?}", net_route::default_interface(b)), None),
     },
-    case("proc/net_tcp", SOCKETS, |b| {
+    growing("proc/net_tcp", Growth::Columns, SOCKETS, |b| {
         let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         (format!("{:?}", net_tcp::end(b, at(0x260C), at(0xD2F0))), None)
     }),
     case("proc/vmstat", "pgfault 9\npgmajfault 4\npswpin 2\npswpout 3\n", |b| shown(vmstat::parse(b))),
-    case("proc/stat", "cpu 1 2 3 4 5 6 7 8\nctxt 7\nbtime 9\nprocesses 5\n", |b| shown(stat::parse(b))),
+    growing("proc/stat", Growth::Columns, "cpu 1 2 3 4 5 6 7 8\nctxt 7\nbtime 9\nprocesses 5\n", |b| {
+        shown(stat::parse(b))
+    }),
 ];
 
 /// Parsers of a single line, and of binary content.
@@ -139,7 +177,53 @@ fn with_rows(case: &Case, odd: &[(Index, Vec<u8>)]) -> Vec<u8> {
     rows.into_iter().flat_map(|row| [row, vec![b'\n']].concat()).collect()
 }
 
+/// A word that no file documents.
+fn odd_word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        prop::sample::select(vec![
+            "new",
+            "new=",
+            "new=5",
+            "new=max",
+            "new.key=5",
+            "cost.usage=7",
+            "wait_usec=9",
+            "new=a=b"
+        ])
+        .prop_map(str::to_owned),
+        "new[!-9;-~]{0,12}",
+    ]
+}
+
+fn with_words(case: &Case, odd: &[(Index, Index, String)]) -> Vec<u8> {
+    let mut rows: Vec<Vec<&str>> = case.good.lines().map(|row| row.split(' ').collect()).collect();
+    for (row, at, word) in odd {
+        let count = rows.len() - case.headings;
+        let row = &mut rows[case.headings + row.index(count)];
+        let (first, last) = match case.growth {
+            Growth::None => return case.good.as_bytes().to_vec(),
+            Growth::Keys => (1, row.len()),
+            Growth::Columns => (row.len(), row.len()),
+            Growth::OptionalFields => (6, row.iter().position(|word| *word == "-").expect("a mount has it")),
+        };
+        row.insert(first + at.index(last - first + 1), word);
+    }
+    rows.into_iter().flat_map(|row| (row.join(" ") + "\n").into_bytes()).collect()
+}
+
 proptest! {
+    #[test]
+    fn odd_words_inside_rows_cost_only_themselves(
+        odd in prop::collection::vec((any::<Index>(), any::<Index>(), odd_word()), 1..6)
+    ) {
+        for case in CASES.iter().filter(|case| case.growth != Growth::None) {
+            let bytes = with_words(case, &odd);
+            let expected = (case.parse)(case.good.as_bytes());
+            let found = (case.parse)(&bytes);
+            prop_assert_eq!(found, expected, "{}: {}", case.module, String::from_utf8_lossy(&bytes));
+        }
+    }
+
     #[test]
     fn odd_rows_between_good_ones_cost_only_themselves(odd in prop::collection::vec((any::<Index>(), odd_row()), 1..6)) {
         for case in CASES {

@@ -22,8 +22,8 @@ words! {
 }
 
 impl AllocState {
-    /// Pure, first match wins: a setup that failed; some task dead and failed, some running, some not dead yet, all dead. What
-    /// people are told of it stands beside it.
+    /// Pure, first match wins: a setup that failed; some task dead and failed, some running, some not dead yet, all
+    /// dead. The description for people is beside it.
     pub fn derive(forced: Option<Forced>, tasks: &[Arc<TaskStatus>]) -> (AllocState, &'static str) {
         let dead = |t: &&Arc<TaskStatus>| t.state == TaskState::Dead;
         if forced == Some(Forced::SetupFailed) {
@@ -102,12 +102,12 @@ impl AllocSource {
     }
 }
 
-/// Who an alloc is, whoever runs it. Replaced as a whole when something of it changes, which is seldom.
+/// The identity of a managed or observed alloc. Replaced as a whole when something in it changes, which is rare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocIdentity {
     pub id: AllocId,
     pub source: AllocSource,
-    /// Its job. `None`, or an empty text: nobody says.
+    /// Its job. `None`, or an empty text: unknown.
     pub workload: Option<JobId>,
     pub namespace: String,
     pub group: Option<GroupName>,
@@ -121,7 +121,7 @@ pub struct AllocIdentity {
 }
 
 impl AllocIdentity {
-    /// Of one of which its cgroups are all that is known.
+    /// Of one with nothing known but its cgroups.
     pub fn of_cgroup(id: AllocId, cgroup: CgroupPath, tasks: impl IntoIterator<Item = TaskName>) -> AllocIdentity {
         let task = |name| TaskIdentity { name, driver: None, user: None, image: None };
         let tasks = tasks.into_iter().map(task).collect();
@@ -154,8 +154,8 @@ pub struct TaskIdentity {
     pub image: Option<String>,
 }
 
-/// The lifecycle of a managed alloc, as its owner publishes it: plain values, replaced as a whole at each change. An observed
-/// alloc has none.
+/// The lifecycle of a managed alloc, as its owner publishes it: plain values, replaced as a whole at each change. An
+/// observed alloc has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocStatus {
     pub job: Arc<Job>,
@@ -169,10 +169,10 @@ pub struct AllocStatus {
     pub forced: Option<Forced>,
     /// In the order of [`AllocIdentity::tasks`].
     pub tasks: Vec<Arc<TaskStatus>>,
-    /// Tasks that are still looked for after a start of the agent: shown as they are recorded. Until all are found nothing is
-    /// known of what the alloc as a whole uses.
-    pub sought: Vec<TaskName>,
-    /// Tasks that were given up: they are dead, and something of them may still be there.
+    /// Tasks in recovery after a start of the agent: shown as they are recorded. Until all are recovered, the usage of
+    /// the alloc as a whole is unknown.
+    pub recovering: Vec<TaskName>,
+    /// Abandoned tasks: they are dead, and processes of them may still run.
     pub may_run: Vec<TaskName>,
     /// What was reserved for it.
     pub ports: Vec<AllocPort>,
@@ -205,8 +205,8 @@ impl AllocStatus {
     }
     /// A few words on why its state is what it is.
     pub fn description(&self) -> Cow<'static, str> {
-        if !self.sought.is_empty() {
-            return "tasks of it are still looked for, since the agent was started again".into();
+        if !self.recovering.is_empty() {
+            return "tasks are in recovery after a restart of the agent".into();
         }
         match AllocState::derive(self.forced, &self.tasks) {
             (AllocState::Pending, _) if !self.not_placed.is_empty() => {

@@ -29,14 +29,15 @@ words! {
 /// How much a reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Over TCP: no environment, arguments or meta, nor a text that may hold them; no user, process or place on this host.
+    /// Over TCP: no environment, arguments or meta, nor a text that may hold them; no user, process or place on this
+    /// host.
     Public,
     /// Over the Unix socket: everything.
     Full,
 }
 
 /// What stands over TCP for a reason in free text: that of a failed start cites the command, the directory, the `PATH`.
-pub const WITHHELD: &str = "why is told on the Unix socket only";
+pub const WITHHELD: &str = "the reason is on the Unix socket only";
 
 impl Detail {
     /// An event as this reader may see it.
@@ -56,20 +57,20 @@ impl Detail {
             (Detail::Public, ExitStatus::Code(_) | ExitStatus::Signal(_)) | (Detail::Full, _) => status.clone(),
         }
     }
-    /// What a plugin tells, as this reader may see it: its texts may be anything.
+    /// What a plugin reports, as this reader may see it: its texts may be anything.
     pub fn stats(self, stats: &StatObject) -> StatObject {
         if self == Detail::Full {
             return stats.clone();
         }
-        let told = stats.attributes.iter().filter(|(_, stat)| !matches!(stat.value, Some(StatReading::Text(_))));
+        let shown = stats.attributes.iter().filter(|(_, stat)| !matches!(stat.value, Some(StatReading::Text(_))));
         let bare = |stat: &StatValue| StatValue { description: None, ..stat.clone() };
         StatObject {
-            attributes: told.map(|(name, stat)| (name.clone(), bare(stat))).collect(),
+            attributes: shown.map(|(name, stat)| (name.clone(), bare(stat))).collect(),
             nested: stats.nested.iter().map(|(name, nested)| (name.clone(), self.stats(nested))).collect(),
         }
     }
     /// Whether this reader may see it.
-    pub fn tells(self, attribute: &Attribute) -> bool {
+    pub fn shows(self, attribute: &Attribute) -> bool {
         self == Detail::Full || !matches!(attribute, Attribute::Text(_))
     }
 }
@@ -137,15 +138,15 @@ mod tests {
             ("b".to_owned(), stat(StatReading::Bool(true))),
         ];
         let all = StatObject { attributes: of.into(), nested: [("below".to_owned(), below)].into() };
-        let told = serde_json::to_string(&Detail::Public.stats(&all)).unwrap();
+        let shown = serde_json::to_string(&Detail::Public.stats(&all)).unwrap();
         assert_eq!(
-            told,
+            shown,
             r#"{"attributes":{"b":{"value":{"bool":true}}},"nested":{"below":{"attributes":{"n":{"value":{"ratio":{"numerator":7}}}}}}}"#
         );
         assert_eq!(Detail::Full.stats(&all), all);
         let text = Attribute::Text("SECRET".into());
         assert!(
-            !Detail::Public.tells(&text) && Detail::Full.tells(&text) && Detail::Public.tells(&Attribute::Bool(true))
+            !Detail::Public.shows(&text) && Detail::Full.shows(&text) && Detail::Public.shows(&Attribute::Bool(true))
         );
     }
 

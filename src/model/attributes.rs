@@ -50,7 +50,7 @@ pub enum AttributeChange {
     Remove,
 }
 
-/// What has to be changed for attributes to be as somebody has just found them. What it does not name stays.
+/// What has to be changed for attributes to be as a fingerprinter has just found them. What it does not name stays.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AttributeDiff(BTreeMap<String, AttributeChange>);
 
@@ -151,9 +151,9 @@ mod tests {
             prop_assert_eq!(diff.changes(&before), before != after);
             prop_assert!(!diff.changes(&after));
             let mut attributes = before.clone();
-            attributes.insert("somebody else's".to_owned(), other.into());
+            attributes.insert("another source's".to_owned(), other.into());
             diff.apply_to(&mut attributes);
-            prop_assert_eq!(attributes.remove("somebody else's"), Some(other.into()));
+            prop_assert_eq!(attributes.remove("another source's"), Some(other.into()));
             prop_assert_eq!(attributes, after);
         }
     }

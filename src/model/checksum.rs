@@ -78,8 +78,8 @@ fn wrong(text: &str) -> String {
 }
 
 impl Checksum {
-    /// Of a file of that name, in the text of a file of checksums: `sha256sum`'s lines, BSD's `SHA256 (NAME) = ...`, or one checksum
-    /// alone.
+    /// Of a file of that name, in the text of a file of checksums: `sha256sum`'s lines, BSD's `SHA256 (NAME) = ...`, or
+    /// one checksum alone.
     pub fn in_file(text: &str, name: &str) -> Option<Checksum> {
         let of_line = |line: &str| -> Option<(Option<String>, Checksum)> {
             if let Some((head, digits)) = line.rsplit_once(" = ")

@@ -1,4 +1,5 @@
-//! What a job, group or task asks of the node on which it runs: constraints, which must hold, and affinities, which need not.
+//! What a job, group or task asks of the node on which it runs: constraints, which must hold, and affinities, which
+//! need not.
 //!
 //! ```text
 //! constraint { attribute = "${attr.kernel.name}"  value = "linux" } ── holds(NodeValues) ──> met, or the node's value
@@ -56,7 +57,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// As Nomad's feasibility checker: texts are equal or not; `<` and its like compare numbers where both are, else texts.
+    /// As Nomad's feasibility checker: texts are equal or not; `<` and its like compare numbers where both are, else
+    /// texts.
     pub fn holds(&self, node: &NodeValues) -> bool {
         let there = node.resolve(&self.attribute);
         let Some(asked) = node.resolve(&self.value) else {

@@ -120,7 +120,7 @@ pub struct Constraint {
     pub value: String,
 }
 
-/// A constraint that need not hold: devices of which it does come before others; those with a negative weight after them.
+/// A constraint that need not hold: devices that meet it come before others; with a negative weight after them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Affinity {
     #[serde(flatten)]
@@ -234,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_can_be_held_against_nothing_is_told() {
+    fn value_that_cannot_be_compared_is_rejected() {
         for (operator, value, expected) in [
             (">=", "99999999999999999999", "99999999999999999999 does not fit 64 bits"),
             ("version", ">= x", "it is no version"),
             ("regexp", "(", "it is no regular expression: unclosed group"),
         ] {
-            let told = constraint("device.attr.memory", operator, value).check().unwrap_err();
-            assert_eq!(told.to_string(), expected);
+            let error = constraint("device.attr.memory", operator, value).check().unwrap_err();
+            assert_eq!(error.to_string(), expected);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DeviceGroup (vendor/kind/name, attributes) ── devices: Device (id, health, locality)
-//! DeviceReading (one device, one moment)     ── values, of whom nobody knows the shape: stats; processes
+//! DeviceReading (one device, one moment)     ── values; stats, whose shape is the plugin's own; processes
 //! TaskDevice (one task on one device)        ── reserved, used, or both
 //! ```
 
@@ -98,10 +98,10 @@ impl Device {
     }
 }
 
-/// What else is known of a device. An empty text: nobody says.
+/// What else is known of a device. An empty text: unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
-    /// The whole device, of which this one is an instance (MIG).
+    /// The whole device that this one is an instance of (MIG).
     pub parent: Option<DeviceId>,
     /// Its place on this host, which may be another after a restart.
     pub index: Option<u32>,
@@ -170,7 +170,7 @@ pub struct DeviceReading {
     /// `false`: it has fallen off its bus or answers nothing; then nothing else is known of it.
     pub up: bool,
     pub values: Arc<DeviceUsage>,
-    /// What a plugin tells beyond what we know by name, in Nomad's shape.
+    /// What a plugin reports beyond the values that have a name here, in Nomad's shape.
     pub stats: Arc<StatObject>,
     /// `None`: who uses it is not known.
     pub processes: Option<Vec<DeviceProcess>>,
@@ -187,14 +187,15 @@ pub struct DeviceProcess {
     pub memory_peak_bytes: Option<u64>,
     /// It has ended since the reading before, and holds nothing any more.
     pub ended: bool,
-    /// The share of the time in which it had the device's processors at work, 0 to 1, since the reading before; `None`: no sample.
+    /// The share of the time in which it had the device's processors at work, 0 to 1, since the reading before; `None`:
+    /// no sample.
     pub sm_ratio: Option<f64>,
     /// Of a divided device.
     pub gpu_instance: Option<u32>,
 }
 
 impl DeviceProcess {
-    /// Of which nothing else is known.
+    /// Nothing else of it is known.
     pub fn of(pid: u32) -> DeviceProcess {
         DeviceProcess {
             pid,
@@ -293,7 +294,7 @@ pub struct DeviceUsage {
     pub xids: BTreeMap<u64, Xid>,
 }
 
-/// Errors that a driver told of, of one number.
+/// Errors that a driver reported, of one number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Xid {
     /// Since the agent watches.
@@ -310,7 +311,7 @@ pub struct TaskDevice {
     pub alloc: Arc<AllocIdentity>,
     pub task: TaskName,
     pub device: DeviceId,
-    /// The device of which that is an instance, else the same.
+    /// The device that it is an instance of, else the same.
     pub whole: DeviceId,
     /// Of a divided device, which part; empty: of a whole one.
     pub gpu_instance: String,
@@ -332,7 +333,7 @@ pub struct TaskDeviceUsage {
     pub processes: Option<u64>,
     /// Of the whole device, while the task held it alone.
     pub energy_millijoules: Option<u64>,
-    /// Errors that its driver told of while the task held or used it.
+    /// Errors that its driver reported while the task held or used it.
     pub xid_errors: Option<u64>,
 }
 

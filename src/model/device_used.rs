@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::id::DeviceId;
 
-/// What a task has used of a device up to some moment: what stays after the end, on record with it. Nothing in it ever falls, so of two
-/// the later is the higher.
+/// What a task has used of a device up to some moment: what stays after the end, on record with it. Nothing in it ever
+/// falls, so of two the later is the higher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUsed {
     pub device: DeviceId,
-    /// The device of which that is an instance, else the same.
+    /// The device that it is an instance of, else the same.
     pub whole: DeviceId,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gpu_instance: String,

@@ -95,7 +95,8 @@ pub fn datacenter(job: &Job) -> &str {
     job.datacenters.iter().find(|dc| !dc.contains('*')).map_or(DEFAULT_DATACENTER, String::as_str)
 }
 
-/// What references to attributes come to: what is known of the host now, and what the node is to this job; and its metadata.
+/// What references to attributes come to: what is known of the host now, and what the node is to this job; and its
+/// metadata.
 pub fn node_attributes(node: &NodeInfo, known: &Attributes, job: &Job) -> Env {
     let of_host = known.iter().map(|(name, value)| (format!("attr.{name}"), value.bare()));
     // What the job says of its place is its own, where the node says nothing of it.
@@ -117,8 +118,8 @@ pub fn clean_name(name: &str) -> String {
     name.chars().enumerate().map(clean).collect()
 }
 
-/// The name of a variable of a task's `env`: as it is written (`discovery.type`). Those that begin as Nomad's own do are cleaned as
-/// they are.
+/// The name of a variable of a task's `env`: as it is written (`discovery.type`). Those that begin as Nomad's own do
+/// are cleaned as they are.
 ///
 /// Source: Nomad, client/taskenv (issue 2405).
 pub fn variable_name(name: &str) -> String {
@@ -147,8 +148,8 @@ fn meta_name(key: &str) -> String {
     clean_name(&format!("_{key}")).split_off(1)
 }
 
-/// Nomad's resources of a task that asks for none, in shares and MiB. Here they are no limit, and known to programs that size themselves
-/// by these variables.
+/// Nomad's resources of a task that asks for none, in shares and MiB. Here they are no limit, and known to programs
+/// that size themselves by these variables.
 const DEFAULT_CPU_SHARES: u64 = 100;
 const DEFAULT_MEMORY_MIB: u64 = 300;
 
@@ -170,8 +171,9 @@ pub fn limit_variables(task: &Task) -> Env {
     .collect()
 }
 
-/// What a task knows of the ports of its alloc before it starts. Of a port that leads into a network namespace or a container
-/// `PORT` is the port inside, and everything else is of the host. A port of another task has that task's name before its label.
+/// What a task knows of the ports of its alloc before it starts. Of a port that leads into a network namespace or a
+/// container `PORT` is the port inside, and everything else is of the host. A port of another task has that task's name
+/// before its label.
 ///
 /// Source: Nomad, client/taskenv, which the documentation of its runtime variables describes.
 pub fn port_variables<'a>(task: &TaskName, ports: impl IntoIterator<Item = &'a AllocPort>) -> Env {
@@ -232,7 +234,8 @@ pub fn driver_network_variables(networks: &[(TaskName, DriverNetwork)]) -> Env {
     variables.collect()
 }
 
-/// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them, else Nomad's defaults.
+/// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them, else Nomad's
+/// defaults.
 pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
     let TaskContext { job, group, task, .. } = context;
     let path = |path: &Path| path.to_string_lossy().into_owned();

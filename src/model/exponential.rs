@@ -1,4 +1,5 @@
-//! How observations are spread over buckets whose bounds grow by one factor: Prometheus's native histograms, OTLP's exponential ones.
+//! How observations are spread over buckets whose bounds grow by one factor: Prometheus's native histograms, OTLP's
+//! exponential ones.
 //!
 //! ```text
 //! schema 3: bounds are powers of 2^(1/8), so that a bucket is 9% wide

@@ -1,5 +1,5 @@
-//! A map of a few entries by name: pairs in a row, in the order of their names. A `BTreeMap` takes room for eleven entries where there are
-//! two, and a thousand tasks have several of them each.
+//! A map of a few entries by name: pairs in a row, in the order of their names. A `BTreeMap` takes room for eleven
+//! entries where there are two, and a thousand tasks have several of them each.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// Stored and told as a map.
+/// Serialized as a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Few<V>(Vec<(Box<str>, V)>);
 
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_and_tells_what_a_map_would(entries: Vec<(String, u8)>, asked: String) {
+        fn it_holds_and_serializes_what_a_map_would(entries: Vec<(String, u8)>, asked: String) {
             let few: Few<u8> = entries.iter().cloned().collect();
             let map: BTreeMap<String, u8> = entries.iter().cloned().collect();
             prop_assert!(few.iter().eq(map.iter().map(|(name, value)| (name.as_str(), value))));

@@ -1,7 +1,7 @@
 //! Odd inputs for tests: cheap enough for millions of them, and the same ones for the same seed.
 //!
-//! `ALLOSTAT_FUZZ_CASES` is how many each test takes, `ALLOSTAT_FUZZ_SEED` begins others. A test that fails prints the seed of the
-//! case that failed, and with `ALLOSTAT_FUZZ_CASES=1` that seed is this case.
+//! `ALLOSTAT_FUZZ_CASES` is how many each test takes, `ALLOSTAT_FUZZ_SEED` begins others. A test that fails prints the
+//! seed of the case that failed, and with `ALLOSTAT_FUZZ_CASES=1` that seed is this case.
 
 #[derive(Debug)]
 pub struct Fuzz(u64);
@@ -24,7 +24,7 @@ pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs `one` on as many inputs as are wanted, `few` where nobody says.
+/// Runs `one` on as many inputs as are requested, `few` by default.
 pub fn each(name: &str, few: u64, one: impl FnMut(&mut Fuzz)) {
     each_of(name, variable("ALLOSTAT_FUZZ_CASES").unwrap_or(few), one);
 }

@@ -106,7 +106,8 @@ pub struct TaskGroup {
     pub network: Option<GroupNetwork>,
     #[serde(flatten)]
     pub storage: GroupStorage,
-    /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under `services`.
+    /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under
+    /// `services`.
     #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
     /// When an alloc of it is healthy; `None`: that is not asked (batch jobs, `max_parallel = 0`).
@@ -115,7 +116,8 @@ pub struct TaskGroup {
     /// How the allocs of a changed job are replaced. `None`: all at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdatePolicy>,
-    /// How its failed allocs are replaced. `None`: as allocs of that kind of job are ([`TaskGroup::reschedule_policy`]).
+    /// How its failed allocs are replaced. `None`: as allocs of that kind of job are
+    /// ([`TaskGroup::reschedule_policy`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule: Option<ReschedulePolicy>,
     #[serde(default, skip_serializing_if = "EphemeralDisk::is_default")]
@@ -173,7 +175,7 @@ pub struct Task {
     /// How long between the request to end it and its kill signal. Default 0.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub shutdown_delay: Duration,
-    /// Each attempt is told its place in the trace of its alloc.
+    /// Each attempt gets its place in the trace of its alloc.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub traceparent: bool,
     /// Fetched before the first start, in this order.
@@ -319,7 +321,7 @@ impl Resources {
 impl Task {
     pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// A main task of which the job file says nothing else.
+    /// A main task with nothing else in the job file.
     pub fn new(name: &str, driver: &str, config: serde_json::Map<String, serde_json::Value>, kind: JobKind) -> Task {
         Task {
             name: name.into(),
@@ -345,16 +347,16 @@ impl Task {
         }
     }
 
-    /// What its endings are judged by. What runs after everything else comes to an end: nobody asks for that any more, and its
-    /// alloc's successors wait for it. So it waits for no further interval.
+    /// The policy for its exits. A poststop task comes to an end: no task needs it any more, and the successors of its
+    /// alloc wait for it. So it waits for no further interval.
     pub fn restart_policy(&self) -> RestartPolicy {
         let is_last = self.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
         let mode = if is_last { RestartMode::Fail } else { self.restart.mode };
         RestartPolicy { mode, ..self.restart.clone() }
     }
 
-    /// Whether an exit with success is followed by a restart. Nomad's rule: main tasks by the kind of their job, the others
-    /// as long as the alloc runs only if they are sidecars.
+    /// Whether an exit with success is followed by a restart. Nomad's rule: main tasks by the kind of their job, the
+    /// others as long as the alloc runs only if they are sidecars.
     pub fn restarts_on_success(&self, kind: JobKind) -> bool {
         match self.lifecycle {
             None => kind.is_service(),

@@ -23,7 +23,8 @@ impl LastOutput {
     /// As many bytes of a log are enough: most escape sequences are shorter than the text that they colour.
     pub const READ: usize = 4 * LastOutput::LONGEST;
 
-    /// Of the end of a log. `cut`: the log has more before it, so that its first line may lack its beginning. `None`: it is empty.
+    /// Of the end of a log. `cut`: the log has more before it, so that its first line may lack its beginning. `None`:
+    /// it is empty.
     pub fn of(bytes: &[u8], cut: bool) -> Option<LastOutput> {
         let text = String::from_utf8_lossy(bytes);
         let clean = text.split('\n').map(shown_line).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Measures: what is told of a thing (a task, a device, the host), each declared once. Of whom it is told, whether it counts, what
-//! stays after the end and how it is summed follow from its nature.
+//! Measures: what is exposed of a thing (a task, a device, the host), each declared once. What has it, whether it
+//! counts, what stays after the end and how it is summed follow from its nature.
 
 use std::fmt::Debug;
 
@@ -14,13 +14,13 @@ pub enum Nature {
     Live,
     /// Only grows: attempts are added. An alloc's is its own cgroup's, and at least the sum over its tasks.
     Counter,
-    /// A counter of time in which one or another waited. Several wait at once, so an alloc's is at least the highest of its
-    /// tasks', and no sum.
+    /// A counter of time in which one or another waited. Several wait at once, so an alloc's is at least the highest of
+    /// its tasks', and no sum.
     Stall,
     /// A counter of time in which all waited: where one task waits and another runs, their alloc does not.
     FullStall,
-    /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it estimates
-    /// for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
+    /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it
+    /// estimates for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
     TaskCounter,
     /// Used now, and counted task by task: an alloc's is the sum over its tasks too.
     TaskLive,
@@ -104,27 +104,28 @@ pub struct Cell<S: 'static> {
     pub get: fn(&S) -> Option<Value>,
 }
 
-/// When a value can have changed: what is read at a tick follows from it. In this order descriptors are kept open when there
-/// are not enough for all.
+/// When a value can have changed: what is read at a tick follows from it. In this order descriptors are kept open when
+/// there are not enough for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// The probes: at every tick.
     Tick,
-    /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 9 s, and whenever
-    /// something moved.
+    /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 9 s, and
+    /// whenever something moved.
     Asleep,
     /// Only if memory or CPU time moved.
     Stirred,
-    /// Only if CPU time moved: somebody has to run for it.
+    /// Only if CPU time moved: a process has to run for it.
     Ran,
-    /// If somebody sets it: each 9 s if something moved meanwhile, else each 60 s; where the kernel pass tells that it was set, then.
+    /// If it is set: each 9 s if something moved meanwhile, else each 60 s; where the kernel pass reports that it was
+    /// set, then.
     Set,
 }
 
 /// Where a value comes from on one version of cgroups.
 #[derive(Debug, Clone, Copy)]
 pub enum ValueSource {
-    /// In words, `-` where there is none: a file that tells other things too, or several together.
+    /// In words, `-` where there is none: a file that has other values too, or several together.
     Described(&'static str),
     /// A file of this controller that holds this number and nothing else, or `max` in place of a limit.
     Number { controller: &'static str, file: &'static str, when: When },
@@ -144,7 +145,8 @@ pub struct Measure<S: HasFields> {
     /// The name without `allostat_task_` or whose it is.
     pub stem: &'static str,
     pub help: &'static str,
-    /// At least one. All have the same labels, and natures that differ in no more than how the values of tasks become an alloc's.
+    /// At least one. All have the same labels, and natures that differ in no more than how the values of tasks become
+    /// an alloc's.
     pub cells: &'static [Cell<S>],
     /// The field that it shows as it is; `None`: it shows several, or what follows from some.
     pub field: Option<S::Field>,
@@ -207,7 +209,7 @@ impl<S: HasFields> Measure<S> {
         self
     }
     #[must_use]
-    pub const fn tells_created(mut self) -> Measure<S> {
+    pub const fn with_created(mut self) -> Measure<S> {
         self.created = true;
         self
     }

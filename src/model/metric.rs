@@ -1,4 +1,5 @@
-//! Metric descriptors as data: HELP and TYPE lines, the catalogue, OTLP units and the dashboard check all derive from them.
+//! Metric descriptors as data: HELP and TYPE lines, the catalogue, OTLP units and the dashboard check all derive from
+//! them.
 
 use std::borrow::Cow;
 
@@ -48,7 +49,7 @@ impl Value {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
     pub alloc_id: AllocId,
-    /// Number of the event that tells of it, as in `/v1/events`.
+    /// Number of its event, as in `/v1/events`.
     pub event_id: Option<u64>,
     /// What it added: 1 to a counter, what was measured to a histogram.
     pub value: Value,
@@ -87,8 +88,8 @@ pub struct MetricDesc {
     pub absent: &'static str,
     pub life: Life,
     pub otlp: Option<Otlp>,
-    /// A counter whose series tell in OpenMetrics since when they count (`_created`): people alert on its first rise, which may
-    /// come before the first scrape.
+    /// A counter whose series have in OpenMetrics the time since which they count (`_created`): people alert on its
+    /// first rise, which may come before the first scrape.
     pub created: bool,
     /// The smallest profile that has it: the smallest of all where there are few of its series on a host.
     pub profile: Profile,
@@ -165,7 +166,7 @@ impl MetricDesc {
 
     /// See [`MetricDesc::created`].
     #[must_use]
-    pub const fn tells_created(mut self) -> MetricDesc {
+    pub const fn with_created(mut self) -> MetricDesc {
         self.created = true;
         self
     }
@@ -183,7 +184,7 @@ impl MetricDesc {
         self
     }
 
-    /// What its series are called that tell since when it counts.
+    /// The name of its series with the time since which it counts.
     pub fn created_name(&self) -> Option<String> {
         let stem = self.name.strip_suffix("_total").filter(|_| self.created)?;
         Some(format!("{stem}_created"))

@@ -221,7 +221,8 @@ pub struct AllocNetwork {
     pub hostname: String,
 }
 
-/// Where a task is reached whose runtime gave it a network of its own, known only after its start: Nomad's DriverNetwork.
+/// Where a task is reached whose runtime gave it a network of its own, known only after its start: Nomad's
+/// DriverNetwork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DriverNetwork {
     /// In the network that was chosen.

@@ -1,28 +1,28 @@
-//! The life of an observed alloc: what somebody who only looks on can know of it.
+//! The life of an observed alloc: what can be known of it from outside.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::alloc::{AllocSource, AllocState};
 use super::id::CgroupPath;
-use super::task::{Exit, ExitStatus, Outcome, TaskState};
+use super::task::{Exit, ExitStatus, Outcome, ShownState};
 use super::units::Timestamp;
 use super::usage::Usage;
 use super::word::words;
 
 words! {
-    /// How a task that somebody else runs ended before it began again: why it was started again nobody says.
+    /// How an observed task ended before it began again: the reason of its restart is unknown.
     pub enum BegunAfter {
         /// The kernel's OOM killer ended it.
         Oom = "oom",
-        /// An error, or a signal by which nobody asks for an end.
+        /// An error, or a signal that does not request an end.
         Failure = "failure",
-        /// An end that was clean or asked for, or one that nobody saw.
+        /// An end that was clean, requested, or not observed.
         Other = "other",
     }
 }
 
-/// Who asks a program to end sends one of these signals: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
+/// Signals that request an end: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
 fn is_asked_with(signal: u8) -> bool {
     matches!(signal, 1 | 2 | 13 | 15)
 }
@@ -85,6 +85,10 @@ pub struct ObservedTask {
     /// The one that is there, or the last one.
     pub cgroup: Option<CgroupPath>,
     pub runs: bool,
+    /// The kernel's freezer has stopped it.
+    pub is_paused: bool,
+    /// It has ended, and its runtime waits before it starts it again.
+    pub will_restart: bool,
     /// Since when it runs, or does not. `None`: it did when the agent began to look.
     pub since: Option<Timestamp>,
     /// Counters and peaks of all cgroups that are gone, together.
@@ -100,16 +104,25 @@ pub struct ObservedTask {
 }
 
 impl ObservedTask {
-    /// `running` or `dead`: what is between those nobody sees from outside.
-    pub fn state(&self) -> TaskState {
-        if self.runs { TaskState::Running } else { TaskState::Dead }
+    /// `paused` only where the kernel reports it, `backoff` only where the runtime does.
+    pub fn state(&self) -> ShownState {
+        match (self.runs, self.is_paused, self.will_restart) {
+            (true, true, _) => ShownState::Paused,
+            (true, false, _) => ShownState::Running,
+            (false, _, true) => ShownState::Backoff,
+            (false, _, false) => ShownState::Dead,
+        }
+    }
+    /// Since when it is in its state. `None`: unknown, as for a pause.
+    pub fn state_since(&self) -> Option<Timestamp> {
+        self.since.filter(|_| self.state() != ShownState::Paused)
     }
     pub fn restarts_total(&self) -> u64 {
         self.restarts.iter().sum()
     }
     /// It runs from now on. Gives after what it has begun again; `None`: it is its first time, or it has not ended.
     pub fn begins(&mut self) -> Option<BegunAfter> {
-        self.runs = true;
+        (self.runs, self.is_paused, self.will_restart) = (true, false, false);
         let after = self.ended.take()?;
         self.restarts[after.index()] += 1;
         Some(after)
@@ -131,13 +144,21 @@ impl ObservedAlloc {
         let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(|exit| has_failed(exit));
         match self.ended_at {
             None => AllocState::Running,
+            Some(_) if self.will_restart() => AllocState::Pending,
             Some(_) if self.tasks.iter().any(went_wrong) => AllocState::Failed,
             Some(_) => AllocState::Complete,
         }
     }
+    /// `None`: it runs, or waits for its restart.
+    pub fn finished_at(&self) -> Option<Timestamp> {
+        self.ended_at.filter(|_| !self.will_restart())
+    }
+    fn will_restart(&self) -> bool {
+        self.tasks.iter().any(|task| task.state() == ShownState::Backoff)
+    }
 }
 
-/// What somebody wants of an alloc.
+/// An action on an alloc, by the runtime that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elsewhere {
     Stop,
@@ -147,9 +168,9 @@ pub enum Elsewhere {
     Exec,
 }
 
-/// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup; nobody starts a group
-/// of processes again, or has its logs.
-pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> Option<String> {
+/// The command of the alloc's runtime for this action. `None`: there is none, as for a managed alloc or a plain cgroup.
+/// A group of processes has no runtime that restarts it or keeps its logs.
+pub fn command_elsewhere(source: AllocSource, native: &str, action: Elsewhere) -> Option<String> {
     // In a directory of a user's: `1000/web`, which his own runtime knows.
     let is_of_runtime = !matches!(
         source,
@@ -160,9 +181,9 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
             | AllocSource::Kubernetes
     );
     if let Some((user, own)) = native.split_once('/').filter(|(user, _)| is_of_runtime && user.parse::<u32>().is_ok()) {
-        return Some(format!("{} (as the user with UID {user})", command_elsewhere(source, own, wish)?));
+        return Some(format!("{} (as the user with UID {user})", command_elsewhere(source, own, action)?));
     }
-    // One whose name nobody has told is known by its UID: it is to be looked for first.
+    // Without a reported name it is known by its UID: the user has to find it first.
     let pod = |words: &dyn Fn(&str, &str) -> String| match native.split_once('/') {
         Some((namespace, pod)) => words(namespace, pod),
         None => format!("kubectl get pods --all-namespaces -o wide (the one whose metadata.uid is {native})"),
@@ -176,7 +197,7 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
     };
     // A unit of a user's systemd: `1000/a.service`.
     let (of_user, unit) = native.split_once('/').map_or(("", native), |(_, unit)| ("--user ", unit));
-    let words = match (source, wish) {
+    let words = match (source, action) {
         (AllocSource::Managed | AllocSource::Cgroup, _) => return None,
         // Known by its command and the number of its group.
         (AllocSource::Process, Elsewhere::Stop) => format!("kill -- -{}", native.rsplit('/').next()?),
@@ -193,8 +214,8 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         (AllocSource::Docker | AllocSource::Podman, Elsewhere::Exec) => {
             format!("{} exec -it {native} COMMAND", source.as_str())
         }
-        (AllocSource::Docker | AllocSource::Podman, wish) => {
-            let verb = match wish {
+        (AllocSource::Docker | AllocSource::Podman, action) => {
+            let verb = match action {
                 Elsewhere::Stop => "stop",
                 Elsewhere::Restart => "restart",
                 Elsewhere::Signal => "kill --signal=SIGNAL",
@@ -288,6 +309,36 @@ mod tests {
     }
 
     #[test]
+    fn paused_and_restarting_tasks_have_states_of_their_own() {
+        let since = Some(Timestamp(5));
+        let running = ObservedTask { runs: true, since, ..ObservedTask::default() };
+        let paused = ObservedTask { is_paused: true, ..running.clone() };
+        let waits = ObservedTask { will_restart: true, since, ..ObservedTask::default() };
+        let dead = ObservedTask { since, ..ObservedTask::default() };
+        let states = [&running, &paused, &waits, &dead].map(|task| (task.state(), task.state_since()));
+        let expected = [
+            (ShownState::Running, since),
+            (ShownState::Paused, None),
+            (ShownState::Backoff, since),
+            (ShownState::Dead, since),
+        ];
+        assert_eq!(states, expected);
+        let alloc = |task: &ObservedTask| {
+            let ended_at = since.filter(|_| !task.runs);
+            let alloc = ObservedAlloc { ended_at, tasks: vec![Arc::new(task.clone())], ..ObservedAlloc::default() };
+            (alloc.state(), alloc.finished_at())
+        };
+        assert_eq!(alloc(&paused), (AllocState::Running, None));
+        assert_eq!(alloc(&waits), (AllocState::Pending, None));
+        assert_eq!(alloc(&dead), (AllocState::Complete, since));
+        // What begins again is neither.
+        for mut task in [paused, waits] {
+            task.begins();
+            assert_eq!(task.state(), ShownState::Running);
+        }
+    }
+
+    #[test]
     fn containers_of_a_namespace_are_reached_in_it() {
         let stop = |native: &str| command_elsewhere(AllocSource::Containerd, native, Elsewhere::Stop);
         assert_eq!(stop("redis").as_deref(), Some("nerdctl stop redis"));
@@ -339,8 +390,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_runs_it_has_a_command_of_its_own_and_nobody_has_none() {
-        let of = |source, native, wish| command_elsewhere(source, native, wish).unwrap();
+    fn every_source_with_a_runtime_has_its_own_command() {
+        let of = |source, native, action| command_elsewhere(source, native, action).unwrap();
         assert_eq!(of(AllocSource::Docker, "web", Elsewhere::Stop), "docker stop web");
         assert_eq!(of(AllocSource::Systemd, "a.service", Elsewhere::Logs), "journalctl --unit=a.service");
         assert_eq!(of(AllocSource::Systemd, "1000/a.service", Elsewhere::Stop), "systemctl --user stop a.service");
@@ -350,13 +401,13 @@ mod tests {
         assert_eq!(of(AllocSource::Kubernetes, "shop/web-1", Elsewhere::Logs), "kubectl --namespace shop logs web-1");
         let unnamed = of(AllocSource::Kubernetes, "7f3e", Elsewhere::Stop);
         assert!(unnamed.contains("uid is 7f3e") && !unnamed.contains("default"), "{unnamed}");
-        let wishes = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
-        for (source, wish) in AllocSource::ALL.into_iter().flat_map(|source| wishes.map(|wish| (source, wish))) {
-            let nobody = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
-                || source == AllocSource::Process && matches!(wish, Elsewhere::Restart | Elsewhere::Logs);
-            let said = command_elsewhere(source, "x", wish);
-            assert_eq!(said.is_none(), nobody, "{source:?} {wish:?}");
-            assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {wish:?}");
+        let actions = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
+        for (source, action) in AllocSource::ALL.into_iter().flat_map(|source| actions.map(|action| (source, action))) {
+            let has_no_runtime = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
+                || source == AllocSource::Process && matches!(action, Elsewhere::Restart | Elsewhere::Logs);
+            let said = command_elsewhere(source, "x", action);
+            assert_eq!(said.is_none(), has_no_runtime, "{source:?} {action:?}");
+            assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {action:?}");
         }
     }
 }

@@ -75,8 +75,8 @@ impl Operator {
         }
     }
 
-    /// Pure. `there`: the attribute, absent where it has no value. `compare`: the order of the two, `None` where they have none: then
-    /// no comparison holds. Of an absent attribute `!=` and `is_not_set` hold alone.
+    /// Pure. `there`: the attribute, absent where it has no value. `compare`: the order of the two, `None` where they
+    /// have none: then no comparison holds. Of an absent attribute `!=` and `is_not_set` hold alone.
     pub fn holds(
         self,
         there: Option<&Attribute>,

@@ -1,5 +1,5 @@
-//! How much is exposed. Who stores metrics pays for each series: a profile says which families there are, and each has what the one
-//! before it has, and more.
+//! How much is exposed. Who stores metrics pays for each series: a profile says which families there are, and each has
+//! what the one before it has, and more.
 
 use super::words;
 

@@ -1,7 +1,9 @@
-//! Names of directories as text. Linux lets a name be any bytes without `/` and 0; here each is one text, and no two are the same one.
+//! Names of directories as text. Linux lets a name be any bytes without `/` and 0; here each is one text, and no two
+//! are the same one.
 //!
-//! A byte that is no UTF-8 where it stands is one character of those that Unicode gives to nobody: U+EF80 for 0x80 to U+EFFF for 0xff. Where
-//! a name has such a character itself its bytes are written so, too: whatever stands for a byte is a byte.
+//! A byte that is no UTF-8 where it stands is one character of Unicode's private use area: U+EF80 for 0x80 to U+EFFF
+//! for 0xff. Where a name has such a character itself its bytes are written so, too: whatever stands for a byte is a
+//! byte.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

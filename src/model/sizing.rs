@@ -1,7 +1,8 @@
 //! How much memory and CPU a task should get, from what it used. Pure: the rule of `allostat report`.
 //!
-//! A peak is the kernel's highest charge, page cache included, so it is an upper bound of what the task needs. At its limit it is a
-//! lower bound: what the task would have used is unknown. The rule distinguishes them by OOM kills and memory pressure.
+//! A peak is the kernel's highest charge, page cache included, so it is an upper bound of what the task needs. At its
+//! limit it is a lower bound: what the task would have used is unknown. The rule distinguishes them by OOM kills and
+//! memory pressure.
 
 use serde::{Deserialize, Serialize};
 

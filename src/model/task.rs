@@ -29,6 +29,33 @@ words! {
 }
 
 words! {
+    /// State of a task as it is exposed: those of managed tasks, and `paused` of observed ones.
+    pub enum ShownState {
+        Pending = "pending",
+        Starting = "starting",
+        Running = "running",
+        Backoff = "backoff",
+        Killing = "killing",
+        Dead = "dead",
+        /// The kernel's freezer has stopped its processes.
+        Paused = "paused",
+    }
+}
+
+impl From<TaskState> for ShownState {
+    fn from(state: TaskState) -> ShownState {
+        match state {
+            TaskState::Pending => ShownState::Pending,
+            TaskState::Starting => ShownState::Starting,
+            TaskState::Running => ShownState::Running,
+            TaskState::Backoff => ShownState::Backoff,
+            TaskState::Killing => ShownState::Killing,
+            TaskState::Dead => ShownState::Dead,
+        }
+    }
+}
+
+words! {
     /// How one attempt ended.
     pub enum Outcome {
         /// The main process ended with 0.
@@ -101,7 +128,7 @@ words! {
         Oom = "oom",
         /// The driver could not start it and may be able to later.
         StartFailure = "start_failure",
-        /// Somebody asked for it: the policy does not count it.
+        /// A user requested it: the policy does not count it.
         Requested = "requested",
     }
 }
@@ -119,7 +146,8 @@ pub enum Failure {
     /// Its alloc could not be set up.
     NotSetUp,
     /// It is abandoned: processes of it may still run.
-    GivenUp,
+    #[serde(rename = "given_up")]
+    Abandoned,
 }
 
 impl Failure {
@@ -129,12 +157,12 @@ impl Failure {
             Failure::NoRestarts => "no restarts allowed",
             Failure::Unrecoverable => "trying again cannot help",
             Failure::NotSetUp => "not set up",
-            Failure::GivenUp => "given up, may still run",
+            Failure::Abandoned => "abandoned, may still run",
         }
     }
 }
 
-/// A reason that a newer agent wrote, and nobody here knows, is none: the rest of the record holds.
+/// A reason that a newer agent wrote, and this one does not know, is none: the rest of the record holds.
 pub fn known_failure<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Failure>, D::Error> {
     let word = Option::<String>::deserialize(from)?;
     let known = |word: String| Failure::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word)).ok();
@@ -194,7 +222,8 @@ pub struct Exit {
     pub finished_at: Timestamp,
     /// OOM kills in the task's cgroup during this attempt; absent where the kernel does not count them.
     pub oom_kills: Option<u64>,
-    /// The last reading, of this attempt alone. Where nobody saw the end: what its cgroup still told, or the last sample.
+    /// The last reading, of this attempt alone. Where the end was not observed: what its cgroup still had, or the last
+    /// sample.
     pub usage: Arc<Usage>,
     /// Of a service of systemd, where systemd reported it.
     #[serde(default, deserialize_with = "known_result", skip_serializing_if = "Option::is_none")]
@@ -266,8 +295,8 @@ pub struct TaskStatus {
     pub base: Arc<Usage>,
     /// The newest 10 ended attempts, oldest first.
     pub exits: VecDeque<Arc<Exit>>,
-    /// Exits by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`; an attempt that could not
-    /// be started is none.
+    /// Exits by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`; an attempt that
+    /// could not be started is none.
     pub exit_counts: [u64; 6],
     /// Ended attempts in which the kernel killed anything for want of memory, whatever became of the attempt.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -328,7 +357,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Events of a kind that a newer agent wrote, and nobody here knows, are left out: the rest of the record holds.
+/// Events of a kind that a newer agent wrote, and this one does not know, are left out: the rest of the record holds.
 pub fn known_events<'de, D: serde::Deserializer<'de>>(from: D) -> Result<VecDeque<Arc<Event>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -344,8 +373,8 @@ pub fn known_events<'de, D: serde::Deserializer<'de>>(from: D) -> Result<VecDequ
     Ok(known.collect())
 }
 
-/// Counts by a closed list that grows: a record of an older agent has fewer of them, and those were never counted; of one that a
-/// newer agent wrote, those that we have no name for are left out.
+/// Counts by a closed list that grows: a record of an older agent has fewer of them, and those were never counted; of
+/// one that a newer agent wrote, those that we have no name for are left out.
 pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Result<[u64; N], D::Error> {
     let counts = Vec::<u64>::deserialize(from)?;
     let mut all = [0; N];

@@ -1,4 +1,4 @@
-//! Text that somebody else chose, before it becomes a label, a log line or a line on a terminal.
+//! Text from outside the agent, before it becomes a label, a log line or a line on a terminal.
 //!
 //! ```text
 //! label_value  a label or a text of a snapshot: at most 200 bytes, cut texts keep a digest, nothing steers a terminal
@@ -16,15 +16,15 @@ use super::raw_name;
 pub const LONGEST_LABEL_VALUE: usize = 200;
 /// The longest path of a cgroup or a mount as a label: one of a pod has 200 to 350 bytes.
 pub const LONGEST_LABEL_PATH: usize = 512;
-/// The longest text of somebody else in one field of a log line, in bytes.
+/// The longest text from outside in one field of a log line, in bytes.
 pub const LONGEST_LOG_TEXT: usize = 1_000;
 /// The longest message of an event, and the longest of its details, in bytes: events are kept, stored and served.
 pub const LONGEST_EVENT_TEXT: usize = 4_096;
 /// `~` and 16 hexadecimal digits.
 const DIGEST: usize = 17;
 
-/// Whether a terminal is steered by this character instead of showing it: control characters, and those that turn the direction of
-/// the text around, so that a name can pass for another one, or hide what stands beside it.
+/// Whether a terminal is steered by this character instead of showing it: control characters, and those that turn the
+/// direction of the text around, so that a name can pass for another one, or hide what stands beside it.
 ///
 /// Source: Unicode 16, UAX #9, "Explicit Directional" formatting characters.
 pub fn steers_a_terminal(c: char) -> bool {
@@ -34,8 +34,8 @@ pub fn steers_a_terminal(c: char) -> bool {
     c.is_control() || turns_direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// At most [`LONGEST_LABEL_VALUE`] bytes, without characters that steer a terminal. Two texts that differ stay different: one that is
-/// changed ends in `~` and a digest of the whole.
+/// At most [`LONGEST_LABEL_VALUE`] bytes, without characters that steer a terminal. Two texts that differ stay
+/// different: one that is changed ends in `~` and a digest of the whole.
 pub fn label_value(text: &str) -> Cow<'_, str> {
     bounded(text, LONGEST_LABEL_VALUE)
 }

@@ -18,12 +18,12 @@ use super::usage::Usage;
 
 /// What a workload's task (all its allocs together) used and went through.
 ///
-/// `usage`, `exits`, `exit_codes`, `exit_signals` and `run_ns` are of *ended* attempts: `snapshot` adds the running ones.
-/// `restarts` and `events` are counted when they happen, in running allocs too.
+/// `usage`, `exits`, `exit_codes`, `exit_signals` and `run_ns` are of *ended* attempts: `snapshot` adds the running
+/// ones. `restarts` and `events` are counted when they happen, in running allocs too.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskTotals {
-    /// When the first alloc with this task was submitted; `None`: an agent that did not note it handed something over.
+    /// When the first alloc with this task was submitted; `None`: totals came from an agent that did not record it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
     pub usage: Usage,
@@ -35,7 +35,7 @@ pub struct TaskTotals {
     /// In the order of `RestartReason::ALL`.
     #[serde(deserialize_with = "padded")]
     pub restarts: [u64; 4],
-    /// Restarts of what others run, in the order of `BegunAfter::ALL`.
+    /// Restarts of observed tasks, in the order of `BegunAfter::ALL`.
     #[serde(deserialize_with = "padded", skip_serializing_if = "is_nothing")]
     pub begun_after: [u64; 3],
     /// By event label.
@@ -43,10 +43,11 @@ pub struct TaskTotals {
     /// Seconds that tasks ran, by outcome.
     pub run_ns: [u64; 6],
     pub kill_escalations: u64,
-    pub given_up: u64,
+    #[serde(rename = "given_up")]
+    pub abandoned: u64,
     #[serde(skip_serializing_if = "LostOutput::is_none")]
     pub lost_output: LostOutput,
-    /// Of this agent's process alone: whoever collects them has those of earlier ones.
+    /// Of this agent's process alone: receivers have those of earlier ones.
     #[serde(skip)]
     pub latest: Option<Box<Latest>>,
 }
@@ -60,7 +61,7 @@ pub struct Latest {
     pub exit_signals: BTreeMap<u8, Option<Exemplar>>,
     pub oom_kill: Option<Exemplar>,
     pub escalation: Option<Exemplar>,
-    pub given_up: Option<Exemplar>,
+    pub abandoned: Option<Exemplar>,
 }
 
 /// What workloads handed over 24 h after their last alloc; never falls.
@@ -121,21 +122,22 @@ impl TaskTotals {
         self.kill_escalations = self.kill_escalations.saturating_add(1);
         whose.replace(&mut self.latest.get_or_insert_default().escalation);
     }
-    pub fn add_given_up(&mut self, whose: Exemplar) {
-        self.given_up = self.given_up.saturating_add(1);
-        whose.replace(&mut self.latest.get_or_insert_default().given_up);
+    pub fn add_abandoned(&mut self, whose: Exemplar) {
+        self.abandoned = self.abandoned.saturating_add(1);
+        whose.replace(&mut self.latest.get_or_insert_default().abandoned);
     }
     pub fn add_restart(&mut self, reason: RestartReason) {
         self.restarts[reason.index()] = self.restarts[reason.index()].saturating_add(1);
     }
-    /// Somebody else has started it again.
+    /// Another runtime has started it again.
     pub fn add_begun_after(&mut self, after: BegunAfter) {
         self.begun_after[after.index()] = self.begun_after[after.index()].saturating_add(1);
     }
     pub fn add_event(&mut self, kind: EventKind) {
         *self.events.entry(kind.label().to_owned()).or_default() += 1;
     }
-    /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of both.
+    /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of
+    /// both.
     pub fn merge(&mut self, other: &TaskTotals) {
         self.created = self.created.zip(other.created).map(|(ours, theirs)| ours.min(theirs));
         self.usage.add_counters(&other.usage);
@@ -147,7 +149,7 @@ impl TaskTotals {
         add_all(&mut self.exit_signals, &other.exit_signals);
         add_all(&mut self.events, &other.events);
         self.kill_escalations = self.kill_escalations.saturating_add(other.kill_escalations);
-        self.given_up = self.given_up.saturating_add(other.given_up);
+        self.abandoned = self.abandoned.saturating_add(other.abandoned);
         self.lost_output.add(other.lost_output);
     }
 }
@@ -194,12 +196,12 @@ impl Totals {
         let tasks = self.workloads.range((job.clone(), TaskName::from(""))..);
         tasks.map(|((of, _), _)| of).next() == Some(job)
     }
-    /// A name beside those of jobs: what somebody else calls like a job of ours is shown as `<name>~observed`.
+    /// A name beside those of jobs: an observed workload with the name of a managed job is shown as `<name>~observed`.
     pub fn name_beside(&self, workload: &JobId) -> JobId {
         let names = std::iter::successors(Some(workload.clone()), |name| {
             Some(JobId::new(&*label_value(&format!("{name}~observed"))))
         });
-        // A longer one is cut, and told apart by a digest.
+        // A longer one is cut, and made distinct by a digest.
         names.take(16).find(|name| !self.has(name)).unwrap_or_else(|| JobId::new("~observed"))
     }
     pub fn task_mut(&mut self, job: &JobId, task: &TaskName) -> &mut TaskTotals {
@@ -281,6 +283,7 @@ mod tests {
         one.add_begun_after(BegunAfter::Failure);
         one.add_event(EventKind::Started);
         one.add_exit(&Exit { outcome: Outcome::Signal, status: ExitStatus::Signal(6), ..exit.clone() });
+        (one.kill_escalations, one.abandoned) = (2, 3);
         let mut both = one.clone();
         both.merge(&TaskTotals { created: Some(Timestamp(5)), ..one.clone() });
         assert_eq!(both.created, Some(Timestamp(5)), "the earlier one");
@@ -292,5 +295,6 @@ mod tests {
         assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
         assert_eq!(both.lost_output.by_stream(), [12, 0]);
         assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));
+        assert_eq!((both.kill_escalations, both.abandoned), (4, 6));
     }
 }

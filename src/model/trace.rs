@@ -1,5 +1,5 @@
-//! IDs of traces and spans. They follow from their alloc, task and attempt: a recovered alloc keeps its trace, a task has
-//! its ID before its span is sent, and an exemplar leads to the trace of its alloc without any record.
+//! IDs of traces and spans. They follow from their alloc, task and attempt: a recovered alloc keeps its trace, a task
+//! has its ID before its span is sent, and an exemplar leads to the trace of its alloc without any record.
 //!
 //! Source: W3C Trace Context, "traceparent".
 
@@ -40,7 +40,7 @@ impl SpanId {
     pub fn submit(alloc: &AllocId) -> SpanId {
         SpanId::of(alloc, &["submit"])
     }
-    /// Of the alloc as a whole. `life`: how often all its tasks have begun anew.
+    /// Of the alloc as a whole. `life`: how often all its tasks have begun again.
     pub fn alloc(alloc: &AllocId, life: u32) -> SpanId {
         SpanId::of(alloc, &["alloc", &life.to_string()])
     }
@@ -50,7 +50,7 @@ impl SpanId {
     }
 }
 
-/// What a task is told, so that its own spans are children of its attempt's. Flags: sampled.
+/// The `traceparent` of a task, so that its own spans are children of its attempt's. Flags: sampled.
 pub fn traceparent(alloc: &AllocId, task: &TaskName, attempt: u32) -> String {
     format!("00-{}-{}-01", TraceId::attempt(alloc, task, attempt), SpanId::attempt(alloc, task, attempt))
 }
@@ -84,8 +84,8 @@ mod tests {
         let alloc = AllocId::from("6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61");
         let task = TaskName::from("web");
         assert_eq!(TraceId::of(&alloc).to_string(), "6f1c2f3e5b0a4c1d9a572d0c3b4a5e61");
-        let told = traceparent(&alloc, &task, 2);
-        let parts: Vec<&str> = told.split('-').collect();
+        let text = traceparent(&alloc, &task, 2);
+        let parts: Vec<&str> = text.split('-').collect();
         assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [2, 32, 16, 2]);
         assert_eq!(parts[1], TraceId::attempt(&alloc, &task, 2).to_string());
         let traces = [0, 1, 2].map(|attempt| TraceId::attempt(&alloc, &task, attempt));

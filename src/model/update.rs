@@ -1,4 +1,5 @@
-//! The update of a job on one host: its allocs are replaced some at a time, and the next ones only when these are healthy.
+//! The update of a job on one host: its allocs are replaced some at a time, and the next ones only when these are
+//! healthy.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use super::id::JobId;
 use super::units::Timestamp;
 use super::words;
 
-/// The `update` of a group, as far as it says how its allocs are replaced; when they are healthy is [`HealthRule`](super::service::HealthRule).
+/// The `update` of a group, as far as it says how its allocs are replaced; when they are healthy is
+/// [`HealthRule`](super::service::HealthRule).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdatePolicy {
     /// So many allocs are replaced at a time; at least 1.

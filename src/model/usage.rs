@@ -8,6 +8,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, M
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Value as Json, json};
 
+use super::bits::{Bits, words};
 use super::measure::{Cell, HasFields, Measure, Nature};
 use super::metric::Value;
 use super::profile::{Profile, Profiles};
@@ -15,8 +16,8 @@ use super::units::Unit;
 
 macro_rules! fields {
     ($($name:ident: $nature:ident,)*) => {
-        /// One value of a [`Usage`], called as in records and answers; what it means stands at its measure, in `collectors`.
-        /// At most 64: each has its bit.
+        /// One value of a [`Usage`], called as in records and answers; what it means stands at its measure, in
+        /// `collectors`. At most 256, which are the numbers of a byte.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(non_camel_case_types)]
         #[repr(u8)]
@@ -162,20 +163,23 @@ impl Measure<Usage> {
     pub const fn of(field: Field, help: &'static str) -> Measure<Usage> {
         let mut measure = Measure::new(field.stem(), help, field.cells());
         measure.field = Some(field);
-        // One more value costs nobody anything who did not ask for it.
+        // One more value must cost nothing where it was not requested.
         measure.profiles = Profiles::all(Profile::Full);
         measure
     }
 }
 
-/// The fields whose nature is such, one bit each.
+/// A bit for each field: one word holds 64 of them, a second one comes with the next.
+type FieldSet = Bits<{ words(Field::ALL.len()) }>;
+
+/// The fields whose nature is such.
 macro_rules! whose {
     ($nature:ident => $such:expr) => {{
-        let (mut fields, mut n) = (0, 0);
+        let (mut fields, mut n) = (FieldSet::NONE, 0);
         while n < Field::ALL.len() {
             let $nature = Field::ALL[n].nature();
             if $such {
-                fields |= 1 << n;
+                fields = fields.with(n);
             }
             n += 1;
         }
@@ -183,40 +187,31 @@ macro_rules! whose {
     }};
 }
 
-const COUNTS: u64 = whose!(nature => nature.counts());
-const NEVER_FALLS: u64 = whose!(nature => nature.never_falls());
-const GOES_WITH_THE_END: u64 = whose!(nature => nature.goes_with_the_end());
-const IS_SUMMED: u64 = whose!(nature => nature.is_summed());
-const ADDS_UP: u64 = whose!(nature => nature.adds_up());
-const HOLDS_ITS_PARTS: u64 = whose!(nature => nature.holds_its_parts(false));
-const HOLDS_ITS_ONLY_PART: u64 = whose!(nature => nature.holds_its_parts(true));
-const PEAKS: u64 = NEVER_FALLS & !COUNTS;
-const LIMITS: u64 = !(NEVER_FALLS | GOES_WITH_THE_END);
+const COUNTS: FieldSet = whose!(nature => nature.counts());
+const NEVER_FALLS: FieldSet = whose!(nature => nature.never_falls());
+const GOES_WITH_THE_END: FieldSet = whose!(nature => nature.goes_with_the_end());
+const IS_SUMMED: FieldSet = whose!(nature => nature.is_summed());
+const ADDS_UP: FieldSet = whose!(nature => nature.adds_up());
+const HOLDS_ITS_PARTS: FieldSet = whose!(nature => nature.holds_its_parts(false));
+const HOLDS_ITS_ONLY_PART: FieldSet = whose!(nature => nature.holds_its_parts(true));
+const PEAKS: FieldSet = NEVER_FALLS.minus(COUNTS);
+const LIMITS: FieldSet = whose!(nature => !nature.never_falls() && !nature.goes_with_the_end());
 /// What is used now and can be added: no highest value is the sum of others.
-const USED_NOW: u64 = GOES_WITH_THE_END & (ADDS_UP | IS_SUMMED);
-
-/// The places of a set of fields.
-fn each(mut fields: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let place = fields.trailing_zeros() as usize;
-        fields &= fields.checked_sub(1)?;
-        Some(place)
-    })
-}
+const USED_NOW: FieldSet = GOES_WITH_THE_END.and(ADDS_UP.or(IS_SUMMED));
 
 /// One reading. Shape: integers in the unit that the field's name says (`_bytes`, `_ns`, `_us`; else a count).
 /// Absent: this kernel, this hierarchy or this task has no such thing.
 ///
-/// Each task is read, added and written at each tick: so one bit says which values are there, and what is done with them is done
-/// with the bits of all fields of a nature at once. Stored and told as a map of names.
+/// Each task is read, added and written at each tick: so one bit says which values are there, and what is done with
+/// them is done with the bits of all fields of a nature at once. Serialized as a map of names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Usage {
-    present: u64,
+    present: FieldSet,
     /// 0 where absent, so that equal usages are equal bytes, and adding or comparing needs no look at who is there.
     values: [u64; Field::ALL.len()],
 }
 
-/// Counted by each cgroup of its own limits; the first tells whether it has a quota.
+/// Counted by each cgroup of its own limits; the first is present if it has a quota.
 const OF_ITS_LIMITS: [Field; 7] = [
     Field::cpu_cfs_periods,
     Field::cpu_cfs_throttled_periods,
@@ -229,13 +224,13 @@ const OF_ITS_LIMITS: [Field; 7] = [
 
 impl Usage {
     pub const fn get(&self, field: Field) -> Option<u64> {
-        if self.present & (1 << field as u8) == 0 { None } else { Some(self.values[field as usize]) }
+        if self.present.has(field as usize) { Some(self.values[field as usize]) } else { None }
     }
     pub const fn set(&mut self, field: Field, value: Option<u64>) {
-        let (bit, place) = (1 << field as u8, field as usize);
+        let place = field as usize;
         match value {
-            Some(value) => (self.present, self.values[place]) = (self.present | bit, value),
-            None => (self.present, self.values[place]) = (self.present & !bit, 0),
+            Some(value) => (self.present, self.values[place]) = (self.present.with(place), value),
+            None => (self.present, self.values[place]) = (self.present.without(place), 0),
         }
     }
     #[must_use]
@@ -251,27 +246,27 @@ impl Usage {
         let mut all = self.clone();
         all.add(base, COUNTS);
         // Nothing is higher than what is not there.
-        all.raise(base, PEAKS | (LIMITS & !self.present));
+        all.raise(base, PEAKS.or(LIMITS.minus(self.present)));
         all
     }
     /// What stays when the processes are gone: everything but the live gauges.
     #[must_use]
     pub fn without_live(&self) -> Usage {
-        self.only(!GOES_WITH_THE_END)
+        self.without(GOES_WITH_THE_END)
     }
     /// Only what adds up over attempts and tasks: the counters.
     #[must_use]
     pub fn counters(&self) -> Usage {
-        self.only(COUNTS)
+        self.without(self.present.minus(COUNTS))
     }
     /// Adds another's counters to ours, nothing else.
     pub fn add_counters(&mut self, other: &Usage) {
         self.add(other, COUNTS);
     }
-    /// What was counted since the earlier reading; of a peak nobody knows whether it came later.
+    /// What was counted since the earlier reading. Peaks are cleared: they may be from before it.
     pub fn count_from(&mut self, earlier: &Usage) {
         self.clear(PEAKS);
-        for n in each(self.present & COUNTS & earlier.present) {
+        for n in self.present.and(COUNTS).and(earlier.present).each() {
             self.values[n] = self.values[n].saturating_sub(earlier.values[n]);
         }
     }
@@ -281,29 +276,30 @@ impl Usage {
     }
     /// Like [`Usage::not_below`], but what is absent now stays absent: for readings of one attempt.
     pub fn keep_rising(&mut self, earlier: &Usage) {
-        self.raise(earlier, NEVER_FALLS & self.present);
+        self.raise(earlier, NEVER_FALLS.and(self.present));
     }
     /// Whether a counter or peak of ours is lower than the earlier reading's: then [`Usage::not_below`] changes it.
     #[must_use]
     pub fn falls_below(&self, earlier: &Usage) -> bool {
-        let known = earlier.present & NEVER_FALLS;
-        known & !self.present != 0 || each(known).any(|n| self.values[n] < earlier.values[n])
+        let known = earlier.present.and(NEVER_FALLS);
+        !known.minus(self.present).is_empty() || known.each().any(|n| self.values[n] < earlier.values[n])
     }
     /// Adds what can be added over tasks: counters and what is used now; never a peak or a limit.
     pub fn add_used(&mut self, other: &Usage) {
-        self.add(other, COUNTS | USED_NOW);
+        self.add(other, COUNTS.or(USED_NOW));
     }
-    /// Of an alloc's own cgroup: what only its tasks can tell becomes the sum over them.
+    /// Of an alloc's own cgroup: what only its tasks have becomes the sum over them.
     pub fn take_from_tasks(&mut self, sum: &Usage) {
         self.clear(IS_SUMMED);
         self.raise(sum, IS_SUMMED);
     }
-    /// What a cgroup counts of its own limits, which those in it do not tell.
+    /// What a cgroup counts of its own limits: those inside of it do not have these values.
     pub fn counted_by_itself(&self) -> [Option<u64>; OF_ITS_LIMITS.len()] {
         OF_ITS_LIMITS.map(|field| self.get(field))
     }
-    /// Of an alloc of which it is known how its own cgroup was held back, by [`Usage::counted_by_itself`]: where that has a quota of its own, it says how
-    /// often that held all of it back; and of memory it was refused at least as much as it was there.
+    /// Of an alloc with the counts of its own cgroup, by [`Usage::counted_by_itself`]. With a quota of its own, these
+    /// say how often the whole alloc was throttled. Its memory limits were hit at least as often as its own cgroup
+    /// counted.
     pub fn limited_itself(&mut self, itself: &[Option<u64>; OF_ITS_LIMITS.len()]) {
         let has_quota = itself[0].is_some();
         for (field, own) in OF_ITS_LIMITS.into_iter().zip(itself) {
@@ -314,16 +310,17 @@ impl Usage {
             }
         }
     }
-    /// Of an alloc that nobody but this part was ever charged in: what the part uses now, it uses.
+    /// Of an alloc whose cgroup was only ever charged by this part: what the part uses now, it uses.
     pub fn use_now_what(&mut self, part: &Usage) {
         self.clear(GOES_WITH_THE_END);
         self.raise(part, GOES_WITH_THE_END);
     }
-    /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is not
-    /// less than this part of it, and what the whole does not say of itself stays absent. `only`: it is the only part,
-    /// and then what can be added up is there all the same.
+    /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is
+    /// not less than this part of it, and what the whole does not say of itself stays absent. `only`: it is the only
+    /// part, and then what can be added up is there all the same.
     pub fn hold_part(&mut self, part: &Usage, only: bool) {
-        let held = if only { HOLDS_ITS_ONLY_PART & (self.present | ADDS_UP) } else { HOLDS_ITS_PARTS & self.present };
+        let held =
+            if only { HOLDS_ITS_ONLY_PART.and(self.present.or(ADDS_UP)) } else { HOLDS_ITS_PARTS.and(self.present) };
         self.raise(part, held);
     }
     /// The same of all its parts together.
@@ -332,47 +329,47 @@ impl Usage {
     }
     /// Drops what is used now where the other does not know it: a sum that lacks a part is no sum.
     pub fn drop_live_unknown_to(&mut self, other: &Usage) {
-        self.clear(USED_NOW & !other.present);
+        self.clear(USED_NOW.minus(other.present));
     }
     /// Drops what no task can have used, 292 years of CPU time or 8 EiB: added to a total it would hide everything
     /// else. Gives whether there was such a thing.
     pub fn drop_impossible(&mut self) -> bool {
-        let impossible = each(self.present).filter(|n| self.values[*n] > i64::MAX.unsigned_abs());
-        let impossible = impossible.fold(0, |fields, n| fields | 1 << n);
+        let impossible = self.present.each().filter(|n| self.values[*n] > i64::MAX.unsigned_abs());
+        let impossible = impossible.fold(FieldSet::NONE, FieldSet::with);
         self.clear(impossible);
-        impossible != 0
+        !impossible.is_empty()
     }
     /// The fields that are present, with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        each(self.present).map(|n| (Field::ALL[n].name(), self.values[n]))
+        self.present.each().map(|n| (Field::ALL[n].name(), self.values[n]))
     }
 
     /// Of these fields the sum; what one side lacks is the other's.
-    fn add(&mut self, other: &Usage, fields: u64) {
-        let there = other.present & fields;
-        each(there).for_each(|n| self.values[n] = self.values[n].saturating_add(other.values[n]));
-        self.present |= there;
+    fn add(&mut self, other: &Usage, fields: FieldSet) {
+        let there = other.present.and(fields);
+        there.each().for_each(|n| self.values[n] = self.values[n].saturating_add(other.values[n]));
+        self.present = self.present.or(there);
     }
     /// Of these fields the higher one; what one side lacks is the other's.
-    fn raise(&mut self, other: &Usage, fields: u64) {
-        let there = other.present & fields;
-        each(there).for_each(|n| self.values[n] = self.values[n].max(other.values[n]));
-        self.present |= there;
+    fn raise(&mut self, other: &Usage, fields: FieldSet) {
+        let there = other.present.and(fields);
+        there.each().for_each(|n| self.values[n] = self.values[n].max(other.values[n]));
+        self.present = self.present.or(there);
     }
-    fn clear(&mut self, fields: u64) {
-        each(self.present & fields).for_each(|n| self.values[n] = 0);
-        self.present &= !fields;
+    fn clear(&mut self, fields: FieldSet) {
+        self.present.and(fields).each().for_each(|n| self.values[n] = 0);
+        self.present = self.present.minus(fields);
     }
-    fn only(&self, fields: u64) -> Usage {
+    fn without(&self, fields: FieldSet) -> Usage {
         let mut some = self.clone();
-        some.clear(!fields);
+        some.clear(fields);
         some
     }
 }
 
 impl Default for Usage {
     fn default() -> Usage {
-        Usage { present: 0, values: [0; Field::ALL.len()] }
+        Usage { present: FieldSet::NONE, values: [0; Field::ALL.len()] }
     }
 }
 
@@ -432,7 +429,8 @@ impl<'de> Visitor<'de> for Stored {
         while let Some(field) = map.next_key_seed(Name)? {
             match field {
                 Some(field) => usage.set(field, map.next_value()?),
-                // What an agent of another version has is not ours to judge: refused, it would take the whole record with it.
+                // What an agent of another version has is not ours to judge: refused, it would take the whole record
+                // with it.
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
         }
@@ -501,7 +499,7 @@ mod tests {
 
     #[test]
     fn a_usage_is_a_value_for_each_field_and_a_bit_for_each() {
-        assert_eq!(std::mem::size_of::<Usage>(), 8 + 8 * Field::ALL.len());
+        assert_eq!(std::mem::size_of::<Usage>(), 8 * words(Field::ALL.len()) + 8 * Field::ALL.len());
         assert!(Field::ALL.iter().all(|field| Field::named(field.name()) == Some(*field)));
     }
 

@@ -1,7 +1,7 @@
 //! Versions as kernels, drivers and firmware have them, and what is asked of one: `>= 535.104, < 600`.
 //!
-//! A version is numbers with dots between them, perhaps after a `v`; what is not written is 0. A pre-release follows (`6.1.0-18-amd64`,
-//! `1.2-rc1`), build metadata after a `+` is ignored.
+//! A version is numbers with dots between them, perhaps after a `v`; what is not written is 0. A pre-release follows
+//! (`6.1.0-18-amd64`, `1.2-rc1`), build metadata after a `+` is ignored.
 
 use std::cmp::Ordering;
 
@@ -123,8 +123,8 @@ impl VersionRange {
         VersionRange::parse(text).filter(|range| range.0.iter().all(|(term, _)| *term != Term::About))
     }
 
-    /// As Nomad's `version`: an order between a release and a pre-release holds only where the bound names a pre-release of the same
-    /// numbers.
+    /// As Nomad's `version`: an order between a release and a pre-release holds only where the bound names a
+    /// pre-release of the same numbers.
     pub fn holds(&self, version: &DottedVersion) -> bool {
         let comparable = |bound: &DottedVersion| match (&version.pre_release, &bound.pre_release) {
             (Some(_), Some(_)) => version.by_numbers(bound).is_eq(),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_told_apart() {
+    fn text_without_a_version_is_rejected() {
         for text in ["", "1.", ".1", "1.2-", "1.2-a..b", "1.2+", "+1", "x", "1.99999999999999999999", ">= "] {
             assert!(DottedVersion::parse(text).is_none() && VersionRange::parse(text).is_none(), "{text}");
         }

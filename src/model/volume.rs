@@ -155,7 +155,8 @@ impl DiskSize {
     }
 }
 
-/// Where a destination is in the task's root: relative ones begin there. `None`: it is the root itself, or leads out of it.
+/// Where a destination is in the task's root: relative ones begin there. `None`: it is the root itself, or leads out of
+/// it.
 pub fn inside(destination: &str) -> Option<PathBuf> {
     let mut path = PathBuf::from("/");
     for part in Path::new(destination).components() {

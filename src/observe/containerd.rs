@@ -8,8 +8,8 @@
 //! `<namespace>/<id>` in containerd's own directory names that cgroup.
 //!
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
-//! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default` is
-//! a prefix of the name: `build/redis`.
+//! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default`
+//! is a prefix of the name: `build/redis`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -87,8 +87,8 @@ fn in_namespace(namespace: &str, naming: Naming) -> Naming {
     Naming { native, workload, namespace: namespace.to_owned(), ..naming }
 }
 
-/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of this
-/// ID names this cgroup.
+/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of
+/// this ID names this cgroup.
 pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Naming> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
     let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
@@ -147,7 +147,9 @@ fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<It
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
         let others = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
-        namespace.map_or_else(others, |namespace| vec![bundles.join(namespace)])
+        let named =
+            |namespace: &str| component(namespace).map(|namespace| bundles.join(namespace)).into_iter().collect();
+        namespace.map_or_else(others, named)
     };
     let found: Vec<PathBuf> = BUNDLES.into_iter().flat_map(of_namespaces).collect();
     found.into_iter().filter_map(move |directory| {

@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use super::ObservedSource;
 use super::containerd;
+use super::exits::ExitFacts;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, short_id};
 use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
-use super::table::ExitFacts;
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
@@ -42,12 +42,23 @@ const EVENTS_BACK: u64 = 600;
 const STOPS_WITHIN: u64 = 60 * 1_000_000_000;
 /// Filters of `/events`: `{"type":["container"],"event":["rename"]}`.
 const OF_RENAMES: &str = "%7B%22type%22%3A%5B%22container%22%5D%2C%22event%22%3A%5B%22rename%22%5D%7D";
+/// Filters of `/containers/json`: `{"status":["restarting"]}`.
+const RESTARTING: &str = "%7B%22status%22%3A%5B%22restarting%22%5D%7D";
 /// Signals that reload or notify a program: SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH.
 const NOTIFYING: [&str; 4] = ["1", "10", "12", "28"];
 
+fn of_scope(name: &str) -> Option<&str> {
+    name.strip_prefix("docker-")?.strip_suffix(".scope")
+}
+
+/// The container of a cgroup that was recognised as one.
+pub fn container_at(path: &str) -> Option<&str> {
+    let name = path.rsplit('/').next()?;
+    Some(of_scope(name).unwrap_or(name)).filter(|id| is_container_id(id))
+}
+
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    let scope = at.name().strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope"));
-    let id = scope.or_else(|| (at.parent() == "docker").then(|| at.name()))?;
+    let id = of_scope(at.name()).or_else(|| (at.parent() == "docker").then(|| at.name()))?;
     is_container_id(id).then(|| Recognised::container(AllocSource::Docker, id).into())
 }
 
@@ -92,6 +103,10 @@ impl Runtime for Docker {
 
     fn renamed(&mut self) -> Vec<String> {
         self.engine.renamed()
+    }
+
+    fn restarting(&mut self) -> Option<BTreeSet<String>> {
+        self.engine.restarting()
     }
 
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
@@ -159,8 +174,12 @@ impl Engine {
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
         let said = self.get(&format!("/containers/{id}/json"));
-        let said = said.and_then(|body| facts::parse(&body));
-        said.or_else(|| facts::json(self.containers.as_ref()?, &[id, "config.v2.json"]))
+        said.and_then(|body| facts::parse(&body))
+    }
+
+    /// The daemon's own record of a container, which is there while the daemon does not respond.
+    fn of_file(&self, id: &str) -> Option<Value> {
+        facts::json(self.containers.as_ref()?, &[id, "config.v2.json"])
     }
 
     /// Whether the end of a life was requested. `ended_at`: not later than its end; `None`: the last life.
@@ -201,8 +220,8 @@ fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
     Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
 }
 
-/// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are events of their
-/// own, which may follow the death. `finished_at`: of this life; `None`: it is the last one.
+/// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are
+/// events of their own, which may follow the death. `finished_at`: of this life; `None`: it is the last one.
 pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
     let (mut asked_at, mut is_over) = (None, false);
     for event in events {
@@ -234,6 +253,7 @@ pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFact
         status: ExitStatus::Code(code),
         oom: oom && code == KILLED,
         on_request: false,
+        will_restart: false,
         result: None,
         finished_at,
     }
@@ -242,7 +262,10 @@ pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFact
 impl Runtime for Engine {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let id = inquiry.found.container.as_deref()?;
-        self.listed(id).or_else(|| named(&self.inspect(id)?, self.driver))
+        self.listed(id).or_else(|| {
+            let container = self.inspect(id).or_else(|| self.of_file(id))?;
+            named(&container, self.driver)
+        })
     }
 
     fn renamed(&mut self) -> Vec<String> {
@@ -253,19 +276,32 @@ impl Runtime for Engine {
         ids.filter(|id| is_container_id(id)).map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    fn restarting(&mut self) -> Option<BTreeSet<String>> {
+        let body = self.get(&format!("/containers/json?all=1&filters={RESTARTING}"))?;
+        let Value::Array(all) = facts::parse(&body)? else { return None };
+        Some(all.iter().filter_map(|container| container["Id"].as_str()).map(str::to_owned).collect())
+    }
+
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
-        let answer = self.inspect(id).map(|container| exit_of_state(&container["State"], ended_at));
+        let inspected = self.inspect(id);
+        // Without the daemon the end of the wait would not be seen.
+        let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
+        let container = inspected.or_else(|| self.of_file(id));
+        let answer = container.map(|container| exit_of_state(&container["State"], ended_at));
         let (None | Some(EndAnswer::Exit(_))) = answer else { return answer.unwrap_or(EndAnswer::Nothing) };
-        let events = self.events(id).unwrap_or_default();
+        let events = self.events(id);
         let facts = match answer {
             Some(EndAnswer::Exit(facts)) => Some(facts),
-            _ => died(&events, ended_at),
+            _ => died(events.as_deref().unwrap_or_default(), ended_at),
         };
-        let with_asker = |facts: ExitFacts| {
-            EndAnswer::Exit(ExitFacts { on_request: is_requested(&events, facts.finished_at), ..facts })
+        let Some(facts) = facts else { return EndAnswer::Nothing };
+        let on_request = match events {
+            Some(events) => is_requested(&events, facts.finished_at),
+            // An engine that restarts stops containers before it responds. Set by `stop` and `kill`, reset by a start.
+            None => self.of_file(id).is_some_and(|record| record["HasBeenManuallyStopped"] == true),
         };
-        facts.map_or(EndAnswer::Nothing, with_asker)
+        EndAnswer::Exit(ExitFacts { on_request, will_restart, ..facts })
     }
 }
 
@@ -342,6 +378,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::observe::naming::About;
     use serde_json::json;
 
     fn container(name: &str, labels: Value) -> Naming {
@@ -411,6 +448,43 @@ mod tests {
         assert!(asked[0].contains("%22rename%22"), "{asked:?}");
     }
 
+    #[test]
+    fn containers_that_wait_for_their_restart_are_those_that_the_daemon_lists() {
+        use std::io::{BufRead, BufReader, Write};
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let id = "0f".repeat(32);
+        let restarts = json!({"State": {"Running": true, "Restarting": true, "ExitCode": 4, "OOMKilled": false,
+            "StartedAt": "1970-01-01T00:00:01Z", "FinishedAt": "1970-01-01T00:00:03Z"}});
+        let list = json!([{"Id": id, "State": "restarting"}]);
+        let bodies = [restarts.to_string(), String::new(), list.to_string(), "[]".to_owned(), "{}".to_owned()];
+        let daemon = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            let lines = BufReader::new(stream).lines().map_while(Result::ok);
+            let asked = lines.filter(|line| line.starts_with("GET ")).zip(bodies).map(|(line, body)| {
+                write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+                line
+            });
+            asked.collect::<Vec<String>>()
+        });
+        let mut engine = Engine::new(socket, None, "docker");
+        let found = Recognised::container(AllocSource::Docker, &id);
+        let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: About::Name };
+        let EndAnswer::Exit(facts) = engine.exit(&inquiry, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
+        assert_eq!((facts.status, facts.will_restart), (ExitStatus::Code(4), true));
+        let all = [engine.restarting(), engine.restarting(), engine.restarting()];
+        assert_eq!(all, [Some(BTreeSet::from([id.clone()])), Some(BTreeSet::new()), None]);
+        drop(engine);
+        let asked = daemon.join().unwrap();
+        assert!(asked[2..].iter().all(|line| line.contains("status") && line.contains("restarting")), "{asked:?}");
+        let path = |name: &str| format!("/docker/{name}");
+        assert_eq!(container_at(&path(&id)), Some(&*id));
+        assert_eq!(container_at(&path(&format!("docker-{id}.scope"))), Some(&*id));
+        assert_eq!(container_at("/docker/web"), None);
+    }
+
     /// Accepts a request and sends an endless response. Returns how many bytes the client took.
     fn endless_docker(listener: &UnixListener) -> usize {
         use std::io::{Read, Write};
@@ -472,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_has_not_exited_and_the_kernels_kill_is_told() {
+    fn running_container_has_no_exit_and_an_oom_kill_is_reported() {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         let at = Timestamp(1_000_000_000);
         let exit_of = |state: &Value| exit_of_state(state, None);
@@ -482,6 +556,7 @@ mod tests {
                 status: ExitStatus::Code(code),
                 oom,
                 on_request: false,
+                will_restart: false,
                 result: None,
                 finished_at: Some(at),
             })
@@ -497,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_that_is_started_again_another_life_tells_nothing_of_this_one() {
+    fn state_of_another_life_says_nothing_about_this_one() {
         let state = |started: u64, running, restarting| {
             json!({"Running": running, "Restarting": restarting, "ExitCode": 4, "OOMKilled": false,
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
@@ -507,6 +582,7 @@ mod tests {
             status: ExitStatus::Code(4),
             oom: false,
             on_request: false,
+            will_restart: false,
             result: None,
             finished_at: second(3),
         });
@@ -542,7 +618,31 @@ mod tests {
     }
 
     #[test]
-    fn of_one_that_is_removed_its_events_tell_the_end() {
+    fn end_while_the_engine_does_not_respond_is_on_request_if_its_record_has_a_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        std::fs::create_dir(dir.path().join(id)).unwrap();
+        let mut engine = Engine::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
+        let found = Recognised::container(AllocSource::Docker, id);
+        let about = super::super::questions::About::Name;
+        let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
+        let mut end = |stopped: Value| {
+            let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});
+            let record = json!({"State": state, "HasBeenManuallyStopped": stopped});
+            std::fs::write(dir.path().join(id).join("config.v2.json"), record.to_string()).unwrap();
+            match engine.exit(&inquiry, None) {
+                EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(end(json!(true)), (ExitStatus::Code(7), true));
+        for stopped in [json!(false), Value::Null] {
+            assert_eq!(end(stopped), (ExitStatus::Code(7), false));
+        }
+    }
+
+    #[test]
+    fn events_of_a_removed_container_report_its_end() {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
         let died = |events: &[Value]| died(events, Some(Timestamp(6)));
         let expected = |code, oom, at| {
@@ -550,6 +650,7 @@ mod tests {
                 status: ExitStatus::Code(code),
                 oom,
                 on_request: false,
+                will_restart: false,
                 result: None,
                 finished_at: Some(Timestamp(at)),
             })

@@ -57,6 +57,9 @@ pub(super) struct KeptTask {
     /// Usage in the current cgroup.
     #[serde(default)]
     pub used: Arc<Usage>,
+    /// The cgroup has usage that is counted elsewhere, so each agent counts from its own start.
+    #[serde(default)]
+    pub is_counted: bool,
 }
 
 /// A task that began.
@@ -69,6 +72,7 @@ pub(super) struct BegunTask<'a> {
     pub path: &'a str,
     pub inode: u64,
     pub since: Option<Timestamp>,
+    pub is_counted: bool,
 }
 
 /// History of a task before its current cgroup.
@@ -114,6 +118,8 @@ pub(super) struct Kept {
     /// `None`: nothing is persisted.
     log: Option<(KeyedLog, BootId)>,
     running: HashMap<String, KeptTask>,
+    /// Of an earlier agent, until they begin again.
+    recovered: HashMap<String, KeptTask>,
     changes: HashMap<u128, Option<Vec<u8>>>,
     /// The write failure was logged.
     warned: bool,
@@ -147,12 +153,26 @@ impl Kept {
 
     pub fn begins(&mut self, task: BegunTask<'_>, naming: Naming, earlier: EarlierTask) {
         let Some((_, boot_id)) = &self.log else { return };
-        let BegunTask { alloc, task, workload, source, path, inode, since } = task;
+        let BegunTask { alloc, task, workload, source, path, inode, since, is_counted } = task;
+        self.recovered.remove(path);
         let (alloc, task, path, boot_id) = (alloc.clone(), task.clone(), path.to_owned(), boot_id.clone());
         let used = Arc::default();
-        let task = KeptTask { alloc, task, source, naming, workload, path, inode, boot_id, since, earlier, used };
-        self.write(&Entry::Task(Box::new(task.clone())));
+        let task =
+            KeptTask { alloc, task, source, naming, workload, path, inode, boot_id, since, earlier, used, is_counted };
+        self.write_task(&task);
         self.running.insert(task.path.clone(), task);
+    }
+    /// A task of an earlier agent whose cgroup exists.
+    pub fn recovers(&mut self, task: KeptTask) {
+        self.recovered.insert(task.path.clone(), task);
+    }
+    /// It does not begin again.
+    pub fn take_recovered(&mut self, path: &str) -> Option<KeptTask> {
+        self.recovered.remove(path)
+    }
+    /// Records a task that is not shown, or is not yet.
+    pub fn write_task(&mut self, task: &KeptTask) {
+        self.write(&Entry::Task(Box::new(task.clone())));
     }
     pub fn renamed(&mut self, path: &str, workload: Option<JobId>, naming: Naming) {
         let Some(task) = self.running.get_mut(path) else { return };
@@ -241,7 +261,8 @@ mod tests {
         let (alloc, task, source, since) =
             (&"docker:web".into(), &"web".into(), AllocSource::Docker, Some(Timestamp(7)));
         let workload = Some("shop".into());
-        kept.begins(BegunTask { alloc, task, workload, source, path, inode, since }, naming, earlier);
+        let begun = BegunTask { alloc, task, workload, source, path, inode, since, is_counted: false };
+        kept.begins(begun, naming, earlier);
     }
 
     #[test]

@@ -77,8 +77,8 @@ impl Runtime for StatusFiles {
 /// Full names that libvirt may have shortened to this one.
 fn whole_names(directory: &RuntimeDirectory, name: &str) -> Vec<String> {
     let kept = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
-    let entries = std::fs::read_dir(directory.path()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".xml")?.to_owned()));
+    let files = directory.names().unwrap_or_default();
+    let names = files.iter().filter_map(|file| Some(file.strip_suffix(".xml")?.to_owned()));
     names.filter(|whole| kept(whole).starts_with(&kept(name))).take(MOST_READ).collect()
 }
 

@@ -5,7 +5,8 @@
 //! identity   recognises a cgroup by its path ── one file per source, one line in ALL
 //! tree       the cgroups of the host and which of them are tasks: no task contains another one
 //! scanner    follows the cgroup directories into the tree
-//! kept       persists usage across agent restarts
+//! kept       persists usage across agent restarts (unseen: what becomes of tasks that do not go on)
+//! exits      how lives end, as sources and the kernel report it
 //! patterns   include, exclude and workload rules of the configuration
 //! lives      state machine of the cgroups at one path: created, named, shown, ended
 //! processes  processes without a cgroup of their own, if enabled
@@ -20,6 +21,7 @@
 
 mod containerd;
 mod docker;
+pub mod exits;
 mod facts;
 pub mod identity;
 mod kept;
@@ -41,6 +43,7 @@ mod systemd;
 pub mod table;
 mod texts;
 pub mod tree;
+mod unseen;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use super::exits::ExitFacts;
 use super::identity::{Naming, Recognised};
 use super::questions::{Question, Questions, WaitingEnd};
-use super::table::ExitFacts;
 use super::texts::{TextCounts, fit};
 use super::{Config, ObservedSource};
 use crate::host::inotify::Bell;
@@ -39,6 +39,10 @@ pub trait Runtime: Send {
     fn renamed(&mut self) -> Vec<String> {
         Vec::new()
     }
+    /// IDs of containers that wait for their restart. `None`: the source does not report that.
+    fn restarting(&mut self) -> Option<BTreeSet<String>> {
+        None
+    }
     /// How the life that ended at `ended_at` ended. Does not wait.
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let _ = (inquiry, ended_at);
@@ -65,6 +69,8 @@ pub enum SourceReply {
     Exit(String, u64, Option<ExitFacts>),
     /// The containers with these IDs have other names now.
     Renamed(Vec<String>),
+    /// The containers with these IDs waited for their restart at this time or later.
+    Restarting(Timestamp, BTreeSet<String>),
 }
 
 pub struct Inquiries {
@@ -112,6 +118,11 @@ impl Inquiries {
         self.askers.values().flatten().for_each(|questions| questions.add_renames());
     }
 
+    /// Asks each source that was asked before which containers wait for their restart.
+    pub fn ask_for_restarts(&self, now: Timestamp) {
+        self.askers.values().flatten().for_each(|questions| questions.add_restarts(now));
+    }
+
     /// The answers since the last call.
     pub fn replies(&self) -> Vec<SourceReply> {
         std::mem::take(&mut *lock(&self.replies))
@@ -144,6 +155,10 @@ impl Asker {
                         continue;
                     }
                     lock(&self.replies).push(SourceReply::Renamed(renamed));
+                }
+                Question::Restarts(asked_at) => {
+                    let Some(all) = runtime.restarting() else { continue };
+                    lock(&self.replies).push(SourceReply::Restarting(asked_at, all));
                 }
                 Question::End(end) => self.end(runtime, end),
             }
@@ -286,7 +301,7 @@ mod tests {
             ends += replies.iter().filter(|reply| matches!(reply, SourceReply::Exit(..))).count();
             let name = |reply| match reply {
                 SourceReply::Name(_, naming, _) => naming,
-                SourceReply::Exit(..) | SourceReply::Renamed(_) => None,
+                SourceReply::Exit(..) | SourceReply::Renamed(_) | SourceReply::Restarting(..) => None,
             };
             match replies.into_iter().find_map(name) {
                 Some(named) => break named,

@@ -15,6 +15,7 @@ mod follow;
 mod groups;
 mod last;
 mod parents;
+mod paused;
 mod removed;
 mod shares;
 mod sums;
@@ -156,6 +157,8 @@ struct Measured {
     /// Of its alloc's own cgroup, with the path, if that is another one.
     own_reader: Option<(String, Arc<TaskReader>)>,
     since: Option<Timestamp>,
+    /// Its cgroup has usage that is counted elsewhere.
+    is_counted: bool,
 }
 
 struct Work {
@@ -228,6 +231,8 @@ impl Work {
         self.scanner.scan();
         self.go_on();
         self.follow();
+        // The totals that are published now include the tasks that do not begin again.
+        self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));
         self.sample_processes();
         self.has_begun = true;
         self.show();
@@ -295,6 +300,7 @@ impl Work {
         for path in changed {
             // Perhaps for the last time.
             self.look_last(self.reader_of(path));
+            self.read_freezer(path);
             if self.lives.get(path).is_some_and(|lives| matches!(lives.state(), State::Empty { .. })) {
                 self.happens(path, Event::Occupied);
             }
@@ -312,6 +318,7 @@ impl Work {
                 }
                 SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
                 SourceReply::Renamed(ids) => self.renamed(&ids),
+                SourceReply::Restarting(asked_at, ids) => self.end_waits(asked_at, &ids),
             }
         }
     }
@@ -327,6 +334,8 @@ impl Work {
 
     fn sweep(&mut self, now: Instant) {
         self.inquiries.ask_for_renames();
+        self.ask_for_restarts();
+        self.read_freezers();
         self.scanner.sweep();
         self.find_removed();
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));

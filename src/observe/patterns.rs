@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_goes_by_id_image_or_label_and_what_nobody_tells_fits_none() {
+    fn a_pattern_matches_id_image_or_label_and_absent_values_match_none() {
         let labelled = container(Some("registry.example/ci-go:1"), &[("team", "core=a"), ("empty", "")]);
         let unlabelled = container(None, &[]);
         for (pattern, fits) in [

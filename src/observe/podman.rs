@@ -10,10 +10,10 @@
 
 use super::ObservedSource;
 use super::docker::Engine;
+use super::exits::ExitFacts;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
 use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
-use super::table::ExitFacts;
 use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
@@ -90,6 +90,7 @@ impl Runtime for Libpod {
                     status: ExitStatus::Code(code),
                     oom: false,
                     on_request,
+                    will_restart: false,
                     result: None,
                     finished_at: None,
                 })

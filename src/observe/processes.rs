@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_cgroup_of_its_own_or_is_known_otherwise_or_not_wanted_or_the_kernels_is_nobody_here() {
+    fn process_with_its_own_cgroup_or_known_or_unwanted_or_of_the_kernel_is_left_out() {
         let mut host = Host::new();
         host.run(10, (2, 10), "in-a-task", 1, "/task/7");
         host.run(3, (2, 3), "agent", 1, "/");

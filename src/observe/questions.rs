@@ -63,6 +63,8 @@ pub enum Question {
     Name(Vec<Inquiry>),
     /// Which containers were renamed.
     Renames,
+    /// Which containers wait for their restart; asked at this time.
+    Restarts(Timestamp),
     End(Box<WaitingEnd>),
 }
 
@@ -90,6 +92,7 @@ pub struct Questions {
 struct Waiting {
     names: VecDeque<Vec<Inquiry>>,
     has_renames: bool,
+    restarts: Option<Timestamp>,
     /// Sorted by due time.
     ends: VecDeque<Box<WaitingEnd>>,
     is_closed: bool,
@@ -105,6 +108,12 @@ impl Questions {
 
     pub fn add_renames(&self) {
         lock(&self.waiting).has_renames = true;
+        self.changed.notify_one();
+    }
+
+    pub fn add_restarts(&self, now: Timestamp) {
+        // The time of the question that has not been asked yet is the earlier one.
+        lock(&self.waiting).restarts.get_or_insert(now);
         self.changed.notify_one();
     }
 
@@ -130,6 +139,9 @@ impl Questions {
             }
             if std::mem::take(&mut waiting.has_renames) {
                 return Some(Question::Renames);
+            }
+            if let Some(asked_at) = waiting.restarts.take() {
+                return Some(Question::Restarts(asked_at));
             }
             let now = Instant::now();
             let wait = match waiting.ends.front().map(|end| end.due.saturating_duration_since(now)) {
@@ -216,6 +228,7 @@ mod tests {
         match question {
             Some(Question::Name(same)) => same.into_iter().map(|inquiry| inquiry.path).collect(),
             Some(Question::Renames) => vec!["renames".to_owned()],
+            Some(Question::Restarts(at)) => vec![format!("restarts at {}", at.0)],
             Some(Question::End(end)) => vec![format!("end of {}, life {}", end.inquiry.path, end.life.number)],
             None => Vec::new(),
         }
@@ -237,6 +250,10 @@ mod tests {
         assert_eq!(paths(questions.next()), ["/a", "/b"]);
         assert_eq!(paths(questions.next()), ["/c"]);
         assert_eq!(paths(questions.next()), ["/d"]);
+        [7, 9].iter().for_each(|at| questions.add_restarts(Timestamp(*at)));
+        questions.add_renames();
+        assert_eq!(paths(questions.next()), ["renames"]);
+        assert_eq!(paths(questions.next()), ["restarts at 7"], "one question");
         assert!(questions.add(end("/d/0", "id-0", 2)), "of the newest life");
         assert_eq!(paths(questions.next()), ["end of /d/1, life 1"]);
     }

@@ -8,7 +8,8 @@
 //! task is checked each 10 s by its link count, which includes its subdirectories. With a kernel pass over all cgroups
 //! it is checked only after the set of cgroups changed.
 //!
-//! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup ends.
+//! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup ends and when it
+//! is frozen or thawed; `freezer.state` of cgroup v1.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -61,7 +62,7 @@ pub struct ScanChanges {
     pub removed: Vec<String>,
     /// Cgroups that were created, or appeared in a further hierarchy.
     pub made: Vec<String>,
-    /// Tasks with a changed `cgroup.events`: their last process may have ended.
+    /// Tasks with a changed `cgroup.events`: their last process may have ended, or they were paused.
     pub changed: Vec<String>,
 }
 
@@ -238,6 +239,24 @@ impl Scanner {
             Some(place) => self.has_processes_in(*place, path) == Some(true),
             None => !silent.is_empty() && self.has_run(path),
         }
+    }
+
+    /// Whether the kernel's freezer has stopped its processes.
+    pub fn is_frozen(&self, path: &str) -> bool {
+        let layout = &self.sampling.layout;
+        let unified = layout.unified().map(|home| (home.directory(path).join("cgroup.events"), "frozen 1"));
+        let freezer = self.freezer().map(|home| (home.directory(path).join("freezer.state"), "FROZEN"));
+        unified.into_iter().chain(freezer).any(|(file, frozen)| {
+            // A cgroup without this file cannot be frozen there.
+            std::fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == frozen))
+        })
+    }
+    /// Whether a change of [`Scanner::is_frozen`] is reported.
+    pub fn reports_frozen(&self, path: &str) -> bool {
+        self.freezer().is_none() && self.event_watch_of.contains_key(path)
+    }
+    fn freezer(&self) -> Option<&Hierarchy> {
+        self.sampling.layout.controller("freezer").filter(|home| home.version == Version::V1)
     }
 
     /// Whether it, or a former child, has ever used CPU time.

@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::exits::ExitFacts;
 use super::identity::Naming;
 use super::naming::{About, EndAnswer, EndedLife, Inquiry, Runtime, RuntimePlaces};
 use super::questions::END_IS_AWAITED;
-use super::table::ExitFacts;
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager, ServicePhase, ServiceReport};
 use crate::model::task::{ExitStatus, ServiceResult};
@@ -21,6 +21,10 @@ use crate::model::units::Timestamp;
 /// Each question starts a program: so many at once, and one more after each pause.
 const MOST_AT_ONCE: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
+/// The share of instances (`sshd@7.service`). A remote peer can start as many as it opens connections, and must not use
+/// up the questions about other services.
+const MOST_INSTANCES_AT_ONCE: u32 = 10;
+const PAUSE_OF_INSTANCES: Duration = Duration::from_secs(1);
 /// How long nothing is asked after systemd did not answer.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nanoseconds between the moments at which the kernel and systemd read the clock for one event.
@@ -44,16 +48,22 @@ pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
 struct Services<A> {
     ask: A,
     room: Room,
+    instances: Room,
     silent_until: Option<Instant>,
 }
 
 impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> Services<A> {
     fn new(ask: A) -> Services<A> {
-        Services { ask, room: Room { left: MOST_AT_ONCE, filled_at: None }, silent_until: None }
+        let instances = Room::new(MOST_INSTANCES_AT_ONCE, PAUSE_OF_INSTANCES);
+        Services { ask, room: Room::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
     }
 
     fn report(&mut self, unit: &str, now: Instant) -> Option<ServiceReport> {
-        if self.silent_until.is_some_and(|until| now < until) || !self.room.take(now) {
+        if self.silent_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        let is_in_share = !unit.contains('@') || self.instances.take(now);
+        if !is_in_share || !self.room.take(now) {
             return None;
         }
         match (self.ask)(unit) {
@@ -84,24 +94,30 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String> + Send> Runtime for
 /// How many questions may be asked now.
 #[derive(Debug)]
 struct Room {
+    most: u32,
+    pause: Duration,
     left: u32,
     filled_at: Option<Instant>,
 }
 
 impl Room {
+    fn new(most: u32, pause: Duration) -> Room {
+        Room { most, pause, left: most, filled_at: None }
+    }
     fn take(&mut self, now: Instant) -> bool {
         let filled_at = *self.filled_at.get_or_insert(now);
-        let pauses = now.saturating_duration_since(filled_at).as_nanos() / PAUSE.as_nanos();
-        let more = u32::try_from(pauses).unwrap_or(MOST_AT_ONCE).min(MOST_AT_ONCE);
-        self.left = (self.left + more).min(MOST_AT_ONCE);
-        self.filled_at = Some(if self.left == MOST_AT_ONCE { now } else { filled_at + PAUSE * more });
+        let pauses = now.saturating_duration_since(filled_at).as_nanos() / self.pause.as_nanos();
+        let more = u32::try_from(pauses).unwrap_or(self.most).min(self.most);
+        self.left = (self.left + more).min(self.most);
+        self.filled_at = Some(if self.left == self.most { now } else { filled_at + self.pause * more });
         let has_room = self.left > 0;
         self.left = self.left.saturating_sub(1);
         has_room
     }
 }
 
-/// The slice of a unit whose cgroup has this path, where systemd puts one: `/a.slice/a-b.slice/UNIT`. `None`: elsewhere.
+/// The slice of a unit whose cgroup has this path, where systemd puts one: `/a.slice/a-b.slice/UNIT`. `None`:
+/// elsewhere.
 fn slice_of(path: &str) -> Option<&str> {
     let (above, _) = path.strip_prefix('/')?.rsplit_once('/').unwrap_or_default();
     let mut slice = "-.slice";
@@ -143,7 +159,7 @@ fn end_of(report: &ServiceReport, life: &EndedLife) -> EndAnswer {
 
 fn facts(report: &ServiceReport, status: ExitStatus, on_request: bool) -> ExitFacts {
     let oom = report.result == ServiceResult::OomKill;
-    ExitFacts { status, oom, on_request, result: Some(report.result), finished_at: None }
+    ExitFacts { status, oom, on_request, will_restart: false, result: Some(report.result), finished_at: None }
 }
 
 /// It left the state `active` while its main process ran, without a failure: systemd stopped it.
@@ -330,6 +346,24 @@ mod tests {
         (0..10_000).for_each(|ms| drop(services.report("a.service", begin + Duration::from_millis(ms))));
         (0..100).for_each(|_| drop(services.report("a.service", begin + Duration::from_secs(3_600))));
         assert_eq!(asked, 20 + 19 + 20);
+    }
+
+    #[test]
+    fn instances_leave_half_of_the_questions_to_other_services() {
+        let begin = Instant::now();
+        let (mut instances, mut others) = (0, 0);
+        let mut services = Services::new(|unit: &str| {
+            *if unit.contains('@') { &mut instances } else { &mut others } += 1;
+            Ok(None)
+        });
+        // 1,000 a second for ten seconds.
+        for ms in 0..10_000 {
+            let unit = format!("sshd@{ms}.service");
+            drop(services.report(&unit, begin + Duration::from_millis(ms)));
+        }
+        (0..100).for_each(|_| drop(services.report("a.service", begin + Duration::from_secs(10))));
+        assert_eq!(instances, 10 + 9);
+        assert!(others >= 10, "{others}");
     }
 
     #[test]

@@ -24,8 +24,9 @@ pub fn manager_of(name: &str) -> Option<u32> {
     name.strip_prefix("user@")?.strip_suffix(".service")?.parse().ok()
 }
 
-/// Whether it is inside of a machine that runs under a unit of any name: systemd-nspawn puts the machine's cgroups below
-/// `payload` in its own unit (NixOS: `container@web.service`). Names in there are those of the machine, not of the host.
+/// Whether it is inside of a machine that runs under a unit of any name: systemd-nspawn puts the machine's cgroups
+/// below `payload` in its own unit (NixOS: `container@web.service`). Names in there are those of the machine, not of
+/// the host.
 pub fn is_in_machine(at: &CgroupParts<'_>) -> bool {
     let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
     let pairs = at.above().zip(at.above().skip(1));
@@ -39,7 +40,8 @@ fn is_machine(unit: &str) -> bool {
 }
 
 /// The workload of a service: the service, or the template of its instances. A socket may start an instance for each
-/// connection. `None` for a unit whose name is used once (a scope, or a service that `systemd-run` named), and for a machine.
+/// connection. `None` for a unit whose name is used once (a scope, or a service that `systemd-run` named), and for a
+/// machine.
 fn workload(unit: &str, stem: &str, kind: &str) -> Option<String> {
     if kind != "service" || is_generated(stem) || is_machine(unit) {
         return None;

@@ -11,15 +11,16 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::exits::{ExitFacts, exit};
 use super::identity::{Naming, OwnCgroup};
-use super::kept::{EarlierTask, KeptTask};
+use super::kept::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
 use crate::board::Published;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask, SelectedLabel};
-use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome, ServiceResult};
+use crate::model::task::Exit;
 use crate::model::text::{digest, label_value};
 use crate::model::totals::{TaskTotals, Totals, observed_key};
 use crate::model::units::{Nanos, Timestamp};
@@ -86,35 +87,6 @@ pub struct NewTask {
     pub since: Option<Timestamp>,
 }
 
-/// How a life ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExitFacts {
-    /// An exit code or a signal.
-    pub status: ExitStatus,
-    /// It was OOM-killed.
-    pub oom: bool,
-    /// A user requested the end from its runtime.
-    pub on_request: bool,
-    /// What systemd reports of its service.
-    pub result: Option<ServiceResult>,
-    /// By the clock of the source.
-    pub finished_at: Option<Timestamp>,
-}
-
-impl ExitFacts {
-    pub fn outcome(&self) -> Outcome {
-        match (&self.status, self.result) {
-            _ if self.oom => Outcome::Oom,
-            _ if self.on_request => Outcome::Killed,
-            (ExitStatus::Signal(_), _) => Outcome::Signal,
-            // A service may succeed with another code than 0, and fail with 0.
-            (_, Some(result)) if result.is_failure() => Outcome::Error,
-            (_, Some(_)) | (ExitStatus::Code(0), None) => Outcome::Success,
-            (_, None) => Outcome::Error,
-        }
-    }
-}
-
 /// A change of the totals, applied when the alloc is published.
 #[derive(Debug, Clone)]
 pub enum TotalsChange {
@@ -163,6 +135,12 @@ impl ObservedAllocs {
     /// History to continue from when the task begins.
     pub fn remember(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask) {
         self.earlier.insert((alloc, task), earlier);
+    }
+    /// The same of a task that exists and is not shown, for as long as that of a task that was forgotten.
+    pub fn set_aside(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask, now: Timestamp) {
+        let key = (alloc, task);
+        self.earlier.remove(&key);
+        self.gone.insert(key, (now, earlier));
     }
     /// Drops the history of tasks that have not begun by now.
     pub fn forget_earlier(&mut self, now: Timestamp) {
@@ -337,11 +315,13 @@ impl ObservedAllocs {
         let last = task.reader.take().and_then(|reader| reader.close());
         let usage = last.map_or_else(Arc::default, |last| last.usage);
         let began = task.shown.since.or(held.identity.created_at);
+        let will_restart = facts.as_ref().is_some_and(|facts| facts.will_restart);
         let exit = exit(facts, task.attempts, began, now, usage);
         task.attempts += 1;
         let shown = Arc::make_mut(&mut task.shown);
         shown.base = Arc::new(exit.usage.on_top_of(&shown.base).without_live());
-        (shown.runs, shown.since) = (false, Some(exit.finished_at));
+        (shown.runs, shown.is_paused, shown.will_restart) = (false, false, will_restart);
+        shown.since = Some(exit.finished_at);
         shown.add_exit(exit.clone());
         if held.tasks.iter().all(|task| task.reader.is_none()) {
             held.ended_at = Some(exit.finished_at);
@@ -363,7 +343,7 @@ impl ObservedAllocs {
         let usage = last.map_or_else(Arc::default, |last| last.usage);
         let shown = Arc::make_mut(&mut task.shown);
         shown.base = Arc::new(usage.on_top_of(&shown.base).without_live());
-        (shown.runs, shown.since) = (false, Some(now));
+        (shown.runs, shown.is_paused, shown.since) = (false, false, Some(now));
         if held.tasks.iter().all(|task| task.reader.is_none()) {
             held.ended_at = Some(now);
             held.change_own(None);
@@ -371,6 +351,37 @@ impl ObservedAllocs {
         let name = held.identity.tasks[at].name.clone();
         let workload = held.totals_key();
         Some((id, workload.map(|workload| TotalsChange::Covered(workload, name, usage))))
+    }
+
+    /// Records whether the task is paused. Returns its alloc if that changed.
+    pub fn set_paused(&mut self, path: &str, is_paused: bool) -> Option<AllocId> {
+        let (id, at) = self.places.get(path)?;
+        let task = self.allocs.get_mut(id)?.tasks.get_mut(*at)?;
+        if task.shown.is_paused == is_paused {
+            return None;
+        }
+        Arc::make_mut(&mut task.shown).is_paused = is_paused;
+        Some(id.clone())
+    }
+
+    /// Whether a task waits for its restart.
+    pub fn has_waiting(&self) -> bool {
+        self.allocs.values().flat_map(|held| &held.tasks).any(|task| task.shown.will_restart)
+    }
+    /// Tasks that do not wait for their restart any more. `waited`: whether the last cgroup of a task was that of a
+    /// container that waited at that time. Returns their allocs.
+    pub fn end_waits(&mut self, at: Timestamp, waited: impl Fn(&str) -> bool) -> Vec<AllocId> {
+        let is_over = |task: &ObservedTask| {
+            let is_older = task.will_restart && task.since.is_none_or(|since| since < at);
+            is_older && task.cgroup.as_ref().is_some_and(|path| !waited(path.as_str()))
+        };
+        let mut changed = Vec::new();
+        for (id, held) in &mut self.allocs {
+            let over: Vec<_> = held.tasks.iter_mut().filter(|task| is_over(&task.shown)).collect();
+            changed.extend(over.first().map(|_| id.clone()));
+            over.into_iter().for_each(|task| Arc::make_mut(&mut task.shown).will_restart = false);
+        }
+        changed
     }
 
     fn leaves(&mut self, path: &str) -> Option<(AllocId, usize)> {
@@ -515,52 +526,14 @@ impl Held {
     }
 }
 
-/// A task that ended while no agent ran: uses its persisted usage; the time of the end is unknown. Returns its history
-/// and the change of totals.
-pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
-    let exit = exit(None, task.earlier.attempts, None, now, task.used);
-    let ended = Some(BegunAfter::Other);
-    let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
-    earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
-    earlier.exit_counts[exit.outcome.index()] += 1;
-    let source = task.naming.source.unwrap_or(task.source);
-    let named = || fit(task.naming, &mut TextCounts::default()).workload.as_deref().map(JobId::from);
-    let (workload, name) = (task.workload.or_else(named), task.task);
-    let change = workload.map(|workload| TotalsChange::Ended(observed_key(source, &workload), name, Box::new(exit)));
-    (earlier, change)
-}
-
-fn exit(
-    facts: Option<ExitFacts>,
-    attempt: u32,
-    started_at: Option<Timestamp>,
-    now: Timestamp,
-    usage: Arc<Usage>,
-) -> Exit {
-    let unknown = || ExitStatus::Unknown("the cgroup was removed; exit status unknown".to_owned());
-    let outcome = facts.as_ref().map_or(Outcome::Unknown, ExitFacts::outcome);
-    let status = facts.as_ref().map_or_else(unknown, |facts| facts.status.clone());
-    Exit {
-        attempt,
-        outcome,
-        status,
-        result: facts.as_ref().and_then(|facts| facts.result),
-        started_at,
-        finished_at: facts.and_then(|facts| facts.finished_at).unwrap_or(now),
-        oom_kills: usage.oom_kills(),
-        // Unknown for observed tasks.
-        lost_output: LostOutput::default(),
-        last_output: None,
-        usage,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::collectors::{FdBudget, Sampling};
     use crate::host::hierarchy::Layout;
     use crate::host::roots::Roots;
+    use crate::model::alloc::AllocState;
+    use crate::model::task::{ExitStatus, Outcome, ShownState};
     use crate::model::usage::Field;
 
     fn reader(cpu: u64, peak: u64) -> Arc<TaskReader> {
@@ -604,6 +577,7 @@ mod tests {
                 status: ExitStatus::Code(3),
                 oom: n == 0,
                 on_request: false,
+                will_restart: false,
                 result: None,
                 finished_at: None,
             };
@@ -628,9 +602,56 @@ mod tests {
         assert_eq!(allocs.forget(&[id.clone(), "docker:other".into()]), [id]);
     }
 
+    #[test]
+    fn a_task_that_waits_for_its_restart_does_so_until_it_begins_or_its_runtime_gives_up() {
+        let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
+        let shown = |allocs: &ObservedAllocs| {
+            let observed = allocs.published(&id).unwrap().observed.unwrap();
+            (observed.state(), observed.tasks[0].state())
+        };
+        let ends = |allocs: &mut ObservedAllocs, at: u64| {
+            allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+            assert_eq!(shown(allocs), (AllocState::Running, ShownState::Running));
+            let facts = ExitFacts {
+                status: ExitStatus::Code(3),
+                oom: false,
+                on_request: false,
+                will_restart: true,
+                result: None,
+                finished_at: Some(Timestamp(at)),
+            };
+            allocs.end("/docker/1", Some(facts), Timestamp(at)).unwrap();
+            assert_eq!(shown(allocs), (AllocState::Pending, ShownState::Backoff));
+        };
+        ends(&mut allocs, 10);
+        ends(&mut allocs, 20);
+        assert!(allocs.has_waiting());
+        assert!(allocs.end_waits(Timestamp(30), |path| path == "/docker/1").is_empty(), "it still waits");
+        assert!(allocs.end_waits(Timestamp(15), |_| false).is_empty(), "that was its life before");
+        assert_eq!(allocs.end_waits(Timestamp(30), |_| false), std::slice::from_ref(&id));
+        assert_eq!(shown(&allocs), (AllocState::Failed, ShownState::Dead));
+        assert!(!allocs.has_waiting() && allocs.end_waits(Timestamp(30), |_| false).is_empty());
+    }
+
+    #[test]
+    fn a_pause_changes_the_state_of_a_task_that_runs_and_ends_with_it() {
+        let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
+        let state = |allocs: &ObservedAllocs| allocs.published(&id).unwrap().observed.unwrap().tasks[0].state();
+        allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+        assert_eq!(allocs.set_paused("/docker/1", true), Some(id.clone()));
+        assert_eq!((allocs.set_paused("/docker/1", true), state(&allocs)), (None, ShownState::Paused));
+        assert_eq!(allocs.set_paused("/docker/2", true), None);
+        allocs.end("/docker/1", None, Timestamp(9)).unwrap();
+        assert_eq!(state(&allocs), ShownState::Dead);
+        allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+        allocs.set_paused("/docker/1", true);
+        allocs.cover("/docker/1", Timestamp(9)).unwrap();
+        assert_eq!(state(&allocs), ShownState::Dead);
+    }
+
     /// The restart delay grows each time, and the final series may be delivered in between.
     #[test]
-    fn what_begins_again_an_hour_after_it_was_forgotten_goes_on_and_later_begins_anew() {
+    fn workload_that_returns_within_an_hour_continues_and_later_starts_at_zero() {
         let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
         let minute = |n: u64| Timestamp(n * 60_000_000_000);
         let live = |allocs: &mut ObservedAllocs, n: u64| {
@@ -639,6 +660,7 @@ mod tests {
                 status: ExitStatus::Code(3),
                 oom: false,
                 on_request: false,
+                will_restart: false,
                 result: None,
                 finished_at: Some(minute(n)),
             };
@@ -663,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_are_called_alike_and_run_are_told_apart() {
+    fn two_running_tasks_of_one_name_are_distinguished() {
         let mut allocs = ObservedAllocs::default();
         let (first, _) = allocs.begin(task("/a/1", "web", "web", reader(1, 1)));
         let (second, _) = allocs.begin(task("/b/1", "web", "web", reader(2, 2)));

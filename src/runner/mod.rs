@@ -23,7 +23,6 @@
 //! cores      cores reserved for the tasks of allocs
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
-//! events     numbered events, for readers that follow them
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
 //! decide/    pure: step, periodic, restart, coordinator, outcome, desired, placement, volumes, plan, limits, ownership
 //! places     limits concurrent blocking work
@@ -46,7 +45,6 @@ mod decide;
 mod devices;
 mod disk;
 pub mod drivers;
-pub mod events;
 mod ground;
 mod hooks;
 mod kept;

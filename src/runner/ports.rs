@@ -177,14 +177,14 @@ pub struct Reservation {
 }
 
 /// Concurrency: any thread. [`PortKeeper::reserve`], [`PortKeeper::conflicts`], [`PortKeeper::taken`] and
-/// [`PortKeeper::replacements`] block for some system calls per port of the range, and never hold `held` meanwhile. They
-/// run in [`PortKeeper::search`].
+/// [`PortKeeper::replacements`] block for some system calls per port of the range, and never hold `held` meanwhile.
+/// They run in [`PortKeeper::search`].
 pub struct PortKeeper {
     config: NetworkConfig,
     in_use: Arc<dyn PortsInUse>,
     held: Mutex<HeldPorts>,
-    /// Serializes tests of ports: a test binds the port, and a concurrent one would report it as used by a program. Held
-    /// for the test of one port, and not while a program is looked up. Lock order: before `held`.
+    /// Serializes tests of ports: a test binds the port, and a concurrent one would report it as used by a program.
+    /// Held for the test of one port, and not while a program is looked up. Lock order: before `held`.
     testing: Mutex<()>,
     searches: Searches,
     /// Notifies of released ports.
@@ -226,8 +226,8 @@ impl PortKeeper {
         let keeper = Arc::clone(self);
         self.searches.test(move || tests(&keeper)).await
     }
-    /// The programs that use ports at these addresses. `None`: not found within a second, or not looked up: only those of
-    /// the first few ports are.
+    /// The programs that use ports at these addresses. `None`: not found within a second, or not looked up: only those
+    /// of the first few ports are.
     pub async fn programs(&self, at: Vec<SocketAddr>) -> Vec<Option<String>> {
         let in_use = Arc::clone(&self.in_use);
         self.searches.programs(at, move |at, until| in_use.user(at, until)).await
@@ -322,8 +322,8 @@ impl PortKeeper {
         }
     }
 
-    /// Takes back a reservation that has no owner any more: releases the ports that it added, unless another reservation
-    /// of the alloc has returned them since.
+    /// Takes back a reservation that has no owner any more: releases the ports that it added, unless another
+    /// reservation of the alloc has returned them since.
     pub fn take_back(&self, alloc: &AllocId, reservation: &Reservation) {
         let mut held = lock(&self.held);
         let is_own = reservation.added.is_some() && held.added_by.get(alloc).copied() == reservation.added;
@@ -434,8 +434,8 @@ impl PortKeeper {
         lock(&self.held).by_alloc.get(alloc).cloned()
     }
 
-    /// Tests the ports of an alloc, none of whose processes runs: those that another program uses. Blocks for some system
-    /// calls per port. The programs are not named.
+    /// Tests the ports of an alloc, none of whose processes runs: those that another program uses. Blocks for some
+    /// system calls per port. The programs are not named.
     pub fn taken(&self, alloc: &AllocId, asks: &[PortAsk]) -> Vec<TakenPort> {
         let is_taken = |port: &AllocPort| {
             let Some(ask) = ask_of(asks, port) else { return false };
@@ -448,8 +448,8 @@ impl PortKeeper {
         ports.filter(is_taken).map(|port| TakenPort { port, user: None }).collect()
     }
 
-    /// Finds free ports for the dynamic ones of these. The alloc gets them with [`PortKeeper::exchange`]. Blocks for some
-    /// system calls per port of the range, once for all if none is free.
+    /// Finds free ports for the dynamic ones of these. The alloc gets them with [`PortKeeper::exchange`]. Blocks for
+    /// some system calls per port of the range, once for all if none is free.
     pub fn replacements(
         &self,
         holder: &PortHolder,

@@ -26,6 +26,8 @@ pub struct Config {
     pub artifact: ArtifactConfig,
     pub migration: MigrationConfig,
     pub template: TemplateConfig,
+    /// Whether the secrets of each task are on a tmpfs of its own.
+    pub secrets_in_memory: bool,
 }
 
 /// Templates of job files.
@@ -156,8 +158,9 @@ impl Config {
         gc: GcConfig,
         network: NetworkConfig,
         (artifact, migration, template): (ArtifactConfig, MigrationConfig, TemplateConfig),
+        secrets_in_memory: bool,
     ) -> Config {
-        Config { cgroup_parent, gc, network, artifact, migration, template, ..Config::default() }
+        Config { cgroup_parent, gc, network, artifact, migration, template, secrets_in_memory, ..Config::default() }
     }
 }
 
@@ -173,6 +176,7 @@ impl Default for Config {
             artifact: ArtifactConfig::default(),
             migration: MigrationConfig::default(),
             template: TemplateConfig::default(),
+            secrets_in_memory: false,
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::model::task::{TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
-/// A task as it stands: all attempts together. `status`: of a managed one; `observed`: of one that others run. `until`: up to when
-/// its state is shown. `previous`: what the last snapshot showed, and its `steady_at`.
+/// A task as it stands: all attempts together. `status`: of a managed one; `observed`: of an observed one. `until`: up
+/// to when its state is shown. `previous`: what the last snapshot showed, and its `steady_at`.
 pub fn task(
     (status, observed): (Option<&Arc<TaskStatus>>, Option<&Arc<ObservedTask>>),
     reading: Option<&Reading>,
@@ -89,8 +89,8 @@ fn keep_dwells(
 
 /// What can be added over tasks: counters of all, gauges of those that run. Never a peak or a limit.
 ///
-/// A gauge that one running task lacks is absent: a sum without a part is no sum. A counter that one lacks (it was never
-/// read, or has no such file) counts nothing there.
+/// A gauge that one running task lacks is absent: a sum without a part is no sum. A counter that one lacks (it was
+/// never read, or has no such file) counts nothing there.
 pub fn sum(tasks: &[Arc<TaskView>]) -> Usage {
     let mut sum = Usage::default();
     for task in tasks {
@@ -102,11 +102,11 @@ pub fn sum(tasks: &[Arc<TaskView>]) -> Usage {
     sum
 }
 
-/// The alloc's own cgroup: what it says now on top of what its earlier cgroups said last, and of its tasks what only they tell.
+/// The alloc's own cgroup: its values on top of the last ones of its earlier cgroups, and what only its tasks have.
 ///
-/// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where it says
-/// less than they do, they are right about the moment in which they were read. Without an attempt that was read nothing of it
-/// runs, and nothing is used now.
+/// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where
+/// it says less than they do, they are right about the moment in which they were read. Without an attempt that was read
+/// nothing of it runs, and nothing is used now.
 pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>, tasks: &[Arc<TaskView>]) -> Arc<Usage> {
     if let ([only], Some(reading)) = (tasks, reading)
         && is_its_own(only, reading, base)
@@ -167,14 +167,14 @@ pub fn quota_cores(usage: &Usage) -> Option<f64> {
 /// Since when the agent knew of the end: the process may have ended before, while the agent was down.
 pub fn known_since(status: &AllocStatus) -> Option<Timestamp> {
     let of_task = |t: &Arc<TaskStatus>| {
-        let told = t.events.back().map_or(Timestamp(0), |e| e.time);
-        told.max(t.state_since)
+        let last_event = t.events.back().map_or(Timestamp(0), |e| e.time);
+        last_event.max(t.state_since)
     };
     status.tasks.iter().map(of_task).max()
 }
 
-/// Whether nobody but its only task was ever charged in the alloc's own cgroup: what that task uses now is what the alloc uses.
-/// Of an observed alloc nobody knows that.
+/// Whether only the first attempt of its only task was ever charged in the alloc's own cgroup: what that task uses now
+/// is what the alloc uses. Of an observed alloc that is unknown.
 pub fn speaks_for_its_alloc(status: Option<&AllocStatus>) -> bool {
     status.is_some_and(|status| matches!(&*status.tasks, [only] if is_first(only)))
 }
@@ -183,8 +183,8 @@ fn is_first(task: &TaskStatus) -> bool {
     task.attempt == 0
 }
 
-/// How many final series an alloc has, and how many bytes of exposition they take: an estimate, on the high side, for the
-/// budget of [`super::retention`].
+/// How many final series an alloc has, and how many bytes of exposition they take: an estimate, on the high side, for
+/// the budget of [`super::retention`].
 pub fn extent(view: &AllocView) -> super::retention::Extent {
     /// `task_info`, states, dwells, restarts, state since.
     const PER_TASK: u64 = 18;

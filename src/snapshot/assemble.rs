@@ -1,5 +1,5 @@
-//! Builds each snapshot from the board, what the readers say and the snapshot before. It reads nothing itself: the time and the
-//! [`Readings`] come in, and those are asked for one alloc after the other, right before its part is built.
+//! Builds each snapshot from the board, what the readers say and the snapshot before. It reads nothing itself: the time
+//! and the [`Readings`] come in, and those are asked for one alloc after the other, right before its part is built.
 //!
 //! What did not change is the same `Arc` as before: a thousand unchanged allocs cost a pointer comparison each.
 
@@ -29,10 +29,10 @@ use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
-/// What the readers say: all that touches the host in here, and all of it before anything is built. [`super::pass::Pass`] is the
-/// real one.
+/// What the readers say: all that touches the host in here, and all of it before anything is built.
+/// [`super::pass::Pass`] is the real one.
 pub trait Readings {
-    /// One answer for each that is asked. `None`: all say what they said when it was told last.
+    /// One answer for each that is asked. `None`: every reader has the answer that it last gave.
     fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<Said>>;
 }
 
@@ -41,7 +41,7 @@ pub trait Readings {
 pub struct Asked<'a> {
     pub alloc: &'a Published,
     /// Other attempts run than were shown last.
-    pub anew: bool,
+    pub new_attempts: bool,
     /// It is built again whatever its readers say: without an answer there would be nothing to build it of.
     pub wanted: bool,
 }
@@ -109,9 +109,9 @@ pub struct Assembler {
     retention: Retention,
     keep: Duration,
     last: Arc<Snapshot>,
-    /// Of our own jobs, by which what others run is named.
+    /// Of managed jobs: observed workloads get names beside theirs.
     ours: Arc<Totals>,
-    /// The board's version of which the failed allocs are.
+    /// The board's version that the failed allocs were computed from.
     looked: Option<u64>,
 }
 
@@ -184,11 +184,12 @@ impl Assembler {
 
     /// Readers are asked, and nothing is built of what they say: of a board that has what is shown.
     pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) {
-        let ask = |alloc| Asked { alloc, anew: false, wanted: false };
+        let ask = |alloc| Asked { alloc, new_attempts: false, wanted: false };
         readings.read(&board.allocs.iter().map(|alloc| ask(&**alloc)).collect::<Vec<_>>());
     }
 
-    /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is read.
+    /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is
+    /// read.
     pub fn change(&mut self, board: &BoardView, latest: &mut dyn Readings, moment: Moment) -> Arc<Snapshot> {
         self.follow(board, latest, false, moment);
         let last = &self.last;
@@ -213,9 +214,9 @@ impl Assembler {
         let live = self.entries.iter().flat_map(|e| {
             e.slots.iter().zip(&e.raw_tasks).filter_map(|(slot, raw)| raw.as_deref().map(|usage| (*slot, usage)))
         });
-        // Nearly always nobody.
-        let is_sought = |e: &&Entry| e.published.status.as_ref().is_some_and(|status| !status.sought.is_empty());
-        let unknown = self.entries.iter().filter(is_sought).flat_map(Entry::unknown);
+        // Nearly always none.
+        let is_recovering = |e: &&Entry| e.published.status.as_ref().is_some_and(|s| !s.recovering.is_empty());
+        let unknown = self.entries.iter().filter(is_recovering).flat_map(Entry::unknown);
         let workloads = self.workloads.views(live, unknown);
         let mut node = self.workloads.node();
         workloads::never_fall(&mut node, &self.last.node);
@@ -260,7 +261,7 @@ impl Assembler {
         let ask = |(place, alloc)| {
             let asked = match entries.get(place) {
                 Some(entry) => Asked::of(alloc, entry, everything)?,
-                None => Asked::anew(alloc, moved.get(&alloc.identity.id)),
+                None => Asked::added(alloc, moved.get(&alloc.identity.id)),
             };
             Some((place, asked))
         };
@@ -306,11 +307,11 @@ impl Assembler {
         entry
     }
 
-    /// In the order of its tasks. None: nobody says whose they are.
+    /// In the order of its tasks. None: the workload is unknown.
     fn slots(&mut self, published: &Published) -> Vec<usize> {
         let by = match (&published.status, &published.observed) {
-            (Some(_), _) => RunBy::Us,
-            (None, Some(_)) => RunBy::Others(Some(published.identity.source)),
+            (Some(_), _) => RunBy::Managed,
+            (None, Some(_)) => RunBy::Observed(Some(published.identity.source)),
             (None, None) => return Vec::new(),
         };
         let identity = &published.identity;
@@ -346,8 +347,8 @@ impl Assembler {
     ) -> Entry {
         let (identity, status) = (&self.identity(published, earlier.as_ref()), published.status.as_ref());
         let steady_at = self.last.steady_at;
-        let earlier_sought = earlier.as_ref().map_or(&[][..], |e| sought(e.status.as_deref()));
-        let sought = sought(status.map(|status| &**status));
+        let earlier_recovering = earlier.as_ref().map_or(&[][..], |e| recovering(e.status.as_deref()));
+        let recovering = recovering(status.map(|status| &**status));
         let mut tasks = PerTask::with_capacity(identity.tasks.len());
         for (known, reading) in identity.tasks.iter().zip(&said.tasks) {
             let place = tasks.len();
@@ -362,8 +363,8 @@ impl Assembler {
                 (None, None) => p.observed.as_ref().map(Arc::as_ptr) == observed.map(Arc::as_ptr),
                 (Some(_), None) | (None, Some(_)) => false,
             });
-            let is_known = !sought.contains(&known.name);
-            let as_known = is_known != earlier_sought.contains(&known.name);
+            let is_known = !recovering.contains(&known.name);
+            let as_known = is_known != earlier_recovering.contains(&known.name);
             let unchanged =
                 same_state.filter(|p| as_known && p.attempt.as_ref().map(Arc::as_ptr) == raw.map(Arc::as_ptr));
             tasks.push(match unchanged {
@@ -391,7 +392,7 @@ impl Assembler {
         if let Some(earlier) = &earlier {
             aggregate::never_fall(&mut usage, &earlier.usage);
         }
-        if !sought.is_empty() {
+        if !recovering.is_empty() {
             // Whatever its cgroup says, the counters of that task would be missing.
             usage = Arc::default();
         }
@@ -425,7 +426,7 @@ impl Assembler {
         Entry { published, raw_tasks, raw_alloc, oldest, view, slots, memory_bytes, folded }
     }
 
-    /// Tells retention about an end, or that there is none any more.
+    /// Reports an end to retention, or that there is none any more.
     fn note_end(&mut self, view: &mut AllocView, earlier: Option<&AllocView>, moment: Moment) {
         let ended_before = earlier.is_some_and(|e| e.ended);
         match (view.ended, ended_before) {
@@ -483,13 +484,13 @@ impl<'a> Asked<'a> {
     /// `entry`: what is remembered of it. `None`: it goes on as it is shown.
     fn of(alloc: &'a Arc<Published>, entry: &Entry, everything: bool) -> Option<Asked<'a>> {
         let wanted = !entry.is_of(alloc);
-        let anew = wanted && other_attempts(&entry.published, alloc);
-        (wanted || everything).then_some(Asked { alloc, anew, wanted })
+        let new_attempts = wanted && other_attempts(&entry.published, alloc);
+        (wanted || everything).then_some(Asked { alloc, new_attempts, wanted })
     }
     /// One that has no place yet.
-    fn anew(alloc: &'a Arc<Published>, entry: Option<&Entry>) -> Asked<'a> {
-        let anew = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
-        Asked { alloc, anew, wanted: true }
+    fn added(alloc: &'a Arc<Published>, entry: Option<&Entry>) -> Asked<'a> {
+        let new_attempts = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
+        Asked { alloc, new_attempts, wanted: true }
     }
 }
 
@@ -518,11 +519,11 @@ fn until(published: &Published, place: usize) -> Timestamp {
 }
 
 impl Entry {
-    /// Slots of tasks of which nobody knows what they use.
+    /// Slots of tasks whose usage is unknown.
     fn unknown(&self) -> impl Iterator<Item = usize> + '_ {
-        let sought = sought(self.published.status.as_deref());
+        let recovering = recovering(self.published.status.as_deref());
         let tasks = self.published.identity.tasks.iter().zip(&self.slots);
-        tasks.filter(|(task, _)| sought.contains(&task.name)).map(|(_, slot)| *slot)
+        tasks.filter(|(task, _)| recovering.contains(&task.name)).map(|(_, slot)| *slot)
     }
 
     /// It was made of this, and no task has begun to leave its state since.
@@ -569,7 +570,7 @@ fn newest(tasks: &[Arc<TaskView>], said: &Said) -> Option<Timestamp> {
     tasks.iter().map(|task| task.sampled_at).max().flatten().max(said.alloc.as_ref().map(|reading| reading.at))
 }
 
-/// Its tasks that are still looked for.
-fn sought(status: Option<&AllocStatus>) -> &[TaskName] {
-    status.map_or(&[], |status| &status.sought)
+/// Its tasks that are in recovery.
+fn recovering(status: Option<&AllocStatus>) -> &[TaskName] {
+    status.map_or(&[], |status| &status.recovering)
 }

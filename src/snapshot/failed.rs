@@ -1,4 +1,4 @@
-//! Allocs that have failed for good: nobody starts them again, and no later alloc has taken their place.
+//! Allocs that have failed for good: they are not started again, and no later alloc has taken their place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ impl FailedAllocs {
 /// By workload; those without one are not in it.
 pub type Failed = BTreeMap<JobId, FailedAllocs>;
 
-/// Pure. `allocs`: all that are known, in order of creation. Of a submission of the job that came later, or of the very place in
-/// its group, what became of it is in that one.
+/// Pure. `allocs`: all that are known, in order of creation. Of a submission of the job that came later, or of the very
+/// place in its group, what became of it is in that one.
 pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) -> Failed {
-    let for_good = |a: &&Arc<AllocStatus>| a.has_failed_for_good() && a.sought.is_empty();
+    let for_good = |a: &&Arc<AllocStatus>| a.has_failed_for_good() && a.recovering.is_empty();
     let mut failed = Failed::new();
     if !allocs.clone().any(|a| for_good(&a)) {
         return failed;
@@ -53,7 +53,7 @@ pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) ->
         let of = failed.entry(alloc.workload().clone()).or_default();
         match alloc.failure() {
             Some(Failure::RestartsUsedUp) => of.restarts_used_up += 1,
-            Some(Failure::NoRestarts | Failure::Unrecoverable | Failure::NotSetUp | Failure::GivenUp) | None => {
+            Some(Failure::NoRestarts | Failure::Unrecoverable | Failure::NotSetUp | Failure::Abandoned) | None => {
                 of.other += 1;
             }
         }
@@ -99,7 +99,7 @@ mod tests {
             state: AllocState::derive(None, &tasks).0,
             forced: None,
             tasks,
-            sought: Vec::new(),
+            recovering: Vec::new(),
             may_run: Vec::new(),
             ports: Vec::new(),
             network: None,
@@ -131,22 +131,22 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_stopped_or_nobody_has_found_yet_has_not_failed_for_good() {
+    fn stopped_replaced_or_recovering_alloc_has_not_failed_for_good() {
         let failed = alloc(&job("one"), 0, Some(Failure::Unrecoverable));
         assert_eq!(counted(std::slice::from_ref(&failed)), [0, 1]);
         let stopped = AllocStatus { desired: Desired::Stop, ..AllocStatus::clone(&failed) };
-        let sought = AllocStatus { sought: vec!["t".into()], ..AllocStatus::clone(&failed) };
+        let recovering = AllocStatus { recovering: vec!["t".into()], ..AllocStatus::clone(&failed) };
         let of = |lineage| AllocStatus { lineage, ..AllocStatus::clone(&failed) };
         let waits = of(Lineage { reschedule_at: Some(Timestamp(9)), ..Lineage::default() });
         let replaced = of(Lineage { next: Some("b".into()), ..Lineage::default() });
-        for one in [stopped, sought, waits, replaced] {
+        for one in [stopped, recovering, waits, replaced] {
             assert_eq!(counted(&[Arc::new(one)]), [0, 0]);
         }
     }
 
     #[test]
     fn of_an_older_record_no_reason_is_invented() {
-        let unknown = alloc(&job("one"), 0, Some(Failure::GivenUp));
+        let unknown = alloc(&job("one"), 0, Some(Failure::Abandoned));
         let mut task = TaskStatus::clone(&unknown.tasks[0]);
         task.failure = None;
         let tasks = vec![Arc::new(task)];

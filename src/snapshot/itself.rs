@@ -191,7 +191,7 @@ pub(super) fn descriptors(out: &mut Samples, sampling: &Arc<Sampling>) {
     out.push_int(&REOPENED, &[], sampling.budget.reopened());
 }
 
-/// The agent's own process. What cannot be read is absent: it costs nobody else anything.
+/// The agent's own process. What cannot be read is absent; other values do not depend on it.
 pub(super) fn process(out: &mut Samples, roots: &Roots, info: &NodeInfo) {
     let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
     let nanos = |ticks: u64| {
@@ -260,8 +260,8 @@ pub(crate) mod tests {
         process(&mut out, &Roots::default(), &info());
         let Some(Value::Int(resident)) = value(&out, &PROCESS_RESIDENT) else { panic!("no resident memory") };
         assert!(resident > 100_000, "{resident}");
-        // Other tests of this process open and close descriptors meanwhile; the kernel also counts numbers that it has given to an
-        // open or a pipe that a thread is still waiting for, at most two of each thread.
+        // Other tests of this process open and close descriptors meanwhile; the kernel also counts numbers that it has
+        // given to an open or a pipe that a thread is still waiting for, at most two of each thread.
         let counted = |of: &str| std::fs::read_dir(format!("/proc/self/{of}")).unwrap().count() as u64;
         let is_counted = |_: &u32| {
             let (before, mut out) = (counted("fd"), Samples::default());

@@ -1,20 +1,21 @@
-//! Floor 4: one immutable picture of everything, per tick and per lifecycle change; exporters, API and page are pure views.
+//! Floor 4: one immutable picture of everything, per tick and per lifecycle change; exporters, API and page are pure
+//! views.
 //!
 //! ```text
 //! Board ──view──┐
-//! TaskReaders ──┤ sampler (a thread: ticks, changes) ── desk ── assemble (pure) ──► watch::Receiver<Arc<Snapshot>>
-//! Collectors ───┘              until somebody looks ──────┘       │
-//!                                                aggregate, workloads, retention
+//! TaskReaders ──┤ sampler (a thread: ticks, changes) ─ publisher ─ assemble (pure) ──► watch::Receiver<Arc<Snapshot>>
+//! Collectors ───┘            until a client reads ─────────┘           │
+//!                                                     aggregate, workloads, retention
 //! ```
 
 pub mod aggregate;
 pub mod assemble;
-pub mod desk;
 pub mod failed;
 pub mod itself;
 pub mod overflow;
 pub mod parents;
 pub mod pass;
+pub mod publisher;
 pub mod restarts;
 pub mod retention;
 pub mod sampler;
@@ -37,13 +38,13 @@ use crate::model::id::{CgroupPath, JobId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::{ObservedAlloc, ObservedTask};
 use crate::model::placement::PlacementReason;
-use crate::model::task::{TaskState, TaskStatus};
+use crate::model::task::{ShownState, TaskState, TaskStatus};
 use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::model::words;
 
-pub use desk::Snapshots;
+pub use publisher::Snapshots;
 pub use retention::RetentionConfig;
 pub use sampler::{Heartbeat, Parts, Sampler};
 pub use scrapers::{ScraperKey, Scrapers};
@@ -67,14 +68,15 @@ impl Default for Config {
 /// The truth of one moment. Shared; never changed.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Sampling ticks so far; 0 before the first. A lifecycle change publishes a new snapshot with the same epoch, and a tick that nobody
-    /// looks at none.
+    /// Sampling ticks so far; 0 before the first. A lifecycle change publishes a new snapshot with the same epoch. A
+    /// tick without a client publishes none.
     pub epoch: u64,
     /// Grows by one with each published snapshot.
     pub version: u64,
     /// By the wall clock, which may jump.
     pub taken_at: Timestamp,
-    /// When the tick began that is `epoch`: the host was read then, and whoever is not read anew slept until then.
+    /// When the tick began that is `epoch`: the host was read then, and a task that was not read again slept until
+    /// then.
     pub ticked_at: Timestamp,
     /// The latest `taken_at` so far: it never falls, so no dwell counted up to it does.
     pub steady_at: Timestamp,
@@ -115,7 +117,7 @@ pub struct TickBefore {
     pub own_cpu_ns: Option<u64>,
 }
 
-/// One of each task of an alloc. It nearly always has one, which lies in it: at each tick they are made anew.
+/// One of each task of an alloc. It nearly always has one, which is stored inline: they are made again at each tick.
 pub type PerTask<T> = SmallVec<[T; 1]>;
 
 #[derive(Debug, Clone)]
@@ -127,29 +129,29 @@ pub struct AllocView {
     pub observed: Option<Arc<ObservedAlloc>>,
     /// In the order of the identity's tasks.
     pub tasks: PerTask<Arc<TaskView>>,
-    /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`, `Nature::TaskLive`) or
-    /// `aggregation` is `Sum`.
+    /// Of the alloc's own cgroup, and of the sum where only tasks have it (`Nature::TaskCounter`, `Nature::TaskLive`)
+    /// or `aggregation` is `Sum`.
     pub usage: Arc<Usage>,
     pub aggregation: Aggregation,
     /// When the values were read last. Where nothing moves that is up to 10 s ago.
     pub sampled_at: Option<Timestamp>,
     /// All tasks dead: live series are withdrawn.
     pub ended: bool,
-    /// Its series were delivered and have retired, or it is above its workload's churn limit and has none: the API knows it,
-    /// `/metrics` does not.
+    /// Its series were delivered and have retired, or it is above its workload's churn limit and has none: the API
+    /// knows it, `/metrics` does not.
     pub retired: bool,
 }
 
 impl TaskView {
-    /// `None`: nobody knows.
-    pub fn state(&self) -> Option<TaskState> {
-        let managed = self.managed.as_ref().map(|task| task.status.state);
+    /// `None`: it is unknown.
+    pub fn state(&self) -> Option<ShownState> {
+        let managed = self.managed.as_ref().map(|task| task.status.state.into());
         managed.or_else(|| self.observed.as_ref().map(|task| task.state()))
     }
 }
 
 impl AllocView {
-    /// `None`: nobody knows.
+    /// `None`: it is unknown.
     pub fn state(&self) -> Option<AllocState> {
         let managed = self.status.as_ref().map(|status| status.state);
         managed.or_else(|| self.observed.as_ref().map(|alloc| alloc.state()))
@@ -224,11 +226,11 @@ pub struct WorkloadView {
     pub task: TaskName,
     /// Which runtime runs it. `None`: it ended under an earlier agent, which did not record that.
     pub source: Option<AllocSource>,
-    /// Counters: ended attempts plus the running ones. Nothing while one that may run is still looked for.
+    /// Counters: ended attempts plus the running ones. Nothing while one that may run is in recovery.
     pub usage: Usage,
     /// Exits, restarts and events, which need no reading. Its `usage` lacks the running attempts.
     pub ended: Arc<TaskTotals>,
-    /// Others run it: nothing is known of its events, and the sums of the node do not have it.
+    /// Another runtime runs it: its events are unknown, and the sums of the node do not have it.
     pub observed: bool,
 }
 

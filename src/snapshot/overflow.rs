@@ -1,5 +1,5 @@
-//! Workloads that make allocs faster than series can be paid for: those above the limit have no series of their own, and are one row of
-//! their workload. Pure: time comes in.
+//! Workloads that make allocs faster than series can be paid for: those above the limit have no series of their own,
+//! and are one row of their workload. Pure: time comes in.
 //!
 //! ```text
 //! a new alloc ── its workload made fewer than `churn_limit` in the last hour? ── yes ── series of its own
@@ -65,7 +65,7 @@ impl Overflow {
         Overflow { limit, ..Overflow::default() }
     }
 
-    /// Whether a new alloc gets series of its own. One of which nobody knows whose it is does.
+    /// Whether a new alloc gets series of its own. One without a known workload does.
     pub(super) fn admits(&mut self, workload: Option<&JobId>, now: Instant) -> bool {
         let Some(workload) = workload.filter(|_| self.limit > 0) else { return true };
         let each = HOUR / self.limit;

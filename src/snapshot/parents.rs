@@ -1,6 +1,7 @@
-//! Cgroups above those of tasks, of which several share what they may use: a slice, a user's, a parent of containers.
+//! Cgroups above those of tasks, whose limits several tasks share: a slice, a user's, a parent of containers.
 //!
-//! A task in a slice with a limit is killed at that limit while its own says that there is room: what the slice uses of it must be seen.
+//! A task in a slice with a limit is killed at that limit while its own says that there is room: what the slice uses of
+//! it must be seen.
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ pub(super) fn views(parents: &[Arc<Parent>], moment: Moment) -> Arc<[ParentView]
     let view = |parent: &Arc<Parent>| {
         let reader = &parent.reader;
         let is_shown = || parent.is_chosen || reader.has_own_limit();
-        // It is read for who looks alone, who may come seldom: what was set since is read then. Of one that is not shown, nothing else matters.
+        // It is read for clients only, which may be rare: then a limit that was set since is read, too. One that is not
+        // shown needs nothing else.
         let is_due = reader.is_due(moment.now);
         if is_due || is_shown() {
-            // Without an answer it is gone, or what nobody may read.
+            // Without an answer it is gone, or unreadable.
             let _ = reader.look(moment.now, moment.at, is_due);
         }
         let reading = reader.latest().filter(|_| is_shown() && !reader.is_gone())?;

@@ -1,17 +1,19 @@
-//! One pass over the readers, before anything is built of it: of each alloc the tasks first, then its own cgroup, so that what the
-//! alloc says is no older than what its tasks say beside it.
+//! One pass over the readers, before anything is built of it: of each alloc the tasks first, then its own cgroup, so
+//! that what the alloc says is no older than what its tasks say beside it.
 //!
 //! ```text
 //! each task that runs ──► one moved, or another attempt runs than before? ──► the alloc's own cgroup, everything of it
 //!                              └── neither: it stands as it was read last, like them
 //! ```
-//! An alloc of which nothing runs is not read: nothing of it can move but by an attempt's end, and that is a change. One whose only
-//! task is in its first attempt is read each 9 s only: nobody else was ever charged there, so that its task speaks for it.
+//! An alloc without a running task is not read: only an attempt's end moves its values, and that is a change. The
+//! cgroup of an alloc whose only task is in its first attempt is read each 9 s only: that attempt alone was ever
+//! charged there.
 //!
-//! Others' cgroups are left out at most ticks that nobody looks at, where the kernel tells what they have used when they end: whoever looks
-//! reads them.
+//! Observed cgroups are skipped at most ticks without a client, where the kernel reports what they have used when they
+//! end. A client in between makes the agent read them.
 //!
-//! Where a pass takes long it is read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
+//! Where a pass takes long it is read in chunks by as many threads as there are cores: a file that the kernel answers
+//! slowly costs its own chunk.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex};
@@ -26,27 +28,28 @@ use crate::telemetry::lock;
 
 /// So many allocs a thread takes at a time.
 const CHUNK: usize = 16;
-/// Fewer are no work for one more thread; of those whose files are to be opened, which costs some ten times as much, these.
+/// Fewer are no work for one more thread; of those whose files are to be opened, which costs some ten times as much,
+/// these.
 const LEAST: usize = 128;
 const LEAST_TO_OPEN: usize = 16;
 
 #[derive(Clone, Copy)]
 pub struct Pass {
     moment: Moment,
-    /// Of these, those that were read before, too: our own, others'.
-    own: bool,
-    others: bool,
-    tells: Tells,
+    /// Of these, those that were read before, too: all but observed cgroups; observed cgroups.
+    managed: bool,
+    observed: bool,
+    answers: Answers,
     threads: usize,
     /// So many allocs are work for one thread.
     least: usize,
 }
 
-/// Of which allocs it says what was read.
+/// For which allocs it returns what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tells {
-    /// Of those of which something is new, or wanted.
-    ReadingChange,
+enum Answers {
+    /// For those with a new reading, and for those that are wanted.
+    Changed,
     All,
     None,
 }
@@ -54,7 +57,7 @@ enum Tells {
 impl Pass {
     /// A tick: every reader is asked.
     pub fn over_all(moment: Moment) -> Pass {
-        Pass { moment, own: true, others: true, tells: Tells::ReadingChange, threads: 1, least: LEAST }
+        Pass { moment, managed: true, observed: true, answers: Answers::Changed, threads: 1, least: LEAST }
     }
     /// The first tick: every reader opens its files.
     pub fn first(moment: Moment) -> Pass {
@@ -62,27 +65,27 @@ impl Pass {
     }
     /// A change: what was never read, since its counters are born with its task and not with the next tick.
     pub fn over_new(moment: Moment) -> Pass {
-        Pass { own: false, others: false, ..Pass::over_all(moment) }
+        Pass { managed: false, observed: false, ..Pass::over_all(moment) }
     }
-    /// What others run stands as it was read last.
+    /// Observed cgroups keep their last reading.
     #[must_use]
-    pub fn sparing_others(self) -> Pass {
-        Pass { others: false, ..self }
+    pub fn without_observed(self) -> Pass {
+        Pass { observed: false, ..self }
     }
-    /// What others run is read, too.
+    /// Observed cgroups are read, too.
     #[must_use]
-    pub fn with_others(self) -> Pass {
-        Pass { others: true, ..self }
+    pub fn with_observed(self) -> Pass {
+        Pass { observed: true, ..self }
     }
-    /// It reads and says nothing: a later one does.
+    /// It reads and returns nothing: a later one does.
     #[must_use]
     pub fn silent(self) -> Pass {
-        Pass { tells: Tells::None, ..self }
+        Pass { answers: Answers::None, ..self }
     }
-    /// It says what silent ones before it have read, too.
+    /// It returns what silent ones before it have read, too.
     #[must_use]
-    pub fn telling_all(self) -> Pass {
-        Pass { tells: Tells::All, ..self }
+    pub fn answering_all(self) -> Pass {
+        Pass { answers: Answers::All, ..self }
     }
     #[must_use]
     pub fn on(self, threads: NonZero<usize>) -> Pass {
@@ -96,8 +99,8 @@ impl Pass {
 
     fn of(&self, asked: &Asked<'_>) -> Option<Said> {
         let alloc = asked.alloc;
-        let all = if can_wait(alloc) { self.others } else { self.own };
-        let (mut news, mut moved, mut runs) = (false, asked.anew, false);
+        let all = if can_skip(alloc) { self.observed } else { self.managed };
+        let (mut news, mut moved, mut runs) = (false, asked.new_attempts, false);
         for reader in alloc.readers.iter().flatten() {
             runs = true;
             if all || reader.latest().is_none() {
@@ -115,21 +118,21 @@ impl Pass {
             } else {
                 runs && (all || moved)
             };
-            if asked.anew || due {
+            if asked.new_attempts || due {
                 news |= self.look(reader, moved) != ReadingChange::None;
             }
         }
-        let tells = match self.tells {
-            Tells::ReadingChange => news || asked.wanted,
-            Tells::All => true,
-            Tells::None => false,
+        let answers = match self.answers {
+            Answers::Changed => news || asked.wanted,
+            Answers::All => true,
+            Answers::None => false,
         };
-        tells.then(|| Said::latest(alloc))
+        answers.then(|| Said::latest(alloc))
     }
 }
 
-/// The kernel tells of its cgroups what they have used when they end; of processes without one nobody does.
-pub(super) fn can_wait(alloc: &Published) -> bool {
+/// The kernel reports what its cgroups have used when they end. It does not for processes without a cgroup.
+pub(super) fn can_skip(alloc: &Published) -> bool {
     !matches!(alloc.identity.source, AllocSource::Managed | AllocSource::Process)
 }
 

@@ -1,4 +1,4 @@
-//! Restarts by why: of our own tasks we know it; of those that others run only how they had ended.
+//! Restarts by reason: the reason is known of managed tasks; of observed ones only how the attempt before had ended.
 
 use super::{TaskView, WorkloadView};
 use crate::collectors::capability::KERNEL_ENDS;
@@ -7,7 +7,7 @@ use crate::model::host::NodeInfo;
 use crate::model::observed::BegunAfter;
 use crate::model::task::RestartReason;
 
-/// A word for each count: those of our own tasks, then those that others' tasks alone have.
+/// A word for each count: those of managed tasks, then those that only observed tasks have.
 pub const REASONS: [&str; 6] = [
     RestartReason::Policy.as_str(),
     RestartReason::Oom.as_str(),
@@ -17,16 +17,16 @@ pub const REASONS: [&str; 6] = [
     BegunAfter::Other.as_str(),
 ];
 
-/// In the order of [`REASONS`]. `None`: nobody can tell of it.
+/// In the order of [`REASONS`]. `None`: it is unknown.
 pub type Restarts = [Option<u64>; 6];
 
-/// The runtime itself says how what it ran ended. Where nobody does, an end by OOM or with an error has not happened no times, but unseen.
+/// The runtime itself reports how a task ended. Where it does not, ends by OOM or with an error are not 0, but unseen.
 pub fn says_how_it_ended(source: AllocSource) -> bool {
     matches!(source, AllocSource::Docker | AllocSource::Podman)
 }
 
-/// The runtime does, or the kernel.
-pub fn is_told_how_it_ended(source: AllocSource, info: &NodeInfo) -> bool {
+/// The runtime reports it, or the kernel.
+pub fn knows_how_it_ended(source: AllocSource, info: &NodeInfo) -> bool {
     says_how_it_ended(source) || info.can(KERNEL_ENDS)
 }
 
@@ -34,31 +34,31 @@ fn own([policy, oom, start_failure, requested]: [u64; 4]) -> Restarts {
     [Some(policy), Some(oom), Some(start_failure), Some(requested), None, None]
 }
 
-fn of_others([oom, failure, other]: [u64; 3], are_told: bool) -> Restarts {
-    let told = |n: u64| Some(n).filter(|n| are_told || *n > 0);
-    [None, told(oom), None, None, told(failure), Some(other)]
+fn of_observed([oom, failure, other]: [u64; 3], ends_known: bool) -> Restarts {
+    let known = |n: u64| Some(n).filter(|n| ends_known || *n > 0);
+    [None, known(oom), None, None, known(failure), Some(other)]
 }
 
 impl TaskView {
-    /// `are_told`: ends of its source are.
-    pub fn restarts(&self, are_told: bool) -> Restarts {
+    /// `ends_known`: how tasks of its source end is known.
+    pub fn restarts(&self, ends_known: bool) -> Restarts {
         match (&self.managed, &self.observed) {
             (Some(task), _) => own(task.status.restarts),
-            (None, Some(task)) => of_others(task.restarts, are_told),
+            (None, Some(task)) => of_observed(task.restarts, ends_known),
             (None, None) => [None; 6],
         }
     }
 }
 
 impl WorkloadView {
-    /// `are_told`: ends of what others run of it are. Of one that both run, all together.
-    pub fn restarts(&self, are_told: bool) -> Restarts {
-        let others = self.ended.begun_after;
+    /// `ends_known`: how its observed tasks end is known. Of one with managed and observed tasks, all together.
+    pub fn restarts(&self, ends_known: bool) -> Restarts {
+        let observed = self.ended.begun_after;
         if self.observed {
-            return of_others(others, are_told);
+            return of_observed(observed, ends_known);
         }
         let mut all = own(self.ended.restarts);
-        for (sum, more) in all.iter_mut().zip(of_others(others, false)) {
+        for (sum, more) in all.iter_mut().zip(of_observed(observed, false)) {
             *sum = sum.map(|sum| sum.saturating_add(more.unwrap_or(0))).or(more.filter(|more| *more > 0));
         }
         all
@@ -74,7 +74,7 @@ mod tests {
     use crate::model::usage::Usage;
 
     #[test]
-    fn what_nobody_can_tell_of_is_absent_and_not_zero() {
+    fn unknown_restarts_are_absent_and_not_zero() {
         let view = |observed, restarts, begun_after| {
             let ended = Arc::new(TaskTotals { restarts, begun_after, ..TaskTotals::default() });
             let (workload, task, source) = ("w".into(), "t".into(), None);

@@ -17,9 +17,9 @@ use crate::telemetry::metrics::DropReason;
 /// How long, and how much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionConfig {
-    /// Final series stay so long, whoever has them. Default 5 min.
+    /// Final series stay so long, even if every scraper has them. Default 5 min.
     pub least: Duration,
-    /// And no longer than that, whoever lacks them. Default 10 min.
+    /// And no longer than that, even if a scraper lacks them. Default 10 min.
     pub most: Duration,
     /// All final series of ended allocs together, in bytes of exposition. Default 64 MiB.
     pub budget_bytes: u64,
@@ -54,7 +54,7 @@ struct Ended {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retired {
     pub id: AllocId,
-    /// `None`: in due time, everybody has them.
+    /// `None`: in due time, every known scraper has them.
     pub lost: Option<(DropReason, u64)>,
 }
 
@@ -87,7 +87,8 @@ impl Retention {
         }
     }
 
-    /// Which allocs retire now. `acknowledged`: the newest snapshot that every known scraper has; `None`: nobody scrapes.
+    /// Which allocs retire now. `acknowledged`: the newest snapshot that every known scraper has; `None`: there is no
+    /// scraper.
     pub fn retire(&mut self, now: Instant, acknowledged: Option<u64>) -> Vec<Retired> {
         let mut retired = Vec::new();
         let RetentionConfig { least, most, .. } = self.config;
@@ -119,7 +120,7 @@ impl Retention {
             }
             let Some(ended) = self.ended.remove(&id) else { continue };
             self.bytes = self.bytes.saturating_sub(ended.extent.bytes);
-            // Nobody scrapes: nobody was promised them, but they might have been had.
+            // Without a scraper they count as lost, too: a later one might have received them.
             let delivered = acknowledged.is_some_and(|version| version >= ended.version);
             let lost = (!delivered).then_some((DropReason::Budget, ended.extent.series));
             retired.push(Retired { id, lost });
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn final_series_stay_five_minutes_even_if_everybody_has_them_or_nobody_asks() {
+    fn final_series_stay_five_minutes_even_if_delivered_or_without_scrapers() {
         assert_eq!(retires_at(|_| None), (300, None));
         assert_eq!(retires_at(|_| Some(10)), (300, None));
     }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_was_long_ago_is_not_shown_anew() {
+    fn end_of_long_ago_is_not_shown_again() {
         let now = Instant::now();
         let mut retention = Retention::new(config());
         retention.ended(&id(1), now, SECOND * 86_400, 1, SIZE);
@@ -230,7 +231,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the acknowledgements: never before `least`, never after `most`, and before `most` only if delivered.
+        /// Whatever the acknowledgements: never before `least`, never after `most`, and before `most` only if
+        /// delivered.
         #[test]
         fn nothing_retires_too_early_or_too_late(
             ends in prop::collection::vec((0_u64..1_000, 0_u64..50), 1..12),

@@ -1,9 +1,9 @@
 //! The one thread that reads: each tick, and at once when something on the board changes.
 //!
 //! ```text
-//!            ┌──────────── deadline reached ───► collect host, ask every reader, to the desk (epoch + 1) ─┐
-//! wait ──────┤                                                                                        ├──► wait
-//!            └── board changed ── 2 ms since the last one? ──► publish what changed, read what has begun ─────┘
+//!         ┌──────── deadline reached ───► collect host, ask every reader, to the publisher (epoch + 1) ─┐
+//! wait ───┤                                                                                             ├──► wait
+//!         └── board changed ── 2 ms since the last one? ──► publish what changed, read what has begun ──┘
 //! ```
 //! Deadlines do not drift: the next one is counted from the last one, and those that were missed are counted.
 
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::assemble::{Assembler, Moment, Tick};
-use super::desk::{Desk, Snapshots, Walks};
 use super::itself::{self, Record, TASKS};
+use super::publisher::{SnapshotPublisher, Snapshots, Walks};
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot, TickBefore};
 use crate::board::Board;
@@ -30,8 +30,8 @@ use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
 const COALESCE: Duration = Duration::from_millis(2);
-/// A pass after one that took longer is shared by all cores, and so is the first, which opens every file. What a shorter one would
-/// win nobody sees.
+/// A pass after one that took longer is shared by all cores, and so is the first, which opens every file. A shorter one
+/// would gain too little.
 const LONG: Duration = Duration::from_millis(50);
 /// A difference between the two clocks that is a jump and no drift.
 const STEP: Duration = Duration::from_millis(500);
@@ -97,13 +97,14 @@ impl Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let work = Work::new(parts, empty, publish, Arc::clone(&heartbeat));
         let stopped = Arc::clone(&stop);
-        let snapshots = Snapshots::new(snapshots, Arc::clone(&work.desk));
+        let snapshots = Snapshots::new(snapshots, Arc::clone(&work.publisher));
         std::thread::Builder::new().name("sampler".into()).spawn(move || work.run(&stopped))?;
         Ok(Sampler { snapshots, heartbeat, stop })
     }
 }
 
-/// Nothing yet. Dwells count on from where an agent before this one had shown them: the wall clock may have gone back since.
+/// Nothing yet. Dwells count on from where an agent before this one had shown them: the wall clock may have gone back
+/// since.
 fn empty(parts: &Parts) -> Snapshot {
     let mut empty = Snapshot::empty(Arc::clone(&parts.info), parts.clock.now());
     empty.steady_at = empty.steady_at.max(parts.board.marked());
@@ -121,7 +122,7 @@ pub fn once(parts: Parts) -> Arc<Snapshot> {
 
 struct Work {
     parts: Parts,
-    desk: Arc<Desk>,
+    publisher: Arc<SnapshotPublisher>,
     heartbeat: Arc<Heartbeat>,
     /// Of the tasks' readers first, then of each host collector.
     records: Vec<Record>,
@@ -142,21 +143,21 @@ impl Work {
         }
         let clocks = (parts.clock.instant(), parts.clock.now());
         let of = (Arc::clone(&parts.board), Arc::clone(&parts.clock), Arc::clone(&parts.metrics));
-        let tells_ends = parts.info.can(capability::KERNEL_ENDS);
-        let walks = Walks { sampling: Some(Arc::clone(&parts.sampling)), tells_ends };
-        let desk = Arc::new(Desk::new(of, Assembler::new(empty, &parts.config), walks, publish));
+        let reports_ends = parts.info.can(capability::KERNEL_ENDS);
+        let walks = Walks { sampling: Some(Arc::clone(&parts.sampling)), reports_ends };
+        let publisher = Arc::new(SnapshotPublisher::new(of, Assembler::new(empty, &parts.config), walks, publish));
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-        Work { parts, desk, heartbeat, records, clocks, threads, took: None, before: None }
+        Work { parts, publisher, heartbeat, records, clocks, threads, took: None, before: None }
     }
 
     fn run(mut self, stop: &AtomicBool) {
         let tick = self.parts.config.tick;
         let mut deadline = Instant::now();
-        let desk = Arc::clone(&self.desk);
+        let publisher = Arc::clone(&self.publisher);
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
-            let (seen, published) = desk.newest();
+            let (seen, published) = publisher.newest();
             if now >= deadline {
                 self.tick();
                 let (next, skipped) = next_deadline(deadline, tick, Instant::now());
@@ -168,7 +169,7 @@ impl Work {
                 let free = published + COALESCE;
                 match free.min(deadline).checked_duration_since(now) {
                     Some(wait) if !wait.is_zero() => std::thread::sleep(wait),
-                    _ => desk.change(),
+                    _ => publisher.change(),
                 }
             } else {
                 self.parts.board.wait_change(seen, deadline - now);
@@ -184,9 +185,9 @@ impl Work {
             collect(collector.as_mut(), record, &self.parts.sampling, &mut host, &self.parts.metrics, began.at);
         }
         let started = Instant::now();
-        let desk = Arc::clone(&self.desk);
-        let mut work = desk.begin();
-        // Whoever looked meanwhile has read later than this tick began.
+        let publisher = Arc::clone(&self.publisher);
+        let mut work = publisher.begin();
+        // A client in the meantime has read later than this tick began.
         let moment = self.moment();
         let mut agent = Samples::default();
         self.records[0].last_sample = Some(moment.at);
@@ -207,7 +208,7 @@ impl Work {
         let before = self.before.replace(Arc::new(this));
         let tick =
             Tick { at: began.at, host, agent, before, devices, services, oldest, acknowledged, ..Tick::default() };
-        let was_whole = desk.tick(&mut work, tick, moment, threads);
+        let was_whole = publisher.tick(&mut work, tick, moment, threads);
         drop(work);
         let took = started.elapsed();
         if was_whole {
@@ -215,7 +216,7 @@ impl Work {
         }
         self.parts.metrics.collector_took(TASKS, took);
         self.heartbeat.beat();
-        logging::tell_suppressed(&self.parts.metrics);
+        logging::log_suppressed(&self.parts.metrics);
     }
 
     fn moment(&self) -> Moment {

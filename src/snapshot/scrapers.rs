@@ -1,12 +1,13 @@
-//! Who scrapes us, and what each has received: final series wait for that.
+//! The scrapers of the agent, and what each has received: final series wait for that.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::model::text::log_text;
 use crate::telemetry::lock;
 
-/// Who asks with `X-Prometheus-Scrape-Timeout-Seconds` is a scraper; these three tell one from another.
+/// A client that sends `X-Prometheus-Scrape-Timeout-Seconds` is a scraper; these three distinguish scrapers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScraperKey {
     /// Without the port, which changes with each connection; `unix` for the socket.
@@ -24,7 +25,7 @@ pub struct ScraperTable {
 #[derive(Debug)]
 struct Scraper {
     seen: Instant,
-    /// The newest snapshot of which it received a complete, unfiltered body; 0: none yet.
+    /// The newest snapshot whose complete, unfiltered body it received; 0: none yet.
     acknowledged: u64,
     /// When it last did.
     received: Option<Instant>,
@@ -41,8 +42,8 @@ impl ScraperTable {
     /// Silent for so long: forgotten, nothing waits for it any more.
     pub const SILENCE: Duration = Duration::from_secs(600);
     /// So many are waited for; of one address so many, which is more than any pair of Prometheis behind it has names.
-    /// Who comes beyond that takes the place of one that was never seen to receive a body, or not lately; if there is none,
-    /// he is served, but nothing waits for him.
+    /// A scraper beyond that takes the place of one that was never seen to receive a body, or not lately. If there is
+    /// none, it is served, but nothing waits for it.
     pub const KNOWN: usize = 64;
     pub const KNOWN_OF_ONE_ADDRESS: usize = 16;
     /// A scraper that received a whole body so lately keeps its place.
@@ -70,15 +71,15 @@ impl ScraperTable {
         self.known.remove(&oldest).is_some()
     }
 
-    /// It has a whole body made of snapshot `version`. A late answer never takes a newer one back.
-    pub fn acknowledge(&mut self, key: &ScraperKey, version: u64, now: Instant) {
-        if let Some(scraper) = self.known.get_mut(key) {
-            scraper.acknowledged = scraper.acknowledged.max(version);
-            scraper.received = Some(now);
-        }
+    /// It has a whole body made of snapshot `version`. A late answer never takes a newer one back. Returns whether it
+    /// is the first body of this scraper.
+    pub fn acknowledge(&mut self, key: &ScraperKey, version: u64, now: Instant) -> bool {
+        let Some(scraper) = self.known.get_mut(key) else { return false };
+        scraper.acknowledged = scraper.acknowledged.max(version);
+        scraper.received.replace(now).is_none()
     }
 
-    /// The newest version that every known scraper has, or a newer one; `None`: nobody scrapes.
+    /// The newest version that every known scraper has, or a newer one; `None`: there is no scraper.
     pub fn acknowledged_by_all(&mut self, now: Instant) -> Option<u64> {
         self.forget_silent(now);
         self.known.values().map(|s| s.acknowledged).min()
@@ -92,7 +93,14 @@ impl ScraperTable {
     }
 
     fn forget_silent(&mut self, now: Instant) {
-        self.known.retain(|_, s| now.saturating_duration_since(s.seen) < Self::SILENCE);
+        self.known.retain(|key, scraper| {
+            let is_silent = now.saturating_duration_since(scraper.seen) >= Self::SILENCE;
+            if is_silent && scraper.received.is_some() {
+                let seconds = Self::SILENCE.as_secs();
+                tracing::warn!(address = key.address, seconds, "no scrape by a known scraper; it is forgotten");
+            }
+            !is_silent
+        });
     }
 }
 
@@ -107,7 +115,11 @@ impl Scrapers {
     }
     /// A complete, unfiltered body of this snapshot was written to it whole.
     pub fn ack(&self, key: &ScraperKey, version: u64) {
-        lock(&self.0).acknowledge(key, version, Instant::now());
+        let is_first = lock(&self.0).acknowledge(key, version, Instant::now());
+        if is_first {
+            let (user_agent, accept) = (log_text(&key.user_agent), log_text(&key.accept));
+            tracing::info!(address = key.address, user_agent, accept, "first scrape by a scraper");
+        }
     }
     pub fn acknowledged_by_all(&self, now: Instant) -> Option<u64> {
         lock(&self.0).acknowledged_by_all(now)
@@ -126,7 +138,7 @@ mod tests {
     fn everything_waits_for_the_slowest_known_scraper() {
         let now = Instant::now();
         let mut table = ScraperTable::default();
-        assert_eq!(table.acknowledged_by_all(now), None, "nobody scrapes, so nothing is waited for");
+        assert_eq!(table.acknowledged_by_all(now), None, "without scrapers nothing is waited for");
         table.seen(&key("a"), now);
         table.seen(&key("b"), now);
         table.acknowledge(&key("a"), 9, now);
@@ -155,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_known_acknowledges_nothing() {
+    fn unknown_scraper_acknowledges_nothing() {
         let now = Instant::now();
         let mut table = ScraperTable::default();
         table.acknowledge(&key("curl"), 5, now);
@@ -163,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn address_agent_and_accept_tell_scrapers_apart() {
+    fn scrapers_differ_by_address_agent_and_accept() {
         let now = Instant::now();
         let mut table = ScraperTable::default();
         let other = |change: fn(&mut ScraperKey)| {

@@ -11,19 +11,19 @@ use crate::model::usage::Usage;
 
 type Key = (JobId, TaskName, RunBy);
 
-/// Whose the tasks of a slot are. Ours and those of others count apart, though they may be called alike.
+/// Whether the tasks of a slot are managed or observed. The two count apart, though they may have the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RunBy {
-    Us,
+    Managed,
     /// `None`: an earlier agent did not record the source of its totals.
-    Others(Option<AllocSource>),
+    Observed(Option<AllocSource>),
 }
 
 impl RunBy {
     fn source(self) -> Option<AllocSource> {
         match self {
-            RunBy::Us => Some(AllocSource::Managed),
-            RunBy::Others(source) => source,
+            RunBy::Managed => Some(AllocSource::Managed),
+            RunBy::Observed(source) => source,
         }
     }
 }
@@ -36,7 +36,7 @@ pub(super) struct Workloads {
     totals: Arc<Totals>,
     observed: Arc<Totals>,
     views: Vec<Arc<WorkloadView>>,
-    /// Of allocs of which nobody knows what they use.
+    /// Of allocs whose usage is unknown.
     unknown: Vec<usize>,
 }
 
@@ -78,7 +78,7 @@ impl Workloads {
         slots.iter().for_each(|s| self.slots[*s].dirty = true);
     }
 
-    /// Takes the totals over. Tells which slots went where if some had to go (`None`: that slot is gone).
+    /// Takes the totals over. Returns where each slot went if some had to go (`None`: that slot is gone).
     pub(super) fn take_totals(&mut self, totals: &Arc<Totals>, observed: &Arc<Totals>) -> Option<Vec<Option<usize>>> {
         if Arc::ptr_eq(totals, &self.totals) && Arc::ptr_eq(observed, &self.observed) {
             return None;
@@ -86,19 +86,19 @@ impl Workloads {
         self.totals = Arc::clone(totals);
         self.observed = Arc::clone(observed);
         for (workload, task) in totals.workloads.keys() {
-            self.slot(workload, task, RunBy::Us);
+            self.slot(workload, task, RunBy::Managed);
         }
         for (key, task) in observed.workloads.keys() {
             let (source, workload) = split_observed(key);
-            self.slot(&workload, task, RunBy::Others(source));
+            self.slot(&workload, task, RunBy::Observed(source));
         }
         let mut retired = false;
         for slot in &mut self.slots {
             let (workload, task, by) = slot.key.clone();
             let now = match by {
-                RunBy::Us => totals.workloads.get(&(workload, task)),
-                RunBy::Others(Some(source)) => observed.workloads.get(&(observed_key(source, &workload), task)),
-                RunBy::Others(None) => observed.workloads.get(&(workload, task)),
+                RunBy::Managed => totals.workloads.get(&(workload, task)),
+                RunBy::Observed(Some(source)) => observed.workloads.get(&(observed_key(source, &workload), task)),
+                RunBy::Observed(None) => observed.workloads.get(&(workload, task)),
             };
             let same = match (now, &slot.totals) {
                 (Some(now), Some(before)) => Arc::ptr_eq(now, before),
@@ -132,8 +132,8 @@ impl Workloads {
         moved
     }
 
-    /// The views, added up again where needed. `live`: the running attempts with their slots; `unknown`: slots of allocs of which
-    /// nobody knows (yet) what they use. A sum without a part would fall, and grow by all of it again later.
+    /// The views, added up again where needed. `live`: the running attempts with their slots; `unknown`: slots of
+    /// allocs whose usage is unknown (yet). A sum without a part would fall, and grow by all of it again later.
     pub(super) fn views<'a>(
         &mut self,
         live: impl Iterator<Item = (usize, &'a Usage)>,
@@ -169,7 +169,7 @@ impl Workloads {
                     }
                     let (workload, task, by) = slot.key.clone();
                     let ended = slot.totals.clone().unwrap_or_default();
-                    let (source, observed) = (by.source(), by != RunBy::Us);
+                    let (source, observed) = (by.source(), by != RunBy::Managed);
                     Arc::new(WorkloadView { workload, task, source, usage, ended, observed })
                 }
             };
@@ -180,7 +180,7 @@ impl Workloads {
         self.together()
     }
 
-    /// What others run is never shown under a name of ours: two series with the same labels would be one sum.
+    /// An observed workload is never shown under the name of a managed job: two series would have the same labels.
     fn together(&self) -> Vec<Arc<WorkloadView>> {
         let is_clear = |view: &Arc<WorkloadView>| !view.observed || !self.totals.has(&view.workload);
         let (mut shown, alike): (Vec<_>, Vec<_>) = self.views.iter().cloned().partition(is_clear);
@@ -189,7 +189,7 @@ impl Workloads {
             let is_it = |other: &&mut Arc<WorkloadView>| {
                 other.workload == workload && other.task == view.task && other.source == view.source
             };
-            // Somebody else may be called so as well.
+            // Another observed workload may have this name as well.
             match shown.iter_mut().find(is_it).map(Arc::make_mut) {
                 Some(other) => {
                     other.usage.add_counters(&view.usage);
@@ -242,7 +242,7 @@ mod tests {
 
     /// A process in any container may say that it is of a job called so.
     #[test]
-    fn what_others_run_adds_nothing_to_a_job_of_ours_that_is_called_alike() {
+    fn observed_workload_adds_nothing_to_managed_job_of_same_name() {
         let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };
         let (mut ours, mut others) = (Totals::default(), Totals::default());
         others.add(&"docker:svc".into(), &"t".into(), &used(7));
@@ -275,7 +275,7 @@ mod tests {
         let mut workloads = Workloads::default();
         let _ = workloads.take_totals(&Arc::default(), &Arc::new(others));
         // A task of one of them runs.
-        let live = workloads.slot(&"web".into(), &"t".into(), RunBy::Others(Some(AllocSource::Podman)));
+        let live = workloads.slot(&"web".into(), &"t".into(), RunBy::Observed(Some(AllocSource::Podman)));
         let usage = Usage::from([(Field::cpu_usage_ns, 8)]);
         let views = workloads.views([(live, &usage)].into_iter(), std::iter::empty());
         let mut shown: Vec<_> = views.iter().map(|view| (view.source, view.usage.cpu_usage_ns())).collect();

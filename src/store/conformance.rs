@@ -179,8 +179,8 @@ fn a_duplicate_write_does_not_reach_the_store() {
     });
 }
 
-/// Counted by the kernel, for this thread alone: reads, writes, and waits that gave the processor away. In a process of its own: a page fault
-/// waits while another test's thread maps memory.
+/// Counted by the kernel, for this thread alone: reads, writes, and waits that gave the processor away. In a process of
+/// its own: a page fault waits while another test's thread maps memory.
 #[test]
 fn a_duplicate_write_makes_no_system_call() {
     const ALONE: &str = "ALLOSTAT_TEST_ALONE";

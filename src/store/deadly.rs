@@ -1,7 +1,9 @@
-//! A store whose agent dies at a write: for tests alone, compiled with debug assertions only, so that no release knows of it.
+//! A store whose agent dies at a write: for tests alone, compiled with debug assertions only, so that no release knows
+//! of it.
 //!
-//! `ALLOSTAT_TEST_DIE=before:7`: SIGKILL to this process when its seventh commit is about to be written; `after:7`: when it is
-//! durable, and no caller has its answer. What was to be written goes to standard error first, a line for each record:
+//! `ALLOSTAT_TEST_DIE=before:7`: SIGKILL to this process when its seventh commit is about to be written; `after:7`:
+//! when it is durable, and no caller has its answer. What was to be written goes to standard error first, a line for
+//! each record:
 //! ```text
 //! dies before commit 7
 //! dies with task/5c…/main {"status":{"state":"running",…

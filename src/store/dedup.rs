@@ -4,8 +4,8 @@
 //! enter(batch) ─► every record is durable just so, and no write waits to change it: Duplicate, no system call at all
 //!              └► Entered ─► commit(all that wait): the last write of each key, less what is there ─► one commit
 //! ```
-//! Of each key only a hash is kept, and only of what is durable: it is set after the commit that wrote the value. A commit
-//! that failed may have written or not, so nothing is known of its keys until one succeeds.
+//! Of each key only a hash is kept, and only of what is durable: it is set after the commit that wrote the value. A
+//! commit that failed may have written or not, so nothing is known of its keys until one succeeds.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,5 +1,5 @@
-//! Small values under numbers, in one file: what was committed is there after the agent is killed or the power goes. For what changes
-//! often and as a whole is small.
+//! Small values under numbers, in one file: what was committed is there after the agent is killed or the power goes.
+//! For what changes often and as a whole is small.
 //!
 //! ```text
 //! frame    magic 4 | length 4 | crc32 of the payload 4 | payload

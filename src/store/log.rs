@@ -1,13 +1,14 @@
-//! The log: every acknowledged batch in one file, each with its checksum. It begins with a copy of all records, so that it
-//! says everything by itself; when what follows the copy has grown beyond it, a new file takes its place by a rename.
+//! The log: every acknowledged batch in one file, each with its checksum. It begins with a copy of all records, so that
+//! it says everything by itself; when what follows the copy has grown beyond it, a new file takes its place by a
+//! rename.
 //!
 //! ```text
 //! frame    magic 4 | length 4 | crc32 of the payload 4 | payload
 //! payload  schema 4 | seq 8 | part 4 | parts 4 | writes: ( key length 4, key, value length 4 or NONE, value )*
 //! file     copy: frames (seq s, part 0..n of n) | change s+1 | change s+2 | ...      (a change has parts = 0)
 //! ```
-//! Numbers are little-endian. A commit is one `write` and one `fdatasync`. A frame that is not whole counts for nothing;
-//! reading goes on at the next magic, which no JSON can hold (0xFF is not UTF-8).
+//! Numbers are little-endian. A commit is one `write` and one `fdatasync`. A frame that is not whole counts for
+//! nothing; reading goes on at the next magic, which no JSON can hold (0xFF is not UTF-8).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -249,7 +250,8 @@ impl Log {
             *self = self.rewritten(schema, seq)?;
         }
         if let Err(error) = self.file.write_all_at(frame, self.len) {
-            // What was written of it is no whole frame. Were even cutting it off impossible, it would count for nothing.
+            // What was written of it is no whole frame. Were even cutting it off impossible, it would count for
+            // nothing.
             let _ = self.file.set_len(self.len);
             return Err(error);
         }
@@ -288,7 +290,8 @@ impl Log {
         Ok(records)
     }
 
-    /// Whether it still has its name, which is what the next agent will look for. Two system calls that wait for no disk.
+    /// Whether it still has its name, which is what the next agent will look for. Two system calls that wait for no
+    /// disk.
     pub fn is_in_place(&self) -> io::Result<bool> {
         let own = self.file.metadata()?;
         match fs::metadata(path(&self.dir)) {

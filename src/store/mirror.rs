@@ -1,8 +1,10 @@
-//! The records once more, in `sled` 0.34: what is read while the agent runs, and what is believed where the log is damaged.
+//! The records once more, in `sled` 0.34: what is read while the agent runs, and what is believed where the log is
+//! damaged.
 //!
-//! sled alone would not do. Its `flush` never asks the device to keep anything; a full disk makes it refuse everything for
-//! ever; one flipped bit in its file loses every later record without a word; other damage is a panic. So it is never
-//! waited for, each call is caught, and each batch carries its number: at the next start it is made equal to the log.
+//! sled alone would not do. Its `flush` never asks the device to keep anything; a full disk makes it refuse everything
+//! for ever; one flipped bit in its file loses every later record without a word; other damage is a panic. So it is
+//! never waited for, each call is caught, and each batch carries its number: at the next start it is made equal to the
+//! log.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

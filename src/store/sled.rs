@@ -59,8 +59,8 @@ impl std::fmt::Debug for SledStore {
 impl SledStore {
     /// Opens or makes the database in `dir`.
     ///
-    /// Errors: another process has it open; a newer agent wrote it; no permission or room: each says what to do. Damage is
-    /// none.
+    /// Errors: another process has it open; a newer agent wrote it; no permission or room: each says what to do. Damage
+    /// is none.
     pub fn open(dir: &Path) -> Result<SledStore, StoreError> {
         SledStore::open_as(dir, Schema::OURS)
     }
@@ -207,8 +207,8 @@ const BEHIND_BYTES: usize = 2 << 20;
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const BUSY: &str = "another process has it open: is a second agent running on this data directory?";
 
-/// A process that was just forked holds every lock of its parent until it executes its program: a lock that is taken may be
-/// free in a moment.
+/// A process that was just forked holds every lock of its parent until it executes its program: a lock that is taken
+/// may be free in a moment.
 fn patiently<T>(mut take: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
     let began = Instant::now();
     loop {
@@ -318,8 +318,8 @@ struct Damage<'a> {
 }
 
 impl Damage<'_> {
-    /// Moves sled's files away. Where the log says everything they are worth nothing: a power failure may well leave them
-    /// so, for they are never synced.
+    /// Moves sled's files away. Where the log says everything they are worth nothing: a power failure may well leave
+    /// them so, for they are never synced.
     fn sled(&mut self, why: &str, log_is_whole: bool) -> io::Result<()> {
         let into = if log_is_whole { None } else { Some(self.place()?) };
         for entry in fs::read_dir(self.dir)? {

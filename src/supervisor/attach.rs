@@ -1,13 +1,13 @@
-//! A command beside a task, with a user at the other end of its streams: `allostat exec`. It runs as the task's user, in its cgroup and
-//! its namespaces, with its environment, capabilities and filters, and ends with its session.
+//! A command beside a task, with a user at the other end of its streams: `allostat exec`. It runs as the task's user,
+//! in its cgroup and its namespaces, with its environment, capabilities and filters, and ends with its session.
 //!
 //! ```text
 //! agent ── orders, three pipes ──► this process ── fork, as for a main process ──► the command
 //!       ◄── started, its terminal ──┤ waits: the command ends, the task ends, the agent hangs up
 //!       ◄── how it ended ───────────┘ ends what the command left, then reports
 //! ```
-//! Bytes go between the agent and the command directly. The line between the agent and this process is what a session hangs on: where
-//! it breaks, by the end of either, everything that the command started is killed.
+//! Bytes go between the agent and the command directly. The line between the agent and this process is what a session
+//! hangs on: where it breaks, by the end of either, everything that the command started is killed.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};

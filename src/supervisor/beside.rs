@@ -1,4 +1,5 @@
-//! A program that runs once beside a task: as its user, in its cgroup and its namespaces, with its environment. For health checks.
+//! A program that runs once beside a task: as its user, in its cgroup and its namespaces, with its environment. For
+//! health checks.
 //!
 //! ```text
 //! agent ── input: orders of the task, its main process, the time ──► this process ── fork, as for a main process ──► the program

@@ -1,5 +1,6 @@
-//! A supervisor that is killed or stopped at a moment of its life: for tests alone, compiled with debug assertions only, so that no
-//! release knows of it. `ALLOSTAT_TEST_DIE_AT=recorded` and `ALLOSTAT_TEST_STOP_AT=opened` name the moment.
+//! A supervisor that is killed or stopped at a moment of its life: for tests alone, compiled with debug assertions
+//! only, so that no release knows of it. `ALLOSTAT_TEST_DIE_AT=recorded` and `ALLOSTAT_TEST_STOP_AT=opened` name the
+//! moment.
 
 use rustix::process::{Signal, getpid, kill_process};
 

@@ -31,8 +31,8 @@ pub fn find(run_dir: &Path) -> io::Result<Option<Process>> {
     Ok(None)
 }
 
-/// The run directories below `top` for which supervisors of our user were executed before this process was: no agent's but of one
-/// that is gone, if `top` is an agent's own. Who begins or ends meanwhile may be missed.
+/// The run directories below `top` for which supervisors of our user were executed before this process was: no agent's
+/// but of one that is gone, if `top` is an agent's own. Who begins or ends meanwhile may be missed.
 pub fn all_below(top: &Path) -> io::Result<Vec<PathBuf>> {
     let ours = identity(std::process::id())?.ok_or(io::ErrorKind::NotFound)?;
     let mut found = Vec::new();
@@ -76,11 +76,11 @@ pub fn is_executed_for(pid: u32, run_dir: &Path) -> io::Result<bool> {
     Ok(executed_for(pid)?.is_some_and(|dir| dir.as_os_str() == run_dir.as_os_str()))
 }
 
-/// Anybody can call himself so: only those of our own user are believed, who see the same file system. An agent in a container
-/// has a directory of the same name, and its supervisors are among our processes.
+/// Anybody can call himself so: only those of our own user are believed, who see the same file system. An agent in a
+/// container has a directory of the same name, and its supervisors are among our processes.
 ///
-/// Not by what it was executed as: a data directory that is moved takes its supervisors with it. What one holds is its record,
-/// and the kernel knows where that lies by now, or where it lay when it was removed.
+/// Not by what it was executed as: a data directory that is moved takes its supervisors with it. What one holds is its
+/// record, and the kernel knows where that lies by now, or where it lay when it was removed.
 /// Source: `/proc/PID/{cmdline,root,fd/0}`. Errors: what it takes to look is wanting.
 fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
     let ours = rustix::process::geteuid().as_raw();
@@ -107,8 +107,8 @@ fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
     Ok(Some(run_dir).filter(|_| same_device))
 }
 
-/// The run directory of another agent, if a supervisor's record lies in that, and not in `run_dir`: of one attempt there are two
-/// where a data directory was copied. `None`: where its record lies says nothing against it.
+/// The run directory of another agent, if a supervisor's record lies in that, and not in `run_dir`: of one attempt
+/// there are two where a data directory was copied. `None`: where its record lies says nothing against it.
 pub fn is_for_another(pid: u32, run_dir: &Path) -> Option<PathBuf> {
     let lies = lies_in(&Path::new("/proc").join(pid.to_string()).join("fd/0"))?;
     (lies != run_dir && same_attempt(&lies, run_dir)).then_some(lies)

@@ -51,8 +51,8 @@ fn moment(name: &str) {
 /// How much of what a supervisor said about itself is passed on, in characters.
 pub const ERRORS_KEPT: usize = 500;
 
-/// `allostat supervise RUN_DIR`, with the locked record as descriptor 0 and, as descriptor 1, a pipe that is closed when the
-/// record says whether the task has started. It ends well when the exit is on record.
+/// `allostat supervise RUN_DIR`, with the locked record as descriptor 0 and, as descriptor 1, a pipe that is closed
+/// when the record says whether the task has started. It ends well when the exit is on record.
 ///
 /// Errors: what its process says on standard error, which ends with [`EXIT_FAILED`].
 pub fn main() -> Result<(), String> {

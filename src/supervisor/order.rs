@@ -3,8 +3,9 @@
 //! ```text
 //! a record, 32 bytes, little endian: time (ns)   stream (0 stdout, 1 stderr)   number of its log file   bytes in that file
 //! ```
-//! It says how far the stream was written by that time. One is written when the stream changes, and otherwise at most once a second: so
-//! that the order is exact, and times are to the second. What is lost of it costs order and times, never output.
+//! It says how far the stream was written by that time. One is written when the stream changes, and otherwise at most
+//! once a second: so that the order is exact, and times are to the second. What is lost of it costs order and times,
+//! never output.
 
 use std::fs::File;
 use std::io::Write;
@@ -92,7 +93,8 @@ impl OrderWriter {
         writer
     }
 
-    /// Removes records of what each stream was written after its place, as [`Rotator::cut_back`](super::rotate::Rotator::cut_back).
+    /// Removes records of what each stream was written after its place, as
+    /// [`Rotator::cut_back`](super::rotate::Rotator::cut_back).
     pub fn cut_back(&mut self, places: [(u64, u64); 2]) {
         let Some(file) = &self.file else { return };
         let mut bytes = [0; ORDER_RECORD];

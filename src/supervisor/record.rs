@@ -8,8 +8,8 @@
 //! slot: magic 8 | version u16 | kind u16 | length u32 | crc32 u32 | 0 u32 | payload        (little endian)
 //! exit payload: length u32 | JSON | the bytes of the files, in the JSON's order
 //! ```
-//! The file is locked (`flock`) for as long as the supervisor lives, and by nobody else: who gets the lock knows that no
-//! supervisor lives. A slot of zeros was never written; any other slot that does not verify is torn or foreign.
+//! The file is locked (`flock`) for as long as the supervisor lives, and by nobody else: who gets the lock knows that
+//! no supervisor lives. A slot of zeros was never written; any other slot that does not verify is torn or foreign.
 
 use std::fs::File;
 use std::io;
@@ -25,9 +25,9 @@ use crate::model::id::{BootId, ProcessId};
 use crate::model::units::Timestamp;
 
 pub const FILE: &str = "record";
-/// Written into each slot. A reader knows this version and the one before it: a supervisor outlives the agent that started it,
-/// and one upgrade. A sample of each version that was ever written is kept (`samples/`); a change of what is written
-/// begins the next one.
+/// Written into each slot. A reader knows this version and the one before it: a supervisor outlives the agent that
+/// started it, and one upgrade. A sample of each version that was ever written is kept (`samples/`); a change of what
+/// is written begins the next one.
 pub const VERSION: u16 = 1;
 /// The first, so far.
 const OLDEST: u16 = 1;
@@ -421,8 +421,8 @@ mod tests {
         End { main_rusage: Rusage { max_rss_kib: 4096, ..Rusage::default() }, ..end(files) }
     }
 
-    /// What supervisors wrote is understood by the next version: of each version of the record a sample is kept, and writing
-    /// anything else needs a new one.
+    /// What supervisors wrote is understood by the next version: of each version of the record a sample is kept, and
+    /// writing anything else needs a new one.
     #[test]
     fn what_supervisors_of_each_kept_version_wrote_is_understood() {
         let dir = tempfile::tempdir().unwrap();

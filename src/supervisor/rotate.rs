@@ -1,11 +1,11 @@
 //! One output stream of a task, in numbered files of limited size: `<task>.stdout.0`, `.1` ...
 //!
-//! Never more than `max_files` files of at most `max_file_bytes` each, at any instant: the oldest goes before the next one is
-//! made. A line is not split between two files as long as it arrives whole and fits. Bytes that the disk does not take are
-//! dropped and counted; the task is never held up by them.
+//! Never more than `max_files` files of at most `max_file_bytes` each, at any instant: the oldest goes before the next
+//! one is made. A line is not split between two files as long as it arrives whole and fits. Bytes that the disk does
+//! not take are dropped and counted; the task is never held up by them.
 //!
-//! The directory stands where tasks of other users may write, so it is opened once and only if it is ours, no link is ever
-//! followed, and nothing but a plain file is written.
+//! The directory stands where tasks of other users may write, so it is opened once and only if it is ours, no link is
+//! ever followed, and nothing but a plain file is written.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -157,7 +157,8 @@ impl Rotator {
         Ok(())
     }
 
-    /// Removes what was written after `place`, in that file and in newer ones: it is written again. Errors are noted; then lines repeat.
+    /// Removes what was written after `place`, in that file and in newer ones: it is written again. Errors are noted;
+    /// then lines repeat.
     pub fn cut_back(&mut self, place: (u64, u64)) {
         if self.place() > place
             && let Err(error) = self.cut(place)

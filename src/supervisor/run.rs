@@ -142,8 +142,8 @@ struct Life<'a> {
     problems: Vec<String>,
 }
 
-/// One stream of the task's output. The task may open its own output for reading and take what poll has promised us, so our
-/// end does not block; the task's end is another file description and does.
+/// One stream of the task's output. The task may open its own output for reading and take what poll has promised us, so
+/// our end does not block; the task's end is another file description and does.
 struct Stream {
     /// `None`: closed by the task, or it goes nowhere.
     pipe: Option<OwnedFd>,
@@ -182,8 +182,8 @@ impl Stream {
             }
         }
     }
-    /// What still lies in the pipe when no process of ours is left. A descriptor that was handed to a foreign process may
-    /// keep the pipe open: it is not waited for.
+    /// What still lies in the pipe when no process of ours is left. A descriptor that was handed to a foreign process
+    /// may keep the pipe open: it is not waited for.
     fn drain(&mut self, buffer: &mut [u8], mut order: Option<&mut OrderWriter>) {
         let Some(pipe) = &self.pipe else { return };
         let mut left = rustix::io::ioctl_fionread(pipe).unwrap_or(0);

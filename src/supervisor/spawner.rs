@@ -45,7 +45,8 @@ const NO_SOCKET: &str = "descriptor 0 is no agent's socket";
 /// So much of the name of a run directory is shown by `ps`: the room for it is an argument of the spawner.
 const SHOWN: usize = 512;
 
-/// The agent's end. Concurrency: any thread; one start at a time, which takes the time of a fork. The spawner is started at the first.
+/// The agent's end. Concurrency: any thread; one start at a time, which takes the time of a fork. The spawner is
+/// started at the first.
 #[derive(Debug)]
 pub struct Spawner {
     /// What is executed as `<program> spawn`.
@@ -79,8 +80,8 @@ impl Spawner {
         &self.program
     }
 
-    /// A supervisor of that directory, with the locked record, the pipe that it closes when the record has the answer, and a file for
-    /// what it says. Blocks for less than a millisecond.
+    /// A supervisor of that directory, with the locked record, the pipe that it closes when the record has the answer,
+    /// and a file for what it says. Blocks for less than a millisecond.
     ///
     /// Errors: nothing was forked; after a spawner that has not answered it is not known.
     pub fn spawn(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<Process> {
@@ -223,7 +224,8 @@ fn serve_until_forked() -> Result<Option<Request>, String> {
     // Of anything else who knows when there is something to read, if ever.
     rustix::net::sockopt::socket_type(&line).map_err(|e| failed(NO_SOCKET)(e.into()))?;
     let signals = process::signals_as_descriptor(&[libc::SIGCHLD, libc::SIGTERM]).map_err(failed("signalfd"))?;
-    // What the processor can do is asked once, here: in a virtual machine that takes long, and each supervisor would ask.
+    // What the processor can do is asked once, here: in a virtual machine that takes long, and each supervisor would
+    // ask.
     let _ = crc32fast::hash(&[0; 64]);
     loop {
         let mut ready = [PollFd::new(&line, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];

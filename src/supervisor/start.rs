@@ -22,8 +22,8 @@ pub struct Outputs {
     pub stderr: Option<OwnedFd>,
 }
 
-/// Of a message, in characters: it may quote a whole PATH, and has to fit into the exit slot even if JSON writes each of them
-/// in six bytes.
+/// Of a message, in characters: it may quote a whole PATH, and has to fit into the exit slot even if JSON writes each
+/// of them in six bytes.
 const MESSAGE_KEPT: usize = 4_000;
 
 /// Why it cannot run, as it will stand in the record.
@@ -71,7 +71,8 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         let ((out_read, out_write), (err_read, err_write)) = (pipe()?, pipe()?);
         for pipe in [&out_write, &err_write] {
             let user = orders.account.as_ref().map(|a| rustix::fs::Uid::from_raw(a.uid));
-            // So that the task can open /dev/stdout and /dev/stderr by name. Where that is refused, it has them open all the same.
+            // So that the task can open /dev/stdout and /dev/stderr by name. Where that is refused, it has them open
+            // all the same.
             let _ = user.map(|user| rustix::fs::fchown(pipe, Some(user), None));
         }
         (out_write, err_write, Outputs { stdout: Some(out_read), stderr: Some(err_read) })

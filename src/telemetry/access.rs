@@ -29,12 +29,12 @@ pub static LAST_RELOAD_SUCCESSFUL: MetricDesc = MetricDesc::gauge(
 }
 
 words! {
-    /// Why somebody was not let in.
+    /// Why a request was refused.
     pub enum AccessRefusal {
         WrongHost = "wrong_host",
         SocketOnly = "socket_only",
         NoCredentials = "no_credentials",
-        /// Or a user who is not there, which nobody is told.
+        /// Or an unknown user: the client cannot distinguish the two.
         WrongPassword = "wrong_password",
         WrongToken = "wrong_token",
         TokenInClear = "token_in_clear",
@@ -81,7 +81,7 @@ impl Admission {
     pub fn refused(&self, reason: AccessRefusal) {
         self.refused.with_label_values(&[reason.as_str()]).inc();
     }
-    /// How often somebody was refused for this reason.
+    /// How often requests were refused for this reason.
     pub fn count(&self, reason: AccessRefusal) -> u64 {
         self.refused.with_label_values(&[reason.as_str()]).get()
     }

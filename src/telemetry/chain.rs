@@ -1,4 +1,4 @@
-//! Errors in one line: told once, where nothing above can do anything about them.
+//! Errors in one line: reported once, where no caller can handle them.
 
 use std::error::Error;
 
@@ -26,7 +26,7 @@ mod tests {
     struct Outer(&'static str, #[source] std::io::Error);
 
     #[test]
-    fn each_cause_is_told_once() {
+    fn each_cause_is_reported_once() {
         let why = || std::io::Error::other("why");
         assert_eq!(chain(&Outer("x", why())), "cannot read x: why");
         assert_eq!(chain(&Outer("x: why", why())), "cannot read x: why");

@@ -1,6 +1,8 @@
-//! How long tasks take to start and to die: histograms by workload, whose buckets remember the alloc that was seen last.
+//! How long tasks take to start and to die: histograms by workload, whose buckets remember the alloc that was seen
+//! last.
 //!
-//! They begin with the agent's process, as the histograms of the registry do: `rate()` takes that for the reset that it is.
+//! They begin with the agent's process, as the histograms of the registry do: `rate()` takes that for the reset that it
+//! is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,7 @@
 //! Fields of a log line as `name=value`: no value can be read as another field, or steers a terminal.
 //!
-//! Strings are always quoted. Anything else, the message too, is quoted only if it needs it, so that errors stay readable.
+//! Strings are always quoted. Anything else, the message too, is quoted only if it needs it, so that errors stay
+//! readable.
 
 use std::borrow::Cow;
 use std::fmt;

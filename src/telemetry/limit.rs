@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// `burst` lines per key in each `window`; what is over is counted and told when the window is over.
+/// `burst` lines per key in each `window`; more are counted, and reported when the window is over.
 #[derive(Debug)]
 pub struct Limiter<K> {
     burst: u32,
@@ -46,7 +46,7 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
             self.keys.insert(key.clone(), Window { since: now, passed: 0, suppressed: 0 });
         }
         let Some(window) = self.keys.get_mut(key) else { return false };
-        // A window with something to tell stays until `drain` has told it.
+        // A window with suppressed lines stays until `drain` has reported them.
         if window.suppressed == 0 && now.saturating_duration_since(window.since) >= self.window {
             *window = Window { since: now, passed: 0, suppressed: 0 };
         }
@@ -61,16 +61,16 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
 
     /// Ends the windows that are over and says what they held back.
     pub fn drain(&mut self, now: Instant) -> Vec<Suppressed<K>> {
-        let mut told = Vec::new();
+        let mut ended = Vec::new();
         let length = self.window;
         self.keys.retain(|key, window| {
             let over = now.saturating_duration_since(window.since) >= length;
             if over && window.suppressed > 0 {
-                told.push(Suppressed { key: key.clone(), lines: window.suppressed });
+                ended.push(Suppressed { key: key.clone(), lines: window.suppressed });
             }
             !over
         });
-        told
+        ended
     }
 }
 
@@ -152,19 +152,19 @@ mod tests {
     fn a_fault_of_each_second_passes_once_then_rarely_and_with_a_count() {
         let start = Instant::now();
         let mut repeats = Repeats::default();
-        let (mut passed, mut told) = (Vec::new(), 0);
+        let (mut passed, mut suppressed) = (Vec::new(), 0);
         for second in 0..86_400 {
             let now = start + Duration::from_secs(second);
             if repeats.pass(&"a", now) {
                 passed.push(second);
             }
-            told += repeats.drain(now).iter().map(|held| held.lines).sum::<u64>();
+            suppressed += repeats.drain(now).iter().map(|held| held.lines).sum::<u64>();
         }
         assert_eq!(passed[..5], [0, 60, 180, 420, 900]);
         assert!(passed.len() < 32, "{passed:?}");
         let end = start + Duration::from_secs(86_400) + Repeats::<&str>::FORGET;
-        told += repeats.drain(end).iter().map(|held| held.lines).sum::<u64>();
-        assert_eq!(passed.len() as u64 + told, 86_400, "each line was logged or counted");
+        suppressed += repeats.drain(end).iter().map(|held| held.lines).sum::<u64>();
+        assert_eq!(passed.len() as u64 + suppressed, 86_400, "each line was logged or counted");
         assert!(repeats.pass(&"a", end) && repeats.pass(&"b", end), "one that comes back later is a new one");
     }
 
@@ -178,7 +178,7 @@ mod tests {
     const WINDOW: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_burst_passes_and_the_rest_is_counted_and_told_once() {
+    fn burst_passes_and_the_rest_is_counted_and_reported_once() {
         let start = Instant::now();
         let mut limiter = Limiter::new(3, WINDOW);
         let passed = (0..10).filter(|_| limiter.pass(&"a", start)).count();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_over_without_loss_begins_anew() {
+    fn window_without_suppressed_lines_starts_again() {
         let now = Instant::now();
         let mut limiter = Limiter::new(1, WINDOW);
         assert!(limiter.pass(&"a", now));

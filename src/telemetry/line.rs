@@ -1,4 +1,4 @@
-//! One event, one line, whatever its fields hold: a newline in a job's `command` must not begin a line that nobody logged.
+//! One event, one line, whatever its fields hold: a newline in a job's `command` must not begin a log line of its own.
 
 use std::io::{self, Write};
 

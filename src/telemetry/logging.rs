@@ -100,7 +100,8 @@ where
     W: for<'w> MakeWriter<'w> + 'static,
 {
     let lines = tracing_subscriber::fmt::layer().with_writer(OneLine(writer)).with_target(false).with_ansi(colour);
-    // It would print that a line could not be printed, and panic where it cannot: such a line is lost, and nothing else.
+    // It would print that a line could not be printed, and panic where it cannot: such a line is lost, and nothing
+    // else.
     lines.fmt_fields(QuotedFields).log_internal_errors(false)
 }
 
@@ -188,8 +189,8 @@ impl<S: Subscriber> Layer<S> for RepeatLimit {
     }
 }
 
-/// Says what was held back since the last time. Called by the sampler, once per tick.
-pub fn tell_suppressed(metrics: &Metrics) {
+/// Logs what was held back since the last time. Called by the sampler, once per tick.
+pub fn log_suppressed(metrics: &Metrics) {
     let (now, mut held_back) = (Instant::now(), lock(held_back()));
     let (faults, places) = (held_back.faults.drain(now), held_back.places.drain(now));
     metrics.lines_suppressed(std::mem::take(&mut held_back.lines));

@@ -18,7 +18,7 @@ use super::images::{self, ImageMetrics};
 use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
 use super::migrations::{self, Migrations};
-use super::observed::{self, Others};
+use super::observed::{self, ObservedMetrics};
 use super::otlp::Push;
 use super::ports::{self, PortMetrics};
 use super::registered::{counter, counters, gauge, gauges, register};
@@ -149,7 +149,7 @@ pub static RESTORE_DURATION: MetricDesc = MetricDesc::gauge(
 pub static SUPERVISORS: MetricDesc = MetricDesc::gauge(
     "allostat_supervisors",
     Unit::None,
-    "Supervisor processes of the agent's user on this host, by watcher (this_agent, another_agent, nobody).",
+    "Supervisor processes of the agent's user on this host, by watcher (nobody, this_agent, another_agent).",
     &["watched_by"],
 )
 .from_source("/proc/PID/{cmdline,fd}")
@@ -320,8 +320,8 @@ pub struct Metrics {
     pub ports: PortMetrics,
     /// Commands that users run in tasks.
     pub execs: ExecMetrics,
-    /// What others run.
-    pub others: Others,
+    /// Of observed allocs.
+    pub observed: ObservedMetrics,
     /// Of periodic jobs.
     pub launches: Launches,
     /// Of jobs with an `update`.
@@ -378,7 +378,7 @@ impl Metrics {
             images: ImageMetrics::new(r),
             ports: PortMetrics::new(r),
             execs: ExecMetrics::new(r),
-            others: Others::new(r),
+            observed: ObservedMetrics::new(r),
             launches: Launches::new(r),
             templates: TemplateMetrics::new(r),
             updates: JobUpdates::new(r),
@@ -504,7 +504,8 @@ impl Metrics {
     pub fn memory(&self) -> &MemoryMetrics {
         self.memory.get_or_init(|| MemoryMetrics::new(&self.registry))
     }
-    /// What a start has found so far: there are no such series before. `found`: tasks, in the order of [`FoundAs::ALL`].
+    /// What a start has found so far: there are no such series before. `found`: tasks, in the order of
+    /// [`FoundAs::ALL`].
     pub fn restored(&self, found: [u64; FoundAs::ALL.len()], took: Duration, quarantined: usize) {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (tasks, duration, records) = self.restored.get_or_init(|| {
@@ -526,7 +527,7 @@ impl Metrics {
             supervisors.with_label_values(&[watched_by.as_str()]).set(i64::try_from(n).unwrap_or(i64::MAX));
         }
     }
-    /// A reader that had read already was told that so many are gone.
+    /// A follower of the events got a notice that so many are missing.
     pub fn events_missed(&self, events: u64) {
         self.events_missed.inc_by(events);
     }
@@ -542,7 +543,7 @@ impl Metrics {
         // Once: what came before has a beginning already.
         let _ = self.began.set(at);
     }
-    /// When that was; `None`: nobody said.
+    /// When that was; `None`: it was not set.
     pub fn began(&self) -> Option<Timestamp> {
         self.began.get().copied()
     }
@@ -603,7 +604,7 @@ mod tests {
         metrics.watchers([0; 3]);
         metrics.driver_is("mock", Some(true), false);
         metrics.fingerprinter_known("cpu");
-        metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
+        metrics.observed.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
         metrics.ends.are_kept(0, 0, 0);
         metrics.recent.is_kept(1, 0);

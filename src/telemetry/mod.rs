@@ -1,4 +1,4 @@
-//! The staircase: how the agent tells about itself. Logs, its own metrics, errors in one line, and the limiting of lines that repeat.
+//! The staircase: how the agent reports on itself. Logs, its own metrics, errors in one line, limits on repeated lines.
 //! Open to floors 1 to 6; knows only `model`.
 
 pub mod access;

@@ -1,4 +1,4 @@
-//! What is counted of allocs that others run.
+//! Counts of observed allocs.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -45,7 +45,7 @@ pub static OBSERVED_ENDS: MetricDesc = MetricDesc::counter(
 pub static OBSERVED_ENDS_MISSED: MetricDesc = MetricDesc::counter(
     "allostat_observed_ends_missed_total",
     Unit::None,
-    "Removed observed cgroups of which nothing was recorded, by reason (lost, unseen, limit, name).",
+    "Removed observed cgroups without a record, by reason (lost, unseen, limit, name).",
     &["reason"],
 )
 .from_source("kernel tracepoints, else the cgroup tree")
@@ -64,21 +64,21 @@ pub static OBSERVED_TEXTS_CHANGED: MetricDesc = MetricDesc::counter(
 }
 
 words! {
-    /// Why an end is not told.
+    /// Why an end is not recorded.
     pub enum EndMissed {
-        /// The kernel had no room to tell it.
+        /// The kernel had no room to report it.
         Lost = "lost",
-        /// It was made and removed before anybody looked, where the kernel does not tell.
+        /// It was made and removed between two scans, where the kernel reports no ends.
         Unseen = "unseen",
         /// As many are shown, or wait for their name, as may be.
         Limit = "limit",
-        /// Its path is longer than the kernel tells.
+        /// Its path is longer than the kernel reports.
         Unnamed = "name",
     }
 }
 
-/// Nothing of it is there before somebody looks.
-pub struct Others {
+/// Its series are absent before the first scan.
+pub struct ObservedMetrics {
     registry: Registry,
     counts: OnceLock<Counts>,
 }
@@ -91,9 +91,9 @@ struct Counts {
     texts: IntCounterVec,
 }
 
-impl Others {
-    pub(super) fn new(registry: &Registry) -> Others {
-        Others { registry: registry.clone(), counts: OnceLock::new() }
+impl ObservedMetrics {
+    pub(super) fn new(registry: &Registry) -> ObservedMetrics {
+        ObservedMetrics { registry: registry.clone(), counts: OnceLock::new() }
     }
 
     /// What is there, by who runs it; how much of it is not shown since there is too much, and for its names.

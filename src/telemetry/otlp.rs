@@ -1,4 +1,5 @@
-//! What became of the points that are sent to a collector: a ledger that balances at every moment, and what the queue on disk holds.
+//! What became of the points that are sent to a collector: a ledger that balances at every moment, and what the queue
+//! on disk holds.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -60,7 +61,7 @@ words! {
         Disk = "disk",
         /// The disk was still busy with those before them.
         SlowDisk = "slow_disk",
-        /// The agent had not kept the event any more of which one would have been made.
+        /// The agent no longer had the event that one would have been made of.
         Forgotten = "forgotten",
     }
 }
@@ -86,7 +87,7 @@ impl PointCounts {
     }
 }
 
-/// What there is to tell of pushing to one destination.
+/// The state of pushing to one destination.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PushState {
     pub ledger: PointCounts,
@@ -111,7 +112,7 @@ pub type Lane = (String, Signal);
 /// How long a collector may take: 5 ms to 30 s.
 const ANSWERS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// By lane; nothing where nobody pushes. Concurrency: any thread; a short lock.
+/// By lane; empty without a destination. Concurrency: any thread; a short lock.
 #[derive(Debug)]
 pub struct Push {
     lanes: Mutex<BTreeMap<Lane, PushState>>,
@@ -127,7 +128,7 @@ impl Default for Push {
 }
 
 impl Push {
-    pub fn tell(&self, lane: &Lane, change: impl FnOnce(&mut PushState)) {
+    pub fn update(&self, lane: &Lane, change: impl FnOnce(&mut PushState)) {
         let mut all = lock(&self.lanes);
         match all.get_mut(lane) {
             Some(state) => change(state),
@@ -140,12 +141,12 @@ impl Push {
     /// One request, with its answer or without.
     pub fn asked(&self, lane: &Lane, code: String, is_retry: bool, took: Duration) {
         self.duration.took(&[&lane.0, lane.1.as_str()], took);
-        self.tell(lane, |state| {
+        self.update(lane, |state| {
             *state.requests.entry(code).or_default() += 1;
             state.retries += u64::from(is_retry);
         });
     }
-    pub fn told(&self) -> BTreeMap<Lane, PushState> {
+    pub fn states(&self) -> BTreeMap<Lane, PushState> {
         lock(&self.lanes).clone()
     }
     /// Task output that a destination does not get; 0 makes it known.
@@ -160,7 +161,7 @@ impl Push {
     pub fn outputs_lost(&self) -> BTreeMap<String, [u64; OutputLoss::ALL.len()]> {
         lock(&self.outputs).clone()
     }
-    /// Whether an alloc has a trace that somebody gets.
+    /// Whether traces of allocs are pushed.
     pub fn has_traces(&self) -> bool {
         lock(&self.lanes).keys().any(|(_, signal)| *signal == Signal::Traces)
     }
@@ -168,7 +169,7 @@ impl Push {
 
 const UNSET: &str = "no endpoint is set";
 
-/// Those that an agent does not begin anew.
+/// Those that go on across restarts of the agent.
 pub static GOES_ON: &[&MetricDesc] = &[&ENQUEUED, &EXPORTED, &REJECTED, &DROPPED];
 
 families! {

@@ -1,5 +1,5 @@
-//! Panics as lines of the log: what goes wrong in one call or one task of the runtime is an error like others, and no text of its
-//! own on the terminal.
+//! Panics as lines of the log: what goes wrong in one call or one task of the runtime is an error like others, and no
+//! text of its own on the terminal.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
-    /// Where the panic was that [`catch`] waits for on this thread. `None`: nobody does.
+    /// Where the panic was that [`catch`] waits for on this thread. `None`: none does.
     static AT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -21,10 +21,10 @@ pub struct Panic {
 
 /// From now on panics are lines of the log. Once, with [`super::logging::init`].
 pub(super) fn log() {
-    std::panic::set_hook(Box::new(tell));
+    std::panic::set_hook(Box::new(log_panic));
 }
 
-/// What is caught is its catcher's to tell of.
+/// The caller reports a caught panic.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Box<Panic>> {
     let outer = AT.replace(Some(String::new()));
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -32,7 +32,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Box<Panic>> {
     result.map_err(|panic| Box::new(Panic { message: words(panic.as_ref()), at }))
 }
 
-fn tell(panic: &PanicHookInfo<'_>) {
+fn log_panic(panic: &PanicHookInfo<'_>) {
     let at = panic.location().map(ToString::to_string).unwrap_or_default();
     let caught = AT.with_borrow_mut(|caught| caught.as_mut().map(|caught| caught.clone_from(&at)).is_some());
     if !caught {
@@ -48,7 +48,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it does not say why".to_owned())
 }
 
-/// What a panic held is used on: it was told, and whoever holds a lock leaves what it guards whole at each step.
+/// Ignores poisoning: the panic was reported, and every holder of a lock leaves its data consistent at each step.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

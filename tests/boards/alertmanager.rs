@@ -1,4 +1,5 @@
-//! Alerts all the way: an agent with tasks and GPUs that fail, Prometheus with our rules, a real Alertmanager, and a webhook that listens.
+//! Alerts all the way: an agent with tasks and GPUs that fail, Prometheus with our rules, a real Alertmanager, and a
+//! webhook that listens.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -78,7 +79,8 @@ struct Alertmanager {
     _directory: tempfile::TempDir,
 }
 
-/// Debian's reads its templates below /usr/share, wherever it lies itself: its own are laid over that, for itself alone.
+/// Debian's reads its templates below /usr/share, wherever it lies itself: its own are laid over that, for itself
+/// alone.
 fn with_its_own_share(share: &Path) -> Command {
     const LAY: &str = r#"mount -t overlay overlay -o "lowerdir=$0:/usr/share" /usr/share && exec "$@""#;
     let mut command = Command::new("unshare");
@@ -152,7 +154,8 @@ const SHORTER: [(&str, &str, &str); 12] = [
     ("GpuEccUncorrected", "[15m]", "[20s]"),
 ];
 
-/// Our rules, but for those spans: how long after its last cause an alert ends is proven by the rule tests, in promtool's time.
+/// Our rules, but for those spans: how long after its last cause an alert ends is proven by the rule tests, in
+/// promtool's time.
 fn shorter(text: &str) -> String {
     let mut rules: Vec<String> = text.split_inclusive("      - alert: ").map(str::to_owned).collect();
     for (name, from, to) in SHORTER {
@@ -204,11 +207,11 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
     let Some(manager) = Alertmanager::start(webhook.address) else { skip_test!("no-prometheus") };
     let mut gpus = Gpus::install();
     let agent = Agent::with(gpus.options(Selection::default().profile));
-    gpus.are_mended(&agent);
+    gpus.clear_faults(&agent);
     let directory = test_dir();
     let rules = [directory.path().join("allostat.yml"), root().join("alerts/recording.yml")];
     std::fs::write(&rules[0], shorter(&read(&root().join("alerts/allostat.yml")))).expect("our own directory");
-    let Some(prometheus) = Prometheus::start_telling(manager.address, &[agent.address], &rules) else {
+    let Some(prometheus) = Prometheus::start_alerting(manager.address, &[agent.address], &rules) else {
         skip_test!("no-prometheus")
     };
     prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
@@ -261,7 +264,8 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
         assert_eq!(message, None, "{goes_on}: it has failed still");
     }
 
-    // Submitted again, without the fault; those that leak, crash and are checked are stopped; the GPU has no more errors.
+    // Submitted again, without the fault; those that leak, crash and are checked are stopped; the GPU has no more
+    // errors.
     agent.run(&failing("hopeless", 1).replace("\"3\"", "\"0\""));
     agent.run(&failing("once", 0).replace("\"3\"", "\"0\""));
     let allocs = agent.json("/v1/allocs");

@@ -1,5 +1,6 @@
-//! What stands in deploy/ for others' programs, by what knows them: Kubernetes by its types, Nomad's job by our own reader of its words, the
-//! collector by its own rule that pipelines name what is there. And the arithmetic of docs/fleet.md, by the figures of docs/profiles.md.
+//! Files in deploy/ for other programs, checked by what defines their format: Kubernetes by its types, Nomad's job by
+//! the agent's parser, the collector by its rule that pipelines name existing components. And the arithmetic of
+//! docs/fleet.md, by the figures of docs/profiles.md.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -55,7 +56,7 @@ fn the_objects_of_kubernetes_are_what_its_types_know() {
     let mut wrong = objects[1].clone();
     wrong["spec"]["template"]["spec"]["hostPid"] = true.into();
     assert!(compiled(&packages, &[("wrong", source(&wrong))]).contains("'\"hostPid\"'"));
-    // What its container is told is there.
+    // Each variable of its container is a setting.
     let pod = &objects[1]["spec"]["template"]["spec"];
     let config = read(&root().join("tests/golden/config/default.hcl"));
     for variable in list(&pod["containers"][0]["env"]).iter().map(|variable| text(variable, "name")) {
@@ -141,7 +142,7 @@ fn grafana_finds_the_boards_and_the_server_that_scrapes() {
     let provider = &boards["providers"][0];
     assert_eq!((text(provider, "type"), provider["allowUiUpdates"].as_bool()), ("file", Some(false)));
     let path = text(&provider["options"], "path");
-    assert!(path.starts_with('/'), "{path} is told from the root");
+    assert!(path.starts_with('/'), "{path} is not absolute");
 }
 
 const BEGIN: &str = "<!-- made from docs/profiles.md: begin -->\n";
@@ -214,7 +215,8 @@ fn what_profiles_cost_is_made_from_the_figures() {
     golden_part("docs/profiles.md", (BEGIN, END), &made);
 }
 
-/// Series of a host are those that were measured there; a scrape each 15 s is 5,760 samples of each a day, of 1 to 2 bytes on disk.
+/// Series of a host are those that were measured there; a scrape each 15 s is 5,760 samples of each a day, of 1 to 2
+/// bytes on disk.
 #[test]
 fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
     let figures = read(&root().join("docs/profiles.md"));
@@ -238,7 +240,8 @@ fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
     golden_part("docs/fleet.md", (BEGIN, END), &made);
 }
 
-/// `systemd-analyze verify` of Debian's systemd 252, by the loader and the libraries of its own packages. Each thing that it says is one too many.
+/// `systemd-analyze verify` of Debian's systemd 252, by the loader and the libraries of its own packages. Each thing
+/// that it says is one too many.
 fn verified(unit: &str, is_user: bool) -> Option<String> {
     let root = crate::common::part_file("systemd", "usr/bin/systemd-analyze")?.ancestors().nth(3)?.to_owned();
     let libraries = root.join("usr/lib/x86_64-linux-gnu");
@@ -271,5 +274,24 @@ fn systemd_finds_nothing_to_say_of_the_units() {
         // It would say so.
         let wrong = verified(&unit.replace("\nRestart=", "\nRestrat="), is_user).expect("it is there");
         assert!(wrong.contains("Unknown key 'Restrat'"), "{file}: {wrong}");
+    }
+}
+
+/// The agent sheds load above 80% of the limit, which must leave room for the figure that units and runbook state.
+#[test]
+fn systemd_units_limit_memory_above_the_documented_need() {
+    let runbook = read(&root().join("docs/runbooks/AllostatSheddingLoad.md"));
+    for file in ["allostat.service", "allostat-observe.service", "allostat-user.service"] {
+        let unit = read(&root().join("deploy").join(file));
+        let limits: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("MemoryMax=")).collect();
+        let [limit] = limits[..] else { panic!("{file}: one limit, not {limits:?}") };
+        let limit: f64 = limit.strip_suffix('M').expect("in MiB").parse().expect("a number");
+        let stated = unit.lines().find_map(|line| line.strip_prefix("# 5,000 observed workloads take some "));
+        let stated = stated.unwrap_or_else(|| panic!("{file}: why so much?")).split(" MiB").next().expect("a number");
+        let figure = format!("5,000 observed workloads take some {stated} MiB");
+        assert!(runbook.replace("\n  ", " ").contains(&figure), "{file}: the runbook has another figure");
+        let need: f64 = stated.parse().expect("a number");
+        assert!(limit * 0.8 >= 2.0 * need, "{file}: {limit} MiB for {need} MiB of 5,000 workloads");
+        assert!(limit <= 1_024.0, "{file}: {limit} MiB limits nothing");
     }
 }

@@ -74,15 +74,15 @@ pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 pub struct Rule {
     pub file: String,
     pub name: String,
-    /// It records a series, and alerts nobody.
+    /// A recording rule, not an alert.
     pub records: bool,
     pub expression: String,
     /// The lines of the whole rule.
     pub lines: Vec<String>,
 }
 
-/// The rules of every file in `alerts/`. Our files write each as `- alert: NAME` or `- record: NAME` with `expr:` on one line
-/// or as a block after `|`; `promtool` judges the YAML itself.
+/// The rules of every file in `alerts/`. Our files write each as `- alert: NAME` or `- record: NAME` with `expr:` on
+/// one line or as a block after `|`; `promtool` judges the YAML itself.
 pub fn rules() -> Vec<Rule> {
     in_folder("alerts", "yml").iter().flat_map(|path| rules_of(&path.display().to_string(), &read(path))).collect()
 }

@@ -1,5 +1,6 @@
-//! Deployment to many hosts, each file used as its reader uses it: the chart by a real helm, the kustomization by a real kubectl, the
-//! script with an `ssh` that runs on this host, discovery by real servers that ask an inventory and a Consul.
+//! Deployment to many hosts, each file used as its reader uses it: the chart by a real helm, the kustomization by a
+//! real kubectl, the script with an `ssh` that runs on this host, discovery by real servers that ask an inventory and a
+//! Consul.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use crate::boards::deploy::{documents, of_kind};
 use crate::boards::files::{alerts, boards, list, read, root, text};
 use crate::boards::schema::packages;
+use crate::boards::scraped::for_version;
 use crate::common::{Agent, Prometheus, Promtool, is_root, part, test_dir};
 
 /// Both programs in one package of npm: a layer of AWS, which has them for Linux on x86-64.
@@ -135,6 +137,7 @@ fn chart_has_every_rule_every_board_a_monitor_and_a_gpu_runtime() {
     let monitor = of_kind(&all, "PodMonitor");
     assert!(text(&monitor["metadata"], "name").contains("allostat"), "boards find the job by its name");
     assert_eq!(monitor["spec"]["selector"]["matchLabels"], daemonset["spec"]["selector"]["matchLabels"]);
+    assert_eq!(monitor["spec"]["scrapeClassicHistograms"], true, "as the key of the examples");
     let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
     assert_eq!(endpoint["port"], pod["containers"][0]["ports"][0]["name"]);
     assert_eq!(endpoint["relabelings"][0]["targetLabel"], "instance");
@@ -199,7 +202,8 @@ fn compose_file_has_the_options_of_docker_run() {
     assert_eq!(*service, expected);
 }
 
-/// An `ssh` and `scp` that take this host for each of a fleet, and a dpkg, systemctl and allostat that write down how they are called.
+/// An `ssh` and `scp` that take this host for each of a fleet, and a dpkg, systemctl and allostat that write down how
+/// they are called.
 struct Fleet(tempfile::TempDir);
 
 impl Fleet {
@@ -302,6 +306,7 @@ fn prometheus_finds_agents_in_an_inventory_by_the_example() {
         example.replace("inventory.example", &at.to_string()).replace("scrape_interval: 15s", "scrape_interval: 1s");
     assert!(example.contains(&at.to_string()));
     for major in [2, 3] {
+        let example = for_version(major, &example);
         let Some(server) = Prometheus::start_version(major, &["exemplar-storage"], &example) else {
             skip_test!("no-prometheus")
         };

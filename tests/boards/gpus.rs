@@ -1,5 +1,5 @@
-//! GPUs of which one works, one is held and idle, one is divided, one falls off its bus and one hangs: what the board of GPUs and its
-//! alerts ask for is there.
+//! One GPU works, one is held and idle, one is divided, one falls off its bus and one hangs: the series that the board
+//! of GPUs and its alerts query are there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
 use crate::common::{Agent, AgentOptions, patience, wait_for};
 
 const GIB: u64 = 1 << 30;
-/// What the working one tells anew each so often.
+/// The interval at which the readings of the working GPU change.
 const STEP: Duration = Duration::from_millis(200);
 
 const WORKS: usize = 0;
@@ -51,10 +51,10 @@ impl Gpus {
     pub fn options(&self, profile: Profile) -> AgentOptions {
         let config =
             format!("devices {{\n nvidia_library = {:?}\n}}\n", self.installed.library().display().to_string());
-        let nobody = format!("http://{}", crate::common::free_address());
+        let unreachable = format!("http://{}", crate::common::free_address());
         let env = [
             ("ALLOSTAT_PROFILE", profile.as_str()),
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", nobody.as_str()),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", unreachable.as_str()),
             ("OTEL_METRIC_EXPORT_INTERVAL", "1000"),
             ("ALLOSTAT_OTLP_LOGS_TASKS", "stdout"),
             // On cgroup v1 a board shows these where they were asked for.
@@ -64,8 +64,8 @@ impl Gpus {
         AgentOptions { config, env, ..AgentOptions::default() }
     }
 
-    /// The driver is mended, once the agent has met that it is not: that is a fault for a panel to show.
-    pub fn are_mended(&self, agent: &Agent) {
+    /// Clears the driver's fault, once the agent has reported it: that is a fault for a panel to show.
+    pub fn clear_faults(&self, agent: &Agent) {
         wait_for("a look at the driver", Duration::from_secs(20) * patience(), || {
             let plugins = agent.json("/v1/devices")["plugins"].clone();
             (plugins[0]["reason"] == "version_mismatch").then_some(())
@@ -79,8 +79,8 @@ impl Gpus {
         self.percent.store(percent, Ordering::Relaxed);
     }
 
-    /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an XID; two other
-    /// GPUs are lost and hang from now on.
+    /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an
+    /// XID; two other GPUs are lost and hang from now on.
     pub fn go_to_work(&mut self, whole: u32, part: u32) {
         let edit =
             |change: &dyn Fn(&mut Scenario)| self.installed.edit(|scenario| change(scenario)).expect("our own file");
@@ -103,13 +103,13 @@ impl Gpus {
                 // By the clock: where others are at work on the machine, it comes late.
                 let now = Instant::now();
                 let percent = percent.load(Ordering::Relaxed);
-                let told = installed.edit(|scenario| {
+                let edited = installed.edit(|scenario| {
                     step(&mut scenario.devices[WORKS], now - last);
                     if percent > 0 {
                         at_work(&mut scenario.devices[WORKS], percent);
                     }
                 });
-                told.expect("our own file");
+                edited.expect("our own file");
                 last = now;
             }
         }));

@@ -1,4 +1,5 @@
-//! The single numbers of each board: one that counts shows what happened within the whole time range, not within the last minute.
+//! The single numbers of each board: one that counts shows what happened within the whole time range, not within the
+//! last minute.
 
 use std::collections::BTreeSet;
 
@@ -52,8 +53,8 @@ const ZERO_OF_GPU: &[&str] = &[
     "allostat-gpu / Held and idle",
 ];
 
-/// An hour of a host on which each of these happened in its eleventh minute alone, and of one on which none did: name, labels, and the
-/// values, one each half minute. Some series are born with the event, and go soon after it.
+/// An hour of a host on which each of these happened in its eleventh minute alone, and of one on which none did: name,
+/// labels, and the values, one each half minute. Some series are born with the event, and go soon after it.
 const HOUR: &[(&str, &str, &str, &str)] = &[
     ("allostat_workload_oom_kills_total", "workload=\"w\",task=\"t\"", "_x20 1x30 stale", "0x120"),
     ("allostat_workload_oom_kills_created", "workload=\"w\",task=\"t\"", "_x20 600x30 stale", "0x120"),
@@ -145,7 +146,8 @@ fn each_number_that_counts_shows_an_event_of_fifty_minutes_ago_and_is_0_without_
                 for name in &counted {
                     assert!(HOUR.iter().any(|(known, ..)| known == name), "{place}: say what {name} was in that hour");
                 }
-                // A share of the time is drawn over the range, and its highest is shown; all else is asked for once, at its end.
+                // A share of the time is drawn over the range, and its highest is shown; all else is asked for once, at
+                // its end.
                 let is_peak = panel["options"]["reduceOptions"]["calcs"] == serde_json::json!(["max"]);
                 assert_ne!(Value::from(is_peak), target["instant"], "{place}: it shows its last step alone");
                 let expression = asked(target);
@@ -171,8 +173,8 @@ fn each_number_that_counts_shows_an_event_of_fifty_minutes_ago_and_is_0_without_
     assert!(verdict.ok, "{}", verdict.said);
 }
 
-/// Nothing is known of GPUs on a host without one, of alerts where no rule is evaluated, of what a profile leaves out: a 0 there would say
-/// that all is well. Where there is one and nothing happened, it is 0.
+/// Nothing is known of GPUs on a host without one, of alerts where no rule is evaluated, of what a profile leaves out:
+/// a 0 there would say that all is well. Where there is one and nothing happened, it is 0.
 #[test]
 fn a_number_is_0_where_that_is_known_and_is_absent_where_nothing_is() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };

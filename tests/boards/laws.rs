@@ -59,8 +59,8 @@ fn everything() -> Vec<Expression> {
 /// What Prometheus adds to every series.
 const ADDED: [&str; 2] = ["job", "instance"];
 
-/// The labels of a metric by the catalogue; Prometheus's own `up` has none but those that are added, what is recorded none but those
-/// of what it is made of.
+/// The labels of a metric by the catalogue; Prometheus's own `up` has none but those that are added, what is recorded
+/// none but those of what it is made of.
 fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     if let Some(rule) = rules().into_iter().find(|rule| rule.records && rule.name == name) {
         let made_of = expression(rule.name, &rule.expression).names.selectors;
@@ -106,7 +106,7 @@ fn every_metric_and_label_named_is_in_the_catalogue() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A misspelt value matches nothing, or with `!=` everything, and nobody notices.
+/// A misspelt value matches nothing, or with `!=` everything, without an error.
 #[test]
 fn every_label_value_of_a_closed_list_is_in_that_list() {
     let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -209,6 +209,32 @@ fn every_panel_says_what_it_shows_in_what_unit_and_what_no_data_means() {
             }
         }
     }
+}
+
+/// PSI has both kinds: only the description says which of them a panel is meant to show.
+#[test]
+fn panel_of_one_kind_of_pressure_describes_that_kind() {
+    let mut seen = 0;
+    for board in boards() {
+        for panel in board.panels() {
+            let asked = of_panel(&board, panel);
+            let pressure =
+                asked.iter().flat_map(|a| &a.names.selectors).filter(|s| s.name.contains("_pressure_stall_"));
+            let kinds: BTreeSet<Option<&str>> = pressure
+                .map(|s| s.matchers.iter().find(|m| m.0 == "kind").map(|(_, _, value)| value.as_str()))
+                .collect();
+            let description = text(panel, "description");
+            let says = |word| description.split(|c: char| !c.is_alphabetic()).any(|other| other == word);
+            let expected = match kinds.iter().collect::<Vec<_>>()[..] {
+                [Some("some")] => (true, false),
+                [Some("full")] => (false, true),
+                _ => continue,
+            };
+            seen += 1;
+            assert_eq!((says("some"), says("all")), expected, "{} / {}", board.stem, text(panel, "title"));
+        }
+    }
+    assert!(seen > 1, "no panel was checked");
 }
 
 /// What Grafana calls the values of a table: of several questions, which it merges, by their letters.
@@ -395,7 +421,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
         links(&board.json, &mut found);
         assert!(!found.is_empty(), "{}: leads nowhere", board.stem);
         for url in found {
-            // Out of Grafana: to the page of an alert, wherever somebody's copy of these is.
+            // Out of Grafana: to the page of an alert, wherever the user's copy of the runbooks is.
             if url == "${runbooks}/${__data.fields.alertname}.md" {
                 continue;
             }
@@ -418,7 +444,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
     }
 }
 
-/// What somebody comes to a board for: titles of rows and panels, and the boards to which it leads.
+/// What a user opens a board for: titles of rows and panels, and the boards to which it leads.
 const WANTED: &[(&str, &[&str], &[&str])] = &[
     (
         "allostat-fleet",
@@ -503,7 +529,7 @@ fn each_board_has_what_people_come_for_and_leads_on() {
                 "{stem} leads not to {way}"
             );
         }
-        // Nobody knows an alloc by its id: it is picked by its name.
+        // Users do not know IDs of allocs: an alloc is picked by its name.
         if let Some(alloc) = board.variables().iter().find(|variable| text(variable, "name") == "alloc") {
             assert!(
                 text(alloc, "regex").contains("?<text>") && alloc["query"].to_string().contains("name"),

@@ -77,7 +77,7 @@ const AT_ONCE: [&str; 10] = [
     "GpuMemoryUnattributed",
 ];
 
-/// One that ends when it is told to, and one that does not.
+/// One task ends on the kill signal, and one does not.
 pub fn some_are_killed(agent: &Agent) {
     let task = |name: &str, does: &str| {
         let command = workload().display().to_string();
@@ -148,7 +148,7 @@ fn answers_what_the_profile_has(profile: Profile) {
     let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
     options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let agent = Agent::with(options);
-    gpus.are_mended(&agent);
+    gpus.clear_faults(&agent);
     // The second target never answers: an agent that is down.
     let down = crate::common::free_address();
     let Some(prometheus) = Prometheus::start(&[agent.address, down], &in_folder("alerts", "yml")) else {
@@ -215,14 +215,15 @@ fn answers_what_the_profile_has(profile: Profile) {
     asked.retain(|(_, expression)| is_on_this_machine(expression));
     let has_network = can_have_network();
     asked.retain(|(_, expression)| has_network || !expression.contains("_task_network_"));
-    let told = format!("count(allostat_exposition_info{{profile=\"{}\"}})", profile.as_str());
-    assert_eq!(prometheus.value(&told), Some(1.0), "it says what it is");
+    let exposed_profile = format!("count(allostat_exposition_info{{profile=\"{}\"}})", profile.as_str());
+    assert_eq!(prometheus.value(&exposed_profile), Some(1.0), "it says what it is");
 
     let limit = Duration::from_secs(90) * patience();
     let (mut progress, mut left) = (std::time::Instant::now(), asked.clone());
     loop {
         some_are_killed(&agent);
-        // Until they are scraped. Of seconds is the window of what is asked: only what has not answered yet is asked again.
+        // Until they are scraped. Of seconds is the window of what is asked: only what has not answered yet is asked
+        // again.
         std::thread::sleep(Duration::from_secs(1));
         let count = left.len();
         left.retain(|(_, expression)| prometheus.query(expression).is_empty());
@@ -310,8 +311,8 @@ fn what_is_picked_is_shown_by_its_name(prometheus: &Prometheus, alloc: &str) {
     assert!(picked.values().any(|text| text.contains("NVIDIA H100")), "{picked:?}");
 }
 
-/// Values by what is shown of them: a variable that asks for series picks a part of each by its pattern, out of the line that Grafana
-/// makes of it.
+/// Values by what is shown of them: a variable that asks for series picks a part of each by its pattern, out of the
+/// line that Grafana makes of it.
 pub fn picked(prometheus: &Prometheus, workloads: &str) -> std::collections::BTreeMap<String, String> {
     let mut picked = std::collections::BTreeMap::new();
     for board in boards() {
@@ -388,8 +389,8 @@ fn an_idle_agent_is_well(prometheus: &Prometheus, profile: Profile) {
         }
     }
     assert!(seen >= 8, "each board begins with whether something is wrong: {seen}");
-    // What is idle by design calls nobody; how full this machine is, and what its made-up GPUs went through, is another matter.
-    // One that is pending would call somebody in some minutes; on a slow machine one may be for a moment.
+    // What is idle by design fires no alert; how full this machine is, and what its made-up GPUs went through, is
+    // another matter. A pending alert would fire in some minutes; on a slow machine one may be pending for a moment.
     let alerts = "ALERTS{alertname!~\"AllostatAgentDown|Host.*|Gpu.*\"}";
     wait_for("no alert where nothing runs", Duration::from_secs(60) * patience(), || {
         prometheus.query(alerts).is_empty().then_some(())

@@ -1,4 +1,5 @@
-//! How boards look: the same thing the same way everywhere. What is asked here was seen in pictures (`cargo xtask pictures`).
+//! How boards look: the same thing the same way everywhere. What is asked here was seen in pictures
+//! (`cargo xtask pictures`).
 
 use serde_json::{Value, json};
 

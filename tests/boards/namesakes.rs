@@ -1,5 +1,5 @@
-//! Two hosts with workloads of the same names: an `alloc_id` such as `docker:web` is one host's, so that whatever goes by it goes by
-//! `job` and `instance` too.
+//! Two hosts with workloads of the same names: an `alloc_id` such as `docker:web` is one host's, so that whatever goes
+//! by it goes by `job` and `instance` too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -114,7 +114,7 @@ fn are_shown_each_by_itself(major: u32) -> bool {
         options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
         Agent::with(options)
     });
-    agents.iter().take(1).for_each(|agent| gpus.are_mended(agent));
+    agents.iter().take(1).for_each(|agent| gpus.clear_faults(agent));
     let hosts = [(agents[0].address, "host-a"), (agents[1].address, "host-b")];
     let Some(prometheus) = Prometheus::start_named_on(major, 1, &hosts, &in_folder("alerts", "yml")) else {
         return false;

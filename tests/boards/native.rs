@@ -1,4 +1,5 @@
-//! A Prometheus that stores native histograms alone: no `_bucket` series exists, and every quantile of boards and alerts has a value.
+//! A Prometheus that stores native histograms alone: no `_bucket` series exists, and every quantile of boards and
+//! alerts has a value.
 
 use std::time::Duration;
 

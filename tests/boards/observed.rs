@@ -1,4 +1,5 @@
-//! What others run on the boards: a real agent that looks at real cgroups, and every expression of the boards that show allocs.
+//! Observed workloads on the boards: a real agent that samples real cgroups, and every expression of the boards that
+//! show allocs.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -33,16 +34,16 @@ fn run(others: &Cgroups, name: &str, script: &str) -> Child {
 }
 
 /// Of our own tasks alone, of GPUs, of who has a network of its own, or of a host that counts none for such a cgroup.
-fn may_be_absent(family: &str, tells_ends: bool) -> bool {
+fn may_be_absent(family: &str, has_kernel_ends: bool) -> bool {
     let no_io = !counts_io() && family.starts_with("allostat_task_io_");
-    let no_codes = !tells_ends && family == "allostat_workload_exit_codes_total";
+    let no_codes = !has_kernel_ends && family == "allostat_workload_exit_codes_total";
     // Only directories of managed allocs are measured.
     let is_rare = ["_device", "_task_network_", "_alloc_disk_"].iter().any(|part| family.contains(part));
     no_io || no_codes || is_rare || family == "allostat_task_memory_window_peak_bytes"
 }
 
 #[test]
-fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restarts() {
+fn boards_show_observed_workloads_as_managed_ones_and_failures_as_restarts() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -52,7 +53,8 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     let Some(prometheus) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
-    let tells_ends = prometheus.wait_value("max(allostat_capability{feature=\"kernel_ends\"})", |n| n >= 0.0) > 0.0;
+    let has_kernel_ends =
+        prometheus.wait_value("max(allostat_capability{feature=\"kernel_ends\"})", |n| n >= 0.0) > 0.0;
     // One of our own beside it, which no question about the others may bring.
     agent.run(&crate::boards::alertmanager::failing("ours", 0).replace("\"exit\", \"3\"", "\"hold\", \"3600000\""));
 
@@ -96,7 +98,7 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
     asked.retain(|(_, expression)| {
         let named = names(expression).expect("the laws have read it").selectors;
         // Nothing alerts here.
-        !named.iter().any(|selector| may_be_absent(&selector.name, tells_ends) || selector.name == "ALERTS")
+        !named.iter().any(|selector| may_be_absent(&selector.name, has_kernel_ends) || selector.name == "ALERTS")
     });
     assert!(asked.len() > 50, "{}", asked.len());
     asked.extend(marks);
@@ -118,8 +120,8 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
     let restarts =
         |reason: &str| prometheus.value(&format!("allostat_task_restarts_total{{alloc_id={id:?},reason={reason:?}}}"));
     let (failures, rest) = (restarts("failure"), restarts("other"));
-    assert_eq!((failures, rest), if tells_ends { (Some(3.0), Some(0.0)) } else { (None, Some(3.0)) });
-    assert_eq!((restarts("policy"), restarts("requested")), (None, None), "nobody says why");
+    assert_eq!((failures, rest), if has_kernel_ends { (Some(3.0), Some(0.0)) } else { (None, Some(3.0)) });
+    assert_eq!((restarts("policy"), restarts("requested")), (None, None), "their reason is unknown");
     let of_workload = format!("sum(allostat_workload_restarts_total{{workload={:?}}})", others.parent);
     assert_eq!(prometheus.value(&of_workload), Some(3.0));
 

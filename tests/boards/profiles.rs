@@ -1,5 +1,5 @@
-//! Boards and alerts in each profile: what a profile leaves out is listed in docs/profiles.md with every panel and alert that would
-//! need it, and no alert that is not listed there misses anything.
+//! Boards and alerts in each profile: what a profile leaves out is listed in docs/profiles.md with every panel and
+//! alert that would need it, and no alert that is not listed there misses anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub fn missing(expression: &str, profile: Profile) -> BTreeSet<&'static str> {
     let named = names(expression).expect("the laws have read it").selectors;
     let families = named.iter().filter_map(|selector| catalogue::family(&selector.name));
     let own = families.filter(|desc| desc.profile > profile).map(|desc| desc.name);
-    // What is recorded, of which no family has the name, is made of others.
+    // A recorded series has the name of no family: it is computed from others.
     let is_named = |rule: &Rule| rule.records && named.iter().any(|selector| selector.name == rule.name);
     let recorded = rules().into_iter().filter(|rule| expression.contains(':') && is_named(rule));
     own.chain(recorded.flat_map(|rule| missing(&rule.expression, profile))).collect()
@@ -145,8 +145,9 @@ fn inputs_of_rule_tests_become_what_a_profile_shows_of_them() {
     }
 }
 
-/// Every firing and every silent case of every alert, with what each profile exposes of its input; in the gate with all of it. Each
-/// case is evaluated with the rules that its file names alone, which takes a fifth of the time of `rules::the_rule_tests_pass`.
+/// Every firing and every silent case of every alert, with what each profile exposes of its input; in the gate with all
+/// of it. Each case is evaluated with the rules that its file names alone, which takes a fifth of the time of
+/// `rules::the_rule_tests_pass`.
 #[test]
 fn every_alert_fires_and_stays_silent_in_each_profile_as_in_the_whole() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
@@ -190,7 +191,8 @@ fn fires_as_in_the_whole(promtool: &Promtool, profile: Profile) {
     assert!(verdict.ok, "{profile:?}: {}", verdict.said);
 }
 
-/// A file of rules with those alone that a test names: promtool evaluates all that it loads at each of some thousand moments.
+/// A file of rules with those alone that a test names: promtool evaluates all that it loads at each of some thousand
+/// moments.
 fn only_named<'a>(file: &str, rules: impl Iterator<Item = &'a Rule>, test: &str) -> String {
     let (head, _) = file.split_once("    rules:\n").expect("a group has rules");
     let mut out = format!("{head}    rules:\n");

@@ -1,5 +1,6 @@
-//! A store that agents push to with `names = "prometheus"` has what a scrape has: one real agent, one real VictoriaMetrics that scrapes it
-//! and is pushed to, and every expression of boards, rules and documentation asked of both halves.
+//! A store that agents push to with `names = "prometheus"` has what a scrape has: one real agent, one real
+//! VictoriaMetrics that scrapes it and is pushed to, and every expression of boards, rules and documentation asked of
+//! both halves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn documented_settings(store: &str) -> String {
     block.split_once("```").expect("the block ends").0.to_owned()
 }
 
-/// A series without what tells the halves apart.
+/// A series without the labels that distinguish the halves.
 fn apart(labels: &Value) -> (String, String) {
     let mut labels = labels.as_object().expect("labels").clone();
     let job = labels.remove("job").map_or_else(String::new, |job| job.as_str().expect("a text").to_owned());
@@ -116,7 +117,7 @@ fn boards_and_rules_see_the_same_in_a_victoria_metrics_that_was_pushed_to() {
         .replace("otlp {", "otlp {\n destination \"store\" {\n interval = \"1s\"\n")
         .replace("\n}\n", "\n}\n}\n");
     let agent = Agent::with(options);
-    gpus.are_mended(&agent);
+    gpus.clear_faults(&agent);
     std::fs::write(&targets, format!("[{{\"targets\":[\"{}\"]}}]", agent.address)).expect("our own directory");
     let mut shares = others.sleeper("slice/a");
     others.limit("slice", 1 << 30, 64);

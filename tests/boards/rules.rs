@@ -39,7 +39,7 @@ fn every_alert_has_a_test_that_fires_and_one_that_stays_silent() {
     }
 }
 
-/// Who is called out of bed for one must be told when it is over: in one of its tests it is silent after it fired.
+/// The user who is paged must be notified of the end: in one of its tests each alert is silent after it fired.
 #[test]
 fn every_alert_has_a_test_in_which_it_ends() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
@@ -95,7 +95,7 @@ fn promtool_accepts_the_example_scrape_configurations() {
     }
 }
 
-/// Where a Prometheus has none of our series, or of a host only that it answers, nobody is called.
+/// Where a Prometheus has none of our series, or of a host only that it answers, no alert fires.
 #[test]
 fn no_alert_fires_where_its_input_is_absent() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
@@ -127,8 +127,8 @@ fn no_alert_fires_where_its_input_is_absent() {
     assert!(verdict.ok, "{}", verdict.said);
 }
 
-/// An agent that restarts is away for two scrapes, which ends all its series for as long, and goes on where it was: whoever was not called
-/// out of bed before is not for that.
+/// An agent that restarts is away for two scrapes, which ends all its series for as long, and goes on where it was:
+/// what did not fire before does not fire for that.
 #[test]
 fn no_alert_fires_because_an_agent_restarts() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
@@ -155,7 +155,8 @@ fn no_alert_fires_because_an_agent_restarts() {
     assert!(verdict.ok, "{}", verdict.said);
 }
 
-/// What of a group of tests expects no alert, with series that two scrapes miss in the middle of their time. `None`: nothing does.
+/// What of a group of tests expects no alert, with series that two scrapes miss in the middle of their time. `None`:
+/// nothing does.
 fn restarted(group: &str) -> Option<String> {
     let group = group.split("\n    promql_expr_test:").next()?;
     let (before, cases) = group.split_once("    alert_rule_test:\n")?;
@@ -166,7 +167,7 @@ fn restarted(group: &str) -> Option<String> {
         Some((indent, values)) => {
             let mut values = samples(values);
             let at = values.len() / 2;
-            // Who scrapes says by itself that nobody answered.
+            // The scraper records by itself that the target did not answer.
             let missed = if is_up { "0" } else { "stale" };
             values
                 .iter_mut()

@@ -1,5 +1,5 @@
-//! Boards by Grafana's own types: each is a literal of `Dashboard` of its package `@grafana/schema`, which the compiler of TypeScript
-//! reads. A key that Grafana does not know, and a value that it does not take, are errors there.
+//! Boards by Grafana's own types: each is a literal of `Dashboard` of its package `@grafana/schema`, which the compiler
+//! of TypeScript reads. A key that Grafana does not know, and a value that it does not take, are errors there.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,8 +12,8 @@ use crate::boards::files::{Board, boards};
 /// Named exactly: another one knows other keys.
 const PACKAGES: [&str; 4] = ["@grafana/schema@13.2.3", "typescript@5.9.3", "kubernetes-types@1.30.0", "yaml@2.9.1"];
 
-/// A type as JSON has it: the words of an enumeration, not its members. What marks ask is their data source's own, and Grafana hands it on
-/// as it stands: these are Prometheus's.
+/// A type as JSON has it: the words of an enumeration, not its members. What marks ask is their data source's own, and
+/// Grafana hands it on as it stands: these are Prometheus's.
 const HEAD: &str = r#"import type { AnnotationQuery, Dashboard } from "@grafana/schema";
 type Stored<T> = T extends string ? `${T}` : T extends (infer U)[] ? Stored<U>[]
   : T extends object ? { [K in keyof T]: Stored<T[K]> } : T;

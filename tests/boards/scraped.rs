@@ -1,4 +1,5 @@
-//! Every scrape configuration and every relabelling of the documentation, run by real servers on the page of a real agent.
+//! Every scrape configuration and every relabelling of the documentation, run by real servers on the page of a real
+//! agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +11,8 @@ use allostat::model::metric::Kind;
 use crate::boards::files::{in_folder, read, root};
 use crate::common::{Agent, AgentOptions, Prometheus, is_root, patience, test_dir, wait_for, workload};
 
-const FILES: [&str; 3] = ["prometheus", "prometheus-remote-write", "prometheus-kubernetes"];
+const FILES: [&str; 5] =
+    ["prometheus", "prometheus-remote-write", "prometheus-kubernetes", "prometheus-http-sd", "prometheus-consul"];
 /// As the examples recommend.
 const FEATURE: &str = "created-timestamp-zero-ingestion";
 const KEY: &str = "always_scrape_classic_histograms: true";
@@ -44,14 +46,31 @@ fn at_work(file: &str, agent: &Agent, directory: &Path) -> String {
     let text = text
         .replace("127.0.0.1:9740", &address)
         .replace("/etc/prometheus/allostat/*.json", &hosts.display().to_string());
-    // What Kubernetes says of a pod, said here.
-    let Some((before, rest)) = text.split_once("    kubernetes_sd_configs:\n") else { return text };
+    // The labels of a discovered target stand here: Kubernetes and Consul are absent, and `boards::fleets` runs an
+    // inventory.
+    let discovery = ["kubernetes", "http", "consul"].map(|kind| format!("    {kind}_sd_configs:\n"));
+    let Some((before, rest)) = discovery.iter().find_map(|key| text.split_once(key.as_str())) else { return text };
     let after = &rest[rest.find("    relabel_configs:").expect("it names what it finds")..];
     format!("{before}    static_configs:\n      - targets: [{address:?}]\n        labels: {META}\n{after}")
 }
 
 const META: &str = "{__meta_kubernetes_pod_label_app_kubernetes_io_name: allostat, __meta_kubernetes_pod_node_name: node-a, \
      __meta_consul_node: node-a}";
+
+#[test]
+fn scrape_examples_store_classic_histograms() {
+    let mut scrapes = 0;
+    for path in in_folder("deploy", "yml") {
+        let text = read(&path);
+        if text.lines().any(|line| line.trim() == "- job_name: allostat") {
+            scrapes += 1;
+            assert!(text.lines().any(|line| line.trim() == KEY), "{}: Prometheus 3 stores no bucket", path.display());
+            let is_tried = FILES.iter().any(|name| path.ends_with(format!("deploy/{name}.yml")));
+            assert!(is_tried, "{}: add it to FILES", path.display());
+        }
+    }
+    assert_eq!(scrapes, FILES.len());
+}
 
 #[test]
 fn each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3() {
@@ -128,7 +147,8 @@ fn job(name: &str, does: &str) -> String {
 /// The workloads that the documented rules drop, and one that none does.
 const WORKLOADS: [&str; 4] = ["my-batch-job", "nightly", "batch-one", "kept"];
 
-/// Series of tasks and allocs that a job of the server has, each without what is the scrape's: by workload, with alloc and without.
+/// Series of tasks and allocs that a job of the server has, each without what is the scrape's: by workload, with alloc
+/// and without.
 fn stored(server: &Prometheus, job: &str) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let (mut by_alloc, mut totals) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
     let asked = format!("{{job={job:?},__name__=~\"allostat_(task|alloc|workload)_.+\"}}");
@@ -164,7 +184,8 @@ fn each_documented_relabelling_keeps_the_totals_of_workloads_and_drops_single_al
     let target =
         format!("static_configs: [{{targets: [\"{}\"], labels: {{host: host-a, {}}}]\n", agent.address, &META[1..]);
     let jobs = all.iter().enumerate().map(|(at, found)| {
-        // One shard of many: here there is one target, which must be in it. And our own jobs have no namespace in their names.
+        // One shard of many: here there is one target, which must be in it. And our own jobs have no namespace in their
+        // names.
         let yaml = found.yaml.replace("regex: \"7\"", "regex: .+").replace("batch/", "batch-");
         format!("- job_name: job-{at}\n  {target}{yaml}")
     });

@@ -1,4 +1,5 @@
-//! Other stores than Prometheus take what the examples in deploy/ send: a real VictoriaMetrics, by its own scraping and by remote write.
+//! Other stores than Prometheus take what the examples in deploy/ send: a real VictoriaMetrics, by its own scraping and
+//! by remote write.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use crate::boards::files::{read, root};
 use crate::common::{Agent, Prometheus, is_root, patience, wait_for, workload};
 
-/// What it has used is told to the last digit, and changes no more.
+/// Its usage is exposed to the last digit, and changes no more.
 fn some_work(agent: &Agent) -> (String, f64) {
     let command = workload().display().to_string();
     agent.run(&format!(
@@ -37,11 +38,11 @@ fn victoria_metrics_scrapes_agents_by_the_example_for_prometheus_as_it_is() {
     // Each family of the page is there.
     wait_for("all families", Duration::from_secs(30) * patience(), || {
         let page = agent.metrics();
-        let told: BTreeSet<&str> = page.samples.iter().map(|sample| sample.name.as_str()).collect();
+        let exposed: BTreeSet<&str> = page.samples.iter().map(|sample| sample.name.as_str()).collect();
         let stored = victoria.query("count by (__name__) ({job=\"allostat\",__name__=~\"allostat_.+\"})");
         let stored: BTreeSet<&str> = stored.iter().filter_map(|(labels, _)| labels["__name__"].as_str()).collect();
         let missing: Vec<_> =
-            told.iter().filter(|name| name.starts_with("allostat_") && !stored.contains(*name)).collect();
+            exposed.iter().filter(|name| name.starts_with("allostat_") && !stored.contains(*name)).collect();
         eprintln!("not in the store yet: {missing:?}");
         (missing.is_empty() && stored.len() > 100).then_some(())
     });

@@ -1,5 +1,5 @@
-//! Two hundred allocs of every kind, and an agent that is killed again and again: no orphan, no second start, no lost exit, no
-//! counter that falls, and every alloc ends as the pure model of the runner says it may.
+//! Two hundred allocs of every kind, and an agent that is killed again and again: no orphan, no second start, no lost
+//! exit, no counter that falls, and every alloc ends as the pure model of the runner says it may.
 //!
 //! `ALLOSTAT_CHAOS_KILLS` says how often (default 50; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
 
@@ -204,8 +204,8 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
             assert!(cause <= 1, "{}", with_seed("more than one cause"));
         }
         // The newest ten events are kept: agents that came and went may have pushed out the first.
-        let all_told = tasks(&alloc).all(|(_, task)| task["events"][0]["task_seq"] == 1);
-        if alloc["job"] == "pipeline" && all_told {
+        let has_all_events = tasks(&alloc).all(|(_, task)| task["events"][0]["task_seq"] == 1);
+        if alloc["job"] == "pipeline" && has_all_events {
             let at = |task: &str, event: &str| {
                 let events = alloc["tasks"][task]["events"].as_array().unwrap();
                 let found = events.iter().find(|e| e["kind"] == event).map(|e| e["time"].as_u64().unwrap());
@@ -213,10 +213,14 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
             };
             assert!(at("init", "Terminated") <= at("main", "Started"), "{}", with_seed("main before the end of init"));
             // Not `Killing`: that is recorded when the signal has been sent, and an agent may die in between.
-            let sidecar_told = at("proxy", "Leader Task Dead");
+            let leader_dead_at = at("proxy", "Leader Task Dead");
             let follower_ran = noted.contains_key(&(id.clone(), "follower".to_owned()));
             if follower_ran {
-                assert!(at("follower", "Terminated") <= sidecar_told, "{}", with_seed("a sidecar before a main task"));
+                assert!(
+                    at("follower", "Terminated") <= leader_dead_at,
+                    "{}",
+                    with_seed("a sidecar before a main task")
+                );
             }
             assert!(
                 at("proxy", "Terminated") <= at("clean", "Started"),

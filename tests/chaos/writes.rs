@@ -1,5 +1,5 @@
-//! The agent dies right before and right after each of its writes: in every moment between two of them, from the submit of a
-//! group to its removal. Who asked, asks again; what follows must be as if nothing had happened.
+//! The agent dies right before and right after each of its writes: in every moment between two of them, from the submit
+//! of a group to its removal. Who asked, asks again; what follows must be as if nothing had happened.
 //!
 //! `ALLOSTAT_CHAOS_STRIDE` says how many moments are between one that is met and the next (default 8, from a place by
 //! chance; `cargo xtask chaos` meets each), `ALLOSTAT_SEED` repeats a run.
@@ -302,8 +302,8 @@ fn kind(record: &str) -> String {
     }
 }
 
-/// Runs a scenario with agents that die at `moments`, the first one at the last of them. Says how they died: none, if it had
-/// ended before.
+/// Runs a scenario with agents that die at `moments`, the first one at the last of them. Says how they died: none, if
+/// it had ended before.
 fn live_through(scenario: &Scenario, moments: Vec<Moment>) -> Vec<(String, String)> {
     let what = format!("{}, deaths at {moments:?}, the last one first", scenario.name);
     let config = "telemetry {\n retention = \"0s\"\n retention_max = \"0s\"\n}\n".to_owned();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::cgroups::Cgroups;
 use super::exposition::Exposition;
@@ -356,6 +356,20 @@ impl Agent {
         self.cgroups.left()
     }
 
+    /// Waits until the agent has removed its cgroups. Panics with those that are left.
+    #[track_caller]
+    pub fn wait_without_cgroups(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        loop {
+            let left = self.cgroups_left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < until, "after {limit:?} cgroups are left: {left:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// No cgroup below our parent, and no process that knows our data directory.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
@@ -363,7 +377,8 @@ impl Agent {
         assert_eq!(self.processes(), Vec::<String>::new(), "processes are left:\n{}", self.log());
     }
 
-    /// `pid command` of every other process that names our directory in its arguments or environment: supervisors, tasks.
+    /// `pid command` of every other process that names our directory in its arguments or environment: supervisors,
+    /// tasks.
     pub fn processes(&self) -> Vec<String> {
         let marker = |path: &Path| path.to_str().expect("a path of ours is UTF-8").as_bytes().to_vec();
         let markers = [marker(self.dir.path()), marker(&self.data_dir())];
@@ -388,6 +403,7 @@ impl Drop for Agent {
         }
         self.kill();
         self.kill_processes();
+        unmount_secrets(self.dir.path());
         // `cgroups` and `dir` clean up after themselves.
     }
 }
@@ -401,6 +417,15 @@ impl Agent {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         }
+    }
+}
+
+/// Of tasks of an agent that did not see their end.
+pub fn unmount_secrets(below: &Path) {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = mounts.lines().filter_map(|line| line.strip_prefix("allostat-secrets ")?.split(' ').next());
+    for place in places.filter(|place| Path::new(place).starts_with(below)) {
+        let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
     }
 }
 

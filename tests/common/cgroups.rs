@@ -55,8 +55,8 @@ fn mounts() -> Vec<Mount> {
         .collect()
 }
 
-/// Starts the workload inside of a cgroup, by its directory in each hierarchy, and waits for its first line: it begins with `ready`, or there
-/// is none because it has ended. It joins before it executes, so that all that it does counts.
+/// Starts the workload inside of a cgroup, by its directory in each hierarchy, and waits for its first line: it begins
+/// with `ready`, or there is none because it has ended. It joins before it executes, so that all that it does counts.
 pub fn work_in<'a>(directories: impl Iterator<Item = &'a Path>, words: &[&str]) -> (Child, String) {
     let join: String = directories.map(|d| format!("echo $$ > {}; ", d.join("cgroup.procs").display())).collect();
     let mut child = Command::new("sh")

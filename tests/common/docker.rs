@@ -129,6 +129,10 @@ fn daemon(dir: &Path, cgroups: &Cgroups) -> Child {
 
 impl Drop for Docker {
     fn drop(&mut self) {
+        // A test that failed may have left it stopped: no request would ever be answered.
+        if let Some(pid) = i32::try_from(self.daemon.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+        }
         let all = self.docker(&["ps", "-aq"]);
         for id in String::from_utf8_lossy(&all.stdout).split_whitespace() {
             self.docker(&["rm", "-f", id]);

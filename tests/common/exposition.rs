@@ -1,5 +1,5 @@
-//! Reads an exposition (text 0.0.4 or OpenMetrics) as a strict scraper would. Values stay text, so that any `u64` can be
-//! compared to the last digit.
+//! Reads an exposition (text 0.0.4 or OpenMetrics) as a strict scraper would. Values stay text, so that any `u64` can
+//! be compared to the last digit.
 
 use std::collections::BTreeMap;
 

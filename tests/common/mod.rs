@@ -1,7 +1,7 @@
 //! What every test binary under `tests/` shares: finding programs, skipping loudly, a real agent, a real Prometheus.
 //!
-//! The binaries run on the host and in small guests: two with a complete cgroup v2, one that boots systemd. In a guest there is
-//! no source tree, so whatever is looked up here is named by an environment variable first:
+//! The binaries run on the host and in small guests: two with a complete cgroup v2, one that boots systemd. In a guest
+//! there is no source tree, so whatever is looked up here is named by an environment variable first:
 //!
 //! ```text
 //! ALLOSTAT_BIN         the `allostat` binary
@@ -33,7 +33,7 @@ mod prometheus;
 mod skip;
 mod terminal;
 
-pub use agent::{Agent, AgentOptions, Cli, alone, says};
+pub use agent::{Agent, AgentOptions, Cli, alone, says, unmount_secrets};
 pub use btf::{Description, description};
 pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
 pub use docker::{Docker, make_rootfs, program};
@@ -41,7 +41,7 @@ pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use golden::{golden, golden_part};
 pub use http::{Response, exchange, tcp, unix};
-pub use monotone::{Random, counters, none_fell};
+pub use monotone::{Random, all_return, counters, none_fell};
 pub use mounted::Mounted;
 pub use ports::free_address;
 pub use programs::{
@@ -67,8 +67,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Optio
     }
 }
 
-/// Factor of every deadline: `ALLOSTAT_PATIENCE`, and ten times as much in a guest, which emulates its processor. For deadlines only,
-/// never for sleeps.
+/// Factor of every deadline: `ALLOSTAT_PATIENCE`, and ten times as much in a guest, which emulates its processor. For
+/// deadlines only, never for sleeps.
 #[track_caller]
 pub fn patience() -> u32 {
     let set = std::env::var("ALLOSTAT_PATIENCE").ok().filter(|text| !text.is_empty());

@@ -1,7 +1,7 @@
 //! Killing an agent at random moments, and what must not fall meanwhile.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::Exposition;
 
@@ -43,4 +43,22 @@ pub fn none_fell(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, 
         .map(|(name, was)| format!("{name}: {was}, then {:?}", after.get(name)))
         .collect();
     assert!(fallen.is_empty(), "{when}: {fallen:#?}");
+}
+
+/// As [`none_fell`], once all of them are exposed again: an agent is ready before it has found the observed workloads.
+#[track_caller]
+pub fn all_return(
+    before: &BTreeMap<String, f64>,
+    limit: Duration,
+    when: &str,
+    mut now: impl FnMut() -> BTreeMap<String, f64>,
+) {
+    let until = Instant::now() + limit;
+    loop {
+        let after = now();
+        if before.keys().all(|name| after.contains_key(name)) || Instant::now() > until {
+            return none_fell(before, &after, when);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }

@@ -125,7 +125,7 @@ def spans(request):
 LOCK = threading.Lock()
 
 
-def tell(over, request):
+def report(over, request):
     kind = {"ExportLogsServiceRequest": "records", "ExportTraceServiceRequest": "spans"}.get(type(request).__name__, "points")
     line = json.dumps({"over": over, kind: list({"records": records, "spans": spans, "points": points}[kind](request))})
     with LOCK:
@@ -134,19 +134,19 @@ def tell(over, request):
 
 class OverGrpc(metrics_service_pb2_grpc.MetricsServiceServicer):
     def Export(self, request, context):
-        tell("grpc", request)
+        report("grpc", request)
         return metrics_service_pb2.ExportMetricsServiceResponse()
 
 
 class LogsOverGrpc(logs_service_pb2_grpc.LogsServiceServicer):
     def Export(self, request, context):
-        tell("grpc", request)
+        report("grpc", request)
         return logs_service_pb2.ExportLogsServiceResponse()
 
 
 class TracesOverGrpc(trace_service_pb2_grpc.TraceServiceServicer):
     def Export(self, request, context):
-        tell("grpc", request)
+        report("grpc", request)
         return trace_service_pb2.ExportTraceServiceResponse()
 
 
@@ -163,7 +163,7 @@ class OverHttp(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         assert self.headers["content-type"] == "application/x-protobuf"
-        tell("http", REQUESTS[self.path].FromString(gzip.decompress(body)))
+        report("http", REQUESTS[self.path].FromString(gzip.decompress(body)))
         answer = metrics_service_pb2.ExportMetricsServiceResponse().SerializeToString()
         self.send_response(200)
         self.send_header("content-type", "application/x-protobuf")

@@ -12,7 +12,7 @@ use prost::Message;
 pub type Attributes = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct DataPoint {
     pub resource: Attributes,
     pub metric: String,
     pub unit: String,
@@ -83,14 +83,14 @@ fn exemplars(all: &[Exemplar]) -> Vec<String> {
 }
 
 /// Every point, in its order; all are cumulative.
-pub fn points(request: &ExportMetricsServiceRequest) -> Vec<Told> {
+pub fn points(request: &ExportMetricsServiceRequest) -> Vec<DataPoint> {
     let all = points_of_any_kind(request);
     assert!(!all.iter().any(|point| point.is_delta), "cumulative");
     all
 }
 
 /// The same, of whatever temporality.
-pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
+pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<DataPoint> {
     const DELTA: i32 = 1;
     const CUMULATIVE: i32 = 2;
     const ENDED: u32 = 1;
@@ -110,7 +110,7 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
             };
             assert!([DELTA, CUMULATIVE].contains(&is_delta));
             let is_delta = is_delta == DELTA;
-            let point = |kind, own: &[KeyValue], start, at, value, of: &[Exemplar]| Told {
+            let point = |kind, own: &[KeyValue], start, at, value, of: &[Exemplar]| DataPoint {
                 resource: resource.clone(),
                 metric: metric.name.clone(),
                 unit: metric.unit.clone(),

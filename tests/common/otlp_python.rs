@@ -5,9 +5,10 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::otlp_points::{Attributes, Told, Value};
+use crate::otlp_points::{Attributes, DataPoint, Value};
 
-/// The script that reads and receives OTLP in Python, with its first argument; `None` where its libraries are not there.
+/// The script that reads and receives OTLP in Python, with its first argument; `None` where its libraries are not
+/// there.
 pub fn python(word: &str) -> Option<Command> {
     let root = crate::common::part_file("opentelemetry-proto", "opentelemetry/proto/metrics")?;
     let mut command = Command::new(crate::common::part("python3")?);
@@ -16,7 +17,7 @@ pub fn python(word: &str) -> Option<Command> {
 }
 
 /// As the script reports points; of exemplars only how many there are.
-pub fn from_python(points: &serde_json::Value) -> Vec<Told> {
+pub fn from_python(points: &serde_json::Value) -> Vec<DataPoint> {
     let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
     let map = |value: &serde_json::Value| -> Attributes {
         value.as_object().expect("attributes").iter().map(|(key, value)| (key.clone(), text(value))).collect()
@@ -52,7 +53,7 @@ pub fn from_python(points: &serde_json::Value) -> Vec<Told> {
                 sum: value["sum"].as_f64().expect("a sum"),
             }
         };
-        Told {
+        DataPoint {
             resource: map(&point["resource"]),
             metric: text(&point["metric"]),
             unit: text(&point["unit"]),
@@ -69,7 +70,7 @@ pub fn from_python(points: &serde_json::Value) -> Vec<Told> {
 }
 
 /// What a reader in Python finds in a request; `None` where that is not there.
-pub fn read_by_python(bytes: &[u8]) -> Option<Vec<Told>> {
+pub fn read_by_python(bytes: &[u8]) -> Option<Vec<DataPoint>> {
     let mut child = python("decode")?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it must start");
     let (mut stdin, bytes) = (child.stdin.take().expect("piped"), bytes.to_vec());
     let writer = std::thread::spawn(move || stdin.write_all(&bytes));

@@ -1,8 +1,9 @@
 //! Ports of loopback that belong to this test process alone.
 //!
-//! A port that the kernel chose may become the local port of any outgoing connection between two uses of it. An agent that is started
-//! again would then find it taken. So ports are chosen below the kernel's range, in blocks. A process owns a block while it holds
-//! an abstract Unix socket of the block's name. Such a name is unique in the network namespace, as ports are, and goes with the process.
+//! A port that the kernel chose may become the local port of any outgoing connection between two uses of it. An agent
+//! that is started again would then find it taken. So ports are chosen below the kernel's range, in blocks. A process
+//! owns a block while it holds an abstract Unix socket of the block's name. Such a name is unique in the network
+//! namespace, as ports are, and goes with the process.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -36,7 +37,8 @@ pub fn free_address() -> SocketAddr {
             }
         }
         let Some((block, held)) = free_block() else {
-            // The kernel may choose from all ports here: one that it gives is as good as any, and may be taken again meanwhile.
+            // The kernel may choose from all ports here: one that it gives is as good as any, and may be taken again
+            // meanwhile.
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port must be free");
             return listener.local_addr().expect("it is bound");
         };

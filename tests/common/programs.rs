@@ -8,12 +8,14 @@ pub fn place() -> String {
     std::env::var("ALLOSTAT_PLACE").unwrap_or_else(|_| "host".into())
 }
 
-/// A guest of ours whose kernel has all that a kernel pass takes: where that is missing there a test fails, and is not skipped.
+/// A guest of ours whose kernel has all that a kernel pass takes: where that is missing there a test fails, and is not
+/// skipped.
 pub fn must_have_pass() -> bool {
     super::is_root() && place().starts_with("v2-")
 }
 
-/// Whether this machine is a guest, which its kernel's command line says: no variable of a person's environment makes a host one.
+/// Whether this machine is a guest, which its kernel's command line says: no variable of a person's environment makes a
+/// host one.
 pub fn in_guest() -> bool {
     let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     place() != "host" && line.split_whitespace().any(|word| word == "allostat.guest")
@@ -41,7 +43,8 @@ pub fn can_have_network() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// A program out of the unpacked packages, as the script that `cargo xtask test` left for it; `None` where it is not there.
+/// A program out of the unpacked packages, as the script that `cargo xtask test` left for it; `None` where it is not
+/// there.
 pub fn part(program: &str) -> Option<PathBuf> {
     Some(parts()?.join("bin").join(program)).filter(|path| path.exists())
 }

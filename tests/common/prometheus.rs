@@ -1,5 +1,5 @@
-//! A real Prometheus, its promtool, and the OpenMetrics parser of Python's `prometheus_client`, as `cargo xtask test` got
-//! them.
+//! A real Prometheus, its promtool, and the OpenMetrics parser of Python's `prometheus_client`, as `cargo xtask test`
+//! got them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -63,9 +63,9 @@ impl Prometheus {
         Prometheus::start_program(program_of(major)?, &["exemplar-storage"], seconds, &addresses, rules, &more)
     }
 
-    /// One that hands alerts on.
+    /// One that sends alerts to an Alertmanager.
     #[track_caller]
-    pub fn start_telling(alertmanager: SocketAddr, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+    pub fn start_alerting(alertmanager: SocketAddr, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
         let more = format!("alerting: {{alertmanagers: [{{static_configs: [{{targets: [\"{alertmanager}\"]}}]}}]}}\n");
         Prometheus::start_knowing(&["exemplar-storage"], 1, targets, rules, &more)
     }
@@ -298,8 +298,8 @@ impl Promtool {
     }
 }
 
-/// Reads an OpenMetrics body with the parser of `prometheus_client`, which refuses what the standard refuses, and prints
-/// the number of samples. `None` where it is missing: skip with `no-python`.
+/// Reads an OpenMetrics body with the parser of `prometheus_client`, which refuses what the standard refuses, and
+/// prints the number of samples. `None` where it is missing: skip with `no-python`.
 #[track_caller]
 pub fn python_openmetrics(exposition: &[u8]) -> Option<Verdict> {
     let python = programs::part("python3")?;
@@ -312,7 +312,8 @@ pub fn python_openmetrics(exposition: &[u8]) -> Option<Verdict> {
 /// Name and labels.
 pub type NamedLabels = (String, BTreeMap<String, String>);
 
-/// Every sample as a parser of `prometheus_client` reads it: `parser` of text, `openmetrics.parser`. `None` where it is missing.
+/// Every sample as a parser of `prometheus_client` reads it: `parser` of text, `openmetrics.parser`. `None` where it is
+/// missing.
 /// Errors: what it finds wrong.
 #[track_caller]
 pub fn python_parsed(parser: &str, exposition: &[u8]) -> Option<Result<Vec<NamedLabels>, String>> {

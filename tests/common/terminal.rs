@@ -78,7 +78,7 @@ impl OnTerminal {
             let mut buffer = [0; 4096];
             // Ends with an error when no process has the other end any more.
             while let Ok(read @ 1..) = from.read(&mut buffer) {
-                into.lock().expect("nobody panics with it").extend_from_slice(&buffer[..read]);
+                into.lock().expect("not poisoned").extend_from_slice(&buffer[..read]);
             }
         });
         command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
@@ -101,11 +101,11 @@ impl OnTerminal {
         self.signal(Signal::WINCH);
     }
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.said.lock().expect("nobody panics with it")).into_owned()
+        String::from_utf8_lossy(&self.said.lock().expect("not poisoned")).into_owned()
     }
     /// What is said from now on.
     pub fn forget(&self) {
-        self.said.lock().expect("nobody panics with it").clear();
+        self.said.lock().expect("not poisoned").clear();
     }
     /// As one text, or where it was drawn in pieces: a later frame writes only the cells that differ.
     #[track_caller]

@@ -66,7 +66,7 @@ fn a_container_that_no_record_names_is_ended_by_the_next_agent() {
     agent.start_again();
     wait_for("its end", long(), || (docker.containers().len() == 1).then_some(()));
     assert_eq!(docker.inspect("other", "{{.State.Running}}"), "true");
-    wait_for("its cgroups to go", long(), || agent.cgroups_left().is_empty().then_some(()));
+    agent.wait_without_cgroups(long());
     agent.stop();
 }
 
@@ -131,7 +131,7 @@ fn agents_killed_at_random_moments_lose_no_container_and_start_none_twice() {
     wait_for("the containers of those that ended to go", long(), || (docker.containers().len() == 3).then_some(()));
     agent.cli(&["stop", "--all"]).ok();
     wait_for("nothing to be left", long(), || docker.containers().is_empty().then_some(()));
-    wait_for("its cgroups to go", long(), || agent.cgroups_left().is_empty().then_some(()));
+    agent.wait_without_cgroups(long());
     agent.stop();
 }
 
@@ -156,6 +156,6 @@ fn containers_at_once_all_end_and_leave_nothing() {
         assert_eq!(logs(&agent, &alloc), "done\n", "{alloc}");
     }
     wait_for("nothing to be left", long(), || docker.containers().is_empty().then_some(()));
-    wait_for("its cgroups to go", long(), || agent.cgroups_left().is_empty().then_some(()));
+    agent.wait_without_cgroups(long());
     agent.stop();
 }

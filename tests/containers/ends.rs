@@ -1,5 +1,7 @@
 //! How containers end: exit codes, the OOM killer, their last reading.
 
+use std::time::Duration;
+
 use super::{MIB, alloc_of, job, long, over};
 use crate::common::{Agent, Docker, Sample, is_root, wait_for};
 
@@ -44,6 +46,80 @@ fn ends_are_those_of_docker_inspect_and_peaks_those_of_the_kernel() {
     let peak = end("peak")["usage"]["memory_peak_bytes"].as_u64().unwrap();
     assert!((100 * MIB..130 * MIB).contains(&peak), "{peak}");
     assert!(end("peak")["usage"]["cpu_usage_ns"].as_u64() > Some(1_000_000));
+    assert_eq!(docker.containers(), Vec::<String>::new());
+    agent.stop();
+}
+
+/// The engine keeps what has ended until the next agent has read it: both are asked about the same containers.
+#[test]
+fn exit_codes_and_oom_kills_that_the_next_agent_finds_are_those_of_docker_inspect() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let mut agent = Agent::with(docker.driver());
+    let dd = "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null";
+    // Whether the OOM killer comes: for the main process, and for a child of one that goes on.
+    let jobs = [
+        ("zero", "exit 0".to_owned(), 64, false),
+        ("code", "exit 42".to_owned(), 64, false),
+        ("most", "exit 255".to_owned(), 64, false),
+        ("ended", "sh -c 'kill -TERM $$'; exit $?".to_owned(), 64, false),
+        ("oom", format!("exec {dd}"), 32, true),
+        ("child", format!("{dd}; exit 5"), 32, true),
+    ];
+    for (name, script, mib, _) in &jobs {
+        let script = format!("until [ -e /local/go ]; do busybox usleep 10000; done; {script}");
+        agent.run(&job(name, "batch", &script, &format!("resources {{ memory = {mib} }}")));
+    }
+    let ids = jobs.each_ref().map(|(name, ..)| {
+        let alloc = wait_for("it to run", long(), || {
+            alloc_of(&agent, name).filter(|alloc| alloc["tasks"]["main"]["state"] == "running")
+        });
+        alloc["id"].as_str().expect("an ID").to_owned()
+    });
+    agent.kill();
+    let inspected = |id: &str| {
+        let state = docker.inspect(&format!("main-{id}"), "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}");
+        let words: Vec<String> = state.split(' ').map(str::to_owned).collect();
+        (words[0] == "exited").then(|| (words[1].parse::<i64>().expect("a code"), words[2] == "true"))
+    };
+    for id in &ids {
+        std::fs::write(agent.data_dir().join("alloc").join(id).join("main/local/go"), "").expect("our own directory");
+    }
+    let expected = std::array::from_fn::<_, 6, _>(|at| {
+        let mut state = wait_for("its end", long(), || inspected(&ids[at]));
+        // Docker learns of an OOM kill by an event of its own, which may come after the exit, or never on cgroup v1.
+        for _ in 0..200 {
+            if jobs[at].3 && !state.1 {
+                std::thread::sleep(Duration::from_millis(10));
+                state = inspected(&ids[at]).expect("it has ended");
+            }
+        }
+        state
+    });
+    agent.start_again();
+    for ((name, ..), (code, is_oom)) in jobs.iter().zip(expected) {
+        let alloc = wait_for("its end", long(), || over(&agent, name));
+        let exit = &alloc["tasks"]["main"]["exits"][0];
+        assert_eq!(exit["status"]["code"], code, "{name}: {exit}");
+        let kills = exit["oom_kills"].as_u64().unwrap_or(0);
+        // The kernel counts a kill that the engine may have missed.
+        let is_missed = || {
+            kills > 0
+                && !docker
+                    .ooms()
+                    .iter()
+                    .any(|ended| ended.starts_with(&format!("main-{}", alloc["id"].as_str().unwrap_or_default())))
+        };
+        assert!((kills > 0) == is_oom || is_missed(), "{name}: Docker: {is_oom}, {exit}");
+        let outcome = match code {
+            0 => "success",
+            137 if kills > 0 => "oom",
+            _ => "error",
+        };
+        assert_eq!(exit["outcome"], outcome, "{name}: {exit}");
+    }
     assert_eq!(docker.containers(), Vec::<String>::new());
     agent.stop();
 }

@@ -68,3 +68,38 @@ fn under_an_engine_that_hangs_a_container_is_ended_all_the_same() {
     wait_for("nothing to be left", long(), || docker.containers().is_empty().then_some(()));
     agent.stop();
 }
+
+#[test]
+fn an_engine_that_hangs_makes_its_driver_unhealthy_and_what_runs_is_kept() {
+    use rustix::process::Signal;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    agent.run(&job("stays", "service", "echo up; sleep 1000", ""));
+    let alloc = wait_for("the container", long(), || {
+        let alloc = alloc_of(&agent, "stays").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")?;
+        logs(&agent, &alloc).contains("up").then_some(alloc)
+    });
+    let name = format!("main-{}", alloc["id"].as_str().expect("an ID"));
+    let started = docker.inspect(&name, "{{.State.StartedAt}}");
+    docker.signal(Signal::STOP);
+    wait_for("the driver to be unhealthy", long(), || (driver_health(&agent)? == "unhealthy").then_some(()));
+    agent.run(&job("waits", "batch", "exit 3", ""));
+    wait_for("the reason of its wait", long(), || {
+        let alloc = alloc_of(&agent, "waits")?;
+        let events = alloc["tasks"]["main"]["events"].to_string();
+        events.contains("waiting for its driver docker, which is unhealthy").then_some(())
+    });
+    assert_eq!(alloc_of(&agent, "stays").expect("it runs")["tasks"]["main"]["state"], "running");
+    docker.signal(Signal::CONT);
+    wait_for("the driver to be healthy", long(), || (driver_health(&agent)? == "healthy").then_some(()));
+    let waited = wait_for("the one that waited", long(), || over(&agent, "waits"));
+    assert_eq!(waited["tasks"]["main"]["last_exit"]["status"]["code"], 3, "{waited}");
+    let kept = alloc_of(&agent, "stays").expect("it runs");
+    assert_eq!((&kept["tasks"]["main"]["state"], &kept["tasks"]["main"]["attempt"]), (&"running".into(), &1.into()));
+    assert_eq!(docker.inspect(&name, "{{.State.StartedAt}}"), started, "it was never started again");
+    agent.stop();
+    assert_eq!(docker.containers(), Vec::<String>::new());
+}

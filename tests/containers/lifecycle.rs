@@ -12,7 +12,7 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
     let agent = Agent::with(docker.driver());
-    let script = "busybox env; busybox id; echo shared > /alloc/data/x; echo own > /local/y; busybox ls -d /secrets; \
+    let script = "busybox env; busybox id; echo shared > /alloc/data/x; echo own > /local/y; busybox grep -o '/secrets tmpfs' /proc/mounts; busybox ls -d /secrets; \
                   echo wrong >&2; sleep 1000";
     let more = "env { GREETING = \"hello ${NOMAD_TASK_NAME}\" }\n user = \"1234\"\n resources { memory = 64 }";
     agent.run(&job("seen", "service", script, more));
@@ -22,8 +22,14 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
     let id = alloc["id"].as_str().unwrap().to_owned();
     let said =
         wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|said| said.ends_with("\n/secrets\n")));
-    for line in ["NOMAD_ALLOC_DIR=/alloc", "NOMAD_TASK_DIR=/local", "NOMAD_SECRETS_DIR=/secrets", "GREETING=hello main"]
-    {
+    let expected = [
+        "NOMAD_ALLOC_DIR=/alloc",
+        "NOMAD_TASK_DIR=/local",
+        "NOMAD_SECRETS_DIR=/secrets",
+        "GREETING=hello main",
+        "/secrets tmpfs",
+    ];
+    for line in expected {
         assert!(said.lines().any(|found| found == line), "{line}: {said}");
     }
     assert!(said.contains("uid=1234 gid=0"), "{said}");

@@ -110,7 +110,7 @@ fn containers_and_processes_of_a_group_share_its_network_over_restarts_of_agent_
     agent.cli(&["stop", &id]).ok();
     wait_for("its end", long(), || over(&agent, "porch"));
     wait_for("nothing to be left", long(), || (docker.containers().is_empty() && !namespace.exists()).then_some(()));
-    wait_for("its cgroups to go", long(), || agent.cgroups_left().is_empty().then_some(()));
+    agent.wait_without_cgroups(long());
     assert_eq!(asked(), 8, "and once at the end");
     agent.stop();
 }

@@ -1,13 +1,16 @@
-//! Pulls from a registry of the test's own: a server on loopback that speaks as much of the registry API as a pull needs.
+//! Pulls from a registry of the test's own: a server on loopback that speaks as much of the registry API as a pull
+//! needs.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{job, logs, long, over};
 use crate::common::{Agent, AgentOptions, Docker, is_root, make_rootfs, wait_for};
@@ -18,37 +21,63 @@ const LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
 /// `user:sesame`
 const CREDENTIALS: &str = "dXNlcjpzZXNhbWU=";
 
+/// How it answers requests for what it has.
+const ANSWERS: u8 = 0;
+/// It never sends a layer.
+const HANGS: u8 = 1;
+const FAILS: u8 = 2;
+
 struct Registry {
     address: SocketAddr,
+    shelf: Arc<Shelf>,
+}
+
+struct Shelf {
+    contents: Mutex<Contents>,
+    /// Requests need a password.
+    closed: bool,
+    state: AtomicU8,
 }
 
 /// By path: type, digest and content.
 type Contents = BTreeMap<String, (&'static str, String, Vec<u8>)>;
 
 impl Registry {
-    /// With the image `app:1` of busybox. `None`: there is none on this machine. `closed`: it wants a password.
+    /// With the image `app` of busybox, whose file `/version` is `one`, under two tags: `1` and `latest`. `None`: there
+    /// is no busybox on this machine.
     fn start(dir: &Path, closed: bool) -> Option<Registry> {
-        let contents = Arc::new(contents(dir)?);
+        let contents = Mutex::new(contents(dir, "one")?);
+        let shelf = Arc::new(Shelf { contents, closed, state: AtomicU8::new(ANSWERS) });
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback");
         let address = listener.local_addr().expect("it is bound");
+        let of = Arc::clone(&shelf);
         // Ends with the process of the tests.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let contents = Arc::clone(&contents);
+                let shelf = Arc::clone(&of);
                 // An engine that gives up is its own business.
-                std::thread::spawn(move || drop(answer(stream, &contents, closed)));
+                std::thread::spawn(move || drop(answer(stream, &shelf)));
             }
         });
-        Some(Registry { address })
+        Some(Registry { address, shelf })
     }
     fn image(&self) -> String {
         format!("{}/app:1", self.address)
     }
+    /// Another image under the same tags.
+    fn replace(&self, dir: &Path, version: &str) {
+        *self.shelf.contents.lock().expect("no test panics in it") = contents(dir, version).expect("it has busybox");
+    }
+    fn set(&self, state: u8) {
+        self.shelf.state.store(state, Ordering::SeqCst);
+    }
 }
 
-fn contents(dir: &Path) -> Option<Contents> {
+fn contents(dir: &Path, version: &str) -> Option<Contents> {
+    let dir = &dir.join(version);
     let (rootfs, tar) = (dir.join("rootfs"), dir.join("layer.tar"));
     make_rootfs(&rootfs)?;
+    std::fs::write(rootfs.join("version"), format!("{version}\n")).expect("our own directory");
     let made = Command::new("tar").arg("-C").arg(&rootfs).arg("-cf").arg(&tar).arg(".").status().expect("tar");
     assert!(made.success());
     let diff = digest(&std::fs::read(&tar).expect("our own file"), dir);
@@ -69,7 +98,7 @@ fn contents(dir: &Path) -> Option<Contents> {
     let manifest = manifest.to_string().into_bytes();
     let of_manifest = digest(&manifest, dir);
     let mut all = Contents::new();
-    for name in ["1", of_manifest.as_str()] {
+    for name in ["1", "latest", of_manifest.as_str()] {
         all.insert(format!("/v2/app/manifests/{name}"), (MANIFEST, of_manifest.clone(), manifest.clone()));
     }
     all.insert(format!("/v2/app/blobs/{of_config}"), ("application/octet-stream", of_config, config));
@@ -84,7 +113,7 @@ fn digest(bytes: &[u8], dir: &Path) -> String {
     format!("sha256:{}", String::from_utf8_lossy(&said).split_whitespace().next().expect("a digest"))
 }
 
-fn answer(mut stream: TcpStream, contents: &Contents, closed: bool) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, shelf: &Shelf) -> std::io::Result<()> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && head.len() < 16 << 10 {
         if stream.read(&mut byte)? == 0 || (head.is_empty() && !byte[0].is_ascii_uppercase()) {
@@ -96,8 +125,15 @@ fn answer(mut stream: TcpStream, contents: &Contents, closed: bool) -> std::io::
     let head = String::from_utf8_lossy(&head).into_owned();
     let mut words = head.split_whitespace();
     let (verb, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let may = !closed || head.to_lowercase().contains(&format!("authorization: basic {CREDENTIALS}").to_lowercase());
-    let (status, kind, digest, body) = match contents.get(path) {
+    let may =
+        !shelf.closed || head.to_lowercase().contains(&format!("authorization: basic {CREDENTIALS}").to_lowercase());
+    let state = || shelf.state.load(Ordering::SeqCst);
+    while state() == HANGS && path.contains("/blobs/") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let found = shelf.contents.lock().expect("no test panics in it").get(path).cloned();
+    let (status, kind, digest, body) = match &found {
+        _ if state() == FAILS && path != "/v2/" => ("500 Internal Server Error", "application/json", "", &b"{}"[..]),
         _ if !may => (
             "401 Unauthorized",
             "application/json",
@@ -191,5 +227,76 @@ fn a_registry_with_a_password_gets_that_of_the_task_or_of_the_agents_file() {
     agent.run(&of_image("filed", &image, ""));
     let alloc = wait_for("its end", long(), || over(&agent, "filed"));
     assert_eq!(alloc["status"], "complete", "{alloc}");
+    agent.stop();
+}
+
+/// Prints which of the registry's images it is.
+fn version_of(name: &str, image: &str, more: &str) -> String {
+    of_image(name, image, more).replace("echo pulled", "busybox cat /version")
+}
+
+#[test]
+fn forced_pull_and_tag_latest_run_the_image_that_the_registry_has_now() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let dir = crate::common::test_dir();
+    let Some(registry) = Registry::start(dir.path(), false) else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    let (tagged, latest) = (registry.image(), format!("{}/app", registry.address));
+    // What it printed, how its alloc ended, and the messages of its events.
+    let ends = |name: &str, image: &str, more: &str| {
+        agent.run(&version_of(name, image, more));
+        let alloc = wait_for("its end", long(), || over(&agent, name));
+        let events = alloc["tasks"]["main"]["events"].to_string();
+        (logs(&agent, &alloc), alloc["status"].as_str().unwrap_or_default().to_owned(), events)
+    };
+    let complete = |version: &str, (printed, status, events): (String, String, String)| {
+        assert_eq!((printed, status), (format!("{version}\n"), "complete".to_owned()), "{events}");
+        events
+    };
+    let pulls = |events: &str, image: &str| events.contains(&format!("pulling the image {image}"));
+    for (name, image) in [("tagged", &tagged), ("latest", &latest)] {
+        assert!(pulls(&complete("one", ends(name, image, "")), image));
+    }
+    registry.replace(dir.path(), "two");
+    assert!(!pulls(&complete("one", ends("present", &tagged, "")), &tagged), "a present image is used as it is");
+    assert!(pulls(&complete("two", ends("forced", &tagged, "force_pull = true")), &tagged));
+    assert!(pulls(&complete("two", ends("newest", &latest, "")), &latest));
+
+    // A tag that may change is no reason to fail where the image is present; a forced pull is.
+    registry.set(FAILS);
+    let events = complete("two", ends("offline", &latest, ""));
+    assert!(events.contains("; the image that is here is used"), "{events}");
+    let (printed, status, events) = ends("strict", &tagged, "force_pull = true");
+    assert_eq!((printed.as_str(), status.as_str()), ("", "failed"), "{events}");
+    assert!(events.contains(&format!("cannot pull {tagged}: ")), "{events}");
+    agent.stop();
+}
+
+#[test]
+fn pull_that_exceeds_image_pull_timeout_fails_its_start_and_not_the_next_pull() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let dir = crate::common::test_dir();
+    let Some(registry) = Registry::start(dir.path(), false) else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    let image = registry.image();
+    registry.set(HANGS);
+    agent.run(&of_image("slow", &image, "image_pull_timeout = \"2s\""));
+    let alloc: Value = wait_for("its end", long(), || over(&agent, "slow"));
+    let events = alloc["tasks"]["main"]["events"].to_string();
+    assert_eq!(alloc["status"], "failed", "{events}");
+    assert!(events.contains(&format!("cannot pull {image}: not done within 2s")), "{events}");
+    let count = |outcome: &str| agent.metrics().u64("allostat_image_pulls_total", &[("outcome", outcome)]);
+    assert_eq!((count("timeout"), count("success")), (1, 0));
+    registry.set(ANSWERS);
+    agent.run(&of_image("next", &image, ""));
+    let alloc = wait_for("its end", long(), || over(&agent, "next"));
+    assert_eq!((&alloc["status"], logs(&agent, &alloc).as_str()), (&"complete".into(), "pulled\n"), "{alloc}");
+    assert_eq!((count("timeout"), count("success")), (1, 1));
     agent.stop();
 }

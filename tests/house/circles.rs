@@ -1,4 +1,5 @@
-//! Who uses whom inside a room, file by file: no room that is untied goes in circles, and its shelf is as its `mod.rs` draws it.
+//! Who uses whom inside a room, file by file: no room that is untied goes in circles, and its shelf is as its `mod.rs`
+//! draws it.
 //!
 //! What counts is what is named: `use` lines, and paths in the code. A name is searched where it is defined, through
 //! all that hands it on; handing on alone (`pub use`, of what the file itself does not name) is a room's face, and ties

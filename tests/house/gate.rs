@@ -1,5 +1,5 @@
-//! The gate is representative: each promise has a test in it, or its row names the slice whose tests hold it. And no test may be
-//! flaky again and again.
+//! The gate is representative: each promise has a test in it, or its row names the slice whose tests hold it. And no
+//! test may be flaky again and again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,8 +45,8 @@ fn ids() -> Vec<String> {
     ids
 }
 
-/// Whether a proof names a test: modules around it, in their order, and the beginning, the middle or the end of its name; or modules
-/// alone.
+/// Whether a proof names a test: modules around it, in their order, and the beginning, the middle or the end of its
+/// name; or modules alone.
 fn names(proof: &str, id: &str) -> bool {
     // Every case of an alert runs in the gate.
     let proof = if proof.starts_with("alerts/tests/") { "boards::profiles::every_alert_…" } else { proof };
@@ -71,10 +71,16 @@ fn promise_has_a_test_in_the_gate_or_names_its_slice() {
     }
     let lines: Vec<&str> = text.lines().collect();
     let is_in_gate = |proof: &String| ids.iter().any(|id| names(proof, id) && tiers.slice_of(id).is_none());
-    let is_left = |line: usize| {
-        slices.iter().any(|slice| lines[line - 1].rsplit(" | ").next().unwrap_or_default().contains(slice.as_str()))
+    // A slice that the row names, and in which one of its proofs runs.
+    let is_left = |line: usize, proofs: &[String]| {
+        let place = lines[line - 1].rsplit(" | ").next().unwrap_or_default();
+        let named: Vec<_> = slices.iter().filter(|slice| place.contains(slice.as_str())).collect();
+        let runs_in = |id: &String| tiers.slice_of(id).is_some_and(|of| named.iter().any(|slice| slice.as_str() == of));
+        let is_there = |proof: &String| ids.iter().any(|id| names(proof, id) && runs_in(id));
+        let is_command = proofs.iter().any(|proof| proof.contains('/'));
+        proofs.iter().any(is_there) || (is_command && !named.is_empty())
     };
-    let missing = rows.iter().filter(|(line, proofs)| !proofs.iter().any(is_in_gate) && !is_left(**line));
+    let missing = rows.iter().filter(|(line, proofs)| !proofs.iter().any(is_in_gate) && !is_left(**line, proofs));
     let missing: Vec<String> =
         missing.map(|(line, proofs)| format!("docs/promises.md:{line}: {}", proofs.join(", "))).collect();
     assert!(
@@ -113,25 +119,49 @@ fn each_suite_is_a_module_of_one_test_binary() {
     assert!(wrong.is_empty(), "a suite that no binary names never runs:\n{}", wrong.join("\n"));
 }
 
-/// Lines of `tests/ledger/flaky`, and `flaky` lines of the slices' files: the test of each.
-fn flaky() -> Vec<String> {
+/// The test of each line of `tests/ledger/flaky`, to which the gate and the slices append.
+fn flaky(text: &str) -> Vec<String> {
     let test = |line: &str| {
         let words = line.split_whitespace().find(|word| word.contains("::"))?;
         Some(words.trim_end_matches(':').to_owned())
     };
-    let mut found = Vec::new();
-    walk(Path::new("tests/ledger"), &mut |path| {
-        let text = fs::read_to_string(path).expect("the ledger must be readable");
-        let all = path.ends_with("flaky");
-        found.extend(text.lines().filter(|line| all || line.starts_with("flaky ")).filter_map(test));
-    });
-    found
+    text.lines().filter_map(test).collect()
+}
+
+fn too_often(text: &str) -> BTreeMap<String, usize> {
+    let mut mentions: BTreeMap<String, usize> = BTreeMap::new();
+    flaky(text).into_iter().for_each(|test| *mentions.entry(test).or_default() += 1);
+    mentions.retain(|_, times| *times > MENTIONS);
+    mentions
 }
 
 #[test]
 fn test_that_was_flaky_three_times_is_fixed() {
-    let mut mentions: BTreeMap<String, usize> = BTreeMap::new();
-    flaky().into_iter().for_each(|test| *mentions.entry(test).or_default() += 1);
-    mentions.retain(|_, times| *times > MENTIONS);
-    assert!(mentions.is_empty(), "find the cause, then take their lines out of tests/ledger: {mentions:?}");
+    let text = fs::read_to_string("tests/ledger/flaky").unwrap_or_default();
+    let often = too_often(&text);
+    assert!(often.is_empty(), "find the cause, then take their lines out of tests/ledger/flaky: {often:?}");
+    let line = "2026-11-29 host: a::b: src/x.rs:1:2: why\n";
+    assert_eq!(too_often(&line.repeat(3)), [("a::b".to_owned(), 3)].into());
+    assert!(too_often(&line.repeat(2)).is_empty());
+}
+
+/// `cargo xtask docs` runs every test that makes a page or a golden file.
+#[test]
+fn each_generated_page_is_written_by_one_command() {
+    let command = fs::read_to_string("xtask/src/main.rs").expect("the command must be readable");
+    let mut left = Vec::new();
+    walk(Path::new("tests"), &mut |path| {
+        let text =
+            if path.extension().is_some_and(|e| e == "rs") { fs::read_to_string(path) } else { Ok(String::new()) };
+        let module = path.with_extension("");
+        let module: Vec<_> =
+            module.iter().skip(1).map(|part| part.to_string_lossy()).filter(|part| part != "mod").collect();
+        let makes =
+            text.expect("source must be readable").lines().any(|l| l.contains("golden(") || l.contains("golden_part("));
+        let is_shared = module.first().is_some_and(|first| first == "common" || first == "house");
+        if makes && !is_shared && !command.contains(&format!("\"{}::\"", module.join("::"))) {
+            left.push(path.display().to_string());
+        }
+    });
+    assert!(left.is_empty(), "add their modules to GENERATED of xtask/src/main.rs: {left:?}");
 }

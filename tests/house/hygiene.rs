@@ -137,3 +137,37 @@ fn word_of_a_developers_machine_is_found_where_it_stands() {
     assert_eq!(offences(&files, &["/srv/build-7".to_owned()]), ["a.rs:2: /srv/build-7"]);
     assert!(offences(&files, &["/srv/build-8".to_owned(), "/build-7".to_owned()]).is_empty());
 }
+
+/// Comments that are wider than the code. Drawings and tables between fences keep their width.
+fn wide(text: &str) -> Vec<usize> {
+    const WIDTH: usize = 120;
+    let (mut found, mut is_fenced) = (Vec::new(), false);
+    for (at, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_fenced = false;
+            continue;
+        };
+        is_fenced ^= comment.trim_start_matches(['/', '!']).trim_start().starts_with("```");
+        let is_table = comment.trim_start_matches(['/', '!']).trim_start().starts_with('|');
+        if line.chars().count() > WIDTH && !is_fenced && !is_table {
+            found.push(at + 1);
+        }
+    }
+    found
+}
+
+#[test]
+fn comment_has_at_most_120_columns() {
+    let mut wrong = Vec::new();
+    for top in ["src", "tests", "benches", "examples", "fake-nvml", "xtask"] {
+        walk(Path::new(top), &mut |path| {
+            if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(path).expect("source must be readable");
+                wrong.extend(wide(&text).into_iter().map(|line| format!("{}:{line}", path.display())));
+            }
+        });
+    }
+    assert!(wrong.is_empty(), "wrap them:\n{}", wrong.join("\n"));
+    let long = "x ".repeat(70);
+    assert_eq!(wide(&format!("//! {long}\n//! ```text\n//! {long}\n//! ```\nlet x = 1;\n    // {long}\n")), [1, 6]);
+}

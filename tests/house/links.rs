@@ -18,7 +18,8 @@ fn without_code(page: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// As GitHub makes them: letters, digits, `-` and `_` in lower case, a hyphen for each space, `-1` behind the second of a name.
+/// As GitHub makes them: letters, digits, `-` and `_` in lower case, a hyphen for each space, `-1` behind the second of
+/// a name.
 fn anchors(page: &str) -> BTreeSet<String> {
     let link = Regex::new(r"\[([^\]]*)\]\([^)]*\)").expect("our own");
     let mut times = BTreeMap::<String, usize>::new();

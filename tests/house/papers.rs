@@ -1,5 +1,5 @@
-//! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists, and so does each place
-//! to which `CONTRIBUTING.md` sends contributors who add something.
+//! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists, and so
+//! does each place to which `CONTRIBUTING.md` sends contributors who add something.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,8 +8,9 @@ use std::path::Path;
 use crate::house::source::walk;
 
 const PAPER: &str = "docs/promises.md";
+const SECURITY: &str = "docs/security.md";
 const PLACES: &str = "CONTRIBUTING.md";
-/// Of a promise: what is longer is read by nobody, and belongs to its test.
+/// Of a promise: what is longer is not read, and belongs to its test.
 const LONGEST: usize = 120;
 
 /// What can be named: functions of the tests, modules (by their files), other files.
@@ -100,12 +101,62 @@ fn a_proof_that_is_not_there_is_missed() {
     assert_eq!(missing, ["m::b_…", "n", "src/none.rs"]);
 }
 
+/// Of each row of the table of inputs: its line, the input, and the tests in its last column.
+fn inputs(text: &str) -> Vec<(usize, &str, Vec<String>)> {
+    let lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with("| input | who can write it |"));
+    let rows = lines.skip(2).take_while(|(_, line)| line.starts_with('|'));
+    rows.map(|(at, line)| {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+        let tests = cells.get(4).map(|cell| cell.split('`').skip(1).step_by(2).flat_map(expanded).collect());
+        (at + 1, cells[0], tests.unwrap_or_default())
+    })
+    .collect()
+}
+
+#[test]
+fn every_input_of_the_security_model_names_its_tests() {
+    let there = there();
+    let text = fs::read_to_string(SECURITY).expect("the paper must be readable");
+    let inputs = inputs(&text);
+    assert!(inputs.len() >= 27, "the table was not found: {}", inputs.len());
+    let mut wrong = Vec::new();
+    for (line, input, tests) in inputs {
+        if tests.is_empty() {
+            wrong.push(format!("{SECURITY}:{line}: no test is named for {input:?}"));
+        }
+        let missing = tests.iter().filter(|name| !is_there(name, &there));
+        wrong.extend(missing.map(|name| format!("{SECURITY}:{line}: there is no test {name}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let table = "| input | who can write it | limit | enforced by | test |\n|---|---|---|---|---|\n\
+                 | a | b | c | `d` | `m::{x,y_…}` |\n| e | f | g | h |\n\nend";
+    let expected = [(3, "a", vec!["m::x".to_owned(), "m::y_…".to_owned()]), (4, "e", vec![])];
+    assert_eq!(self::inputs(table), expected);
+}
+
 #[test]
 fn a_promise_is_one_line_that_can_be_read() {
     let text = fs::read_to_string(PAPER).expect("the paper must be readable");
     let promises = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let long: Vec<_> = promises.filter(|promise| promise.chars().count() > LONGEST).collect();
     assert!(long.is_empty(), "longer than {LONGEST} characters, write the rest above the test:\n{}", long.join("\n"));
+}
+
+/// Rows of promises in which the third column is empty or missing: where the proof runs.
+fn without_place(text: &str) -> Vec<&str> {
+    let header = |line: &&str| line.starts_with("| **") || line.starts_with("| promise ");
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !header(line));
+    let place = |line: &str| line.trim_end_matches(['|', ' ']).split(" | ").nth(2).map(|cell| !cell.trim().is_empty());
+    rows.filter(|line| place(line) != Some(true)).collect()
+}
+
+#[test]
+fn every_promise_has_the_place_where_its_test_runs() {
+    let text = fs::read_to_string(PAPER).expect("the paper must be readable");
+    let table = text.split("\n## ").find(|part| part.contains("| **Measured values** |")).expect("the table");
+    assert_eq!(without_place(table), [""; 0]);
+    let rows = "| promise | test | where |\n| **Heading** | | |\n| a | `b` | host |\n| c | `d` | |\n| e | `f` |";
+    assert_eq!(without_place(rows), ["| c | `d` | |", "| e | `f` |"]);
 }
 
 /// Of a row of "where does it go?": places that are not there, and lists that are not in the file named beside them.

@@ -1,11 +1,11 @@
-//! The sentence law: prose on a page is short enough to be read once. No sentence has more than 40 words, and no page has more
-//! than 22 on average. `tests/house/sentences.txt` lists how many longer sentences a page may still have; a number there may
-//! only fall.
+//! The sentence law: prose on a page is short enough to be read once. No sentence has more than 40 words, and no page
+//! has more than 22 on average. `tests/house/sentences.txt` lists how many longer sentences a page may still have; a
+//! number there may only fall.
 //!
-//! How sentences are counted: only prose counts, in paragraphs and list items. Tables, code blocks, headings, comments and
-//! pictures are skipped, and so is `docs/metrics.md`, which is generated. A sentence ends at `.`, `!` or `?` if the next word
-//! begins with a capital, a digit, a bracket, a quote or code, and at the end of its paragraph. A word has a letter or a digit.
-//! Code between backticks is one word; of a link only its text counts.
+//! How sentences are counted: only prose counts, in paragraphs and list items. Tables, code blocks, headings, comments
+//! and pictures are skipped, and so is `docs/metrics.md`, which is generated. A sentence ends at `.`, `!` or `?` if the
+//! next word begins with a capital, a digit, a bracket, a quote or code, and at the end of its paragraph. A word has a
+//! letter or a digit. Code between backticks is one word; of a link only its text counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

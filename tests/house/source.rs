@@ -1,4 +1,5 @@
-//! One source file as far as the house test needs it: code without comments, strings and test modules, and the paths in it.
+//! One source file as far as the house test needs it: code without comments, strings and test modules, and the paths in
+//! it.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! No wait without an end: whatever the runner awaits is one of its own functions, whose waits are looked at likewise, has a
-//! time in its name, or says what ends it; and nothing runs without an owner.
+//! No wait without an end: whatever the runner awaits is one of its own functions, whose waits are looked at likewise,
+//! has a time in its name, or says what ends it; and nothing runs without an owner.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,7 +30,8 @@ fn awaitable(code: &Code<'_>) -> BTreeSet<String> {
     heads.filter_map(|(_, line)| name(line)).collect()
 }
 
-/// What each `.await` waits for, with its line: the name of the function that was called, or nothing, where a value is awaited.
+/// What each `.await` waits for, with its line: the name of the function that was called, or nothing, where a value is
+/// awaited.
 fn awaited(code: &Code<'_>) -> Vec<(usize, String)> {
     let mut before = String::new();
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 # Form: port_map together with a network of the group
-# Nomad: parsed; refused when the task starts ("cannot map group network ports, use 'ports' instead")
-# allostat: accepted, unlike Nomad
+# Nomad: accepted; the start of the task fails ('port_map' cannot map group network ports, use 'ports' instead)
+# allostat: accepted, with a warning: the start of the task will fail: `port_map` maps ports of the task's own `network`
 job "coop" {
   datacenters = ["lab"]
   group "main" {

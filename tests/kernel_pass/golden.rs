@@ -114,7 +114,8 @@ fn rows_of_a_working_task_keep_their_fields_and_cost_no_other_file() {
         let opened = cost(&whole);
         (now, opened, readers.iter().filter(|(_, reader)| cost(reader) > 0).map(|(key, _)| **key).collect::<Vec<_>>())
     };
-    // What it reads and writes stands in no row once there is any, as where its program comes from the disk; on v2 that is one file, there or not.
+    // What it reads and writes stands in no row once there is any, as where its program comes from the disk; on v2 that
+    // is one file, there or not.
     let blkio = scene.layout.controller("blkio").filter(|_| is_v1).map(|home| home.mount.join(path.relative()));
     let of_blkio = ["blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"];
     let has_device = |name: &&str| {

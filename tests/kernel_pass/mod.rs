@@ -1,4 +1,5 @@
-//! The kernel pass on real cgroups, beside what the files say; and what becomes of it where the kernel is another one than it says.
+//! The kernel pass on real cgroups, beside what the files say; and what becomes of it where the kernel is another one
+//! than it says.
 
 mod golden;
 mod scene;
@@ -46,7 +47,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     let mut scene = Scene::new();
     scene.suffer();
     let sampling = scene.sampling();
-    // From the root, as where others' cgroups are observed too: what flushes below the root is not the root's own file.
+    // From the root, as where observed cgroups are sampled too: what flushes below the root is not the root's own file.
     let pass = scene.open_at(description, &CgroupPath::from("/")).unwrap_or_else(|why| panic!("{}", why.reason()));
     assert_eq!(pass.distrusted_files(), Vec::<String>::new(), "at start rows and files say the same");
     sampling.set_kernel_pass(pass);
@@ -132,8 +133,8 @@ fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     };
     // The tick after the first still looks at what moved with it, and of that once at what rows only mark.
     let _ = (opened(now + Duration::from_millis(1)), opened(now + Duration::from_millis(2)));
-    // It sleeps once it has begun: a stray interrupt may still be charged to it, and what moved is looked at in files between two full
-    // passes.
+    // It sleeps once it has begun: a stray interrupt may still be charged to it, and what moved is looked at in files
+    // between two full passes.
     wait_for("ticks of a sleeping task that open no file", Duration::from_secs(10) * patience(), || {
         let ticks = (0..20).map(|_| {
             now += Duration::from_secs(1);
@@ -165,7 +166,8 @@ fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     assert!(reader.look(later, Timestamp(4), false).is_err(), "{path} is gone, and no row says otherwise");
 }
 
-/// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take back.
+/// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take
+/// back.
 #[test]
 fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     if !is_root() {
@@ -242,8 +244,8 @@ fn setting_is_read_again_when_its_row_changed_and_not_before() {
     let opened = sampling.budget.reopened();
     // Each minute, too, there is no reason to.
     assert_eq!(of(&usage(70)), set);
-    // Limits above it stand in no row of it: on cgroup v2 each has a file, which is read each minute. So is one of whose numbers some were 0
-    // wherever they were compared: that of CPU bursts.
+    // Limits above it stand in no row of it: on cgroup v2 each has a file, which is read each minute. So is one of
+    // whose numbers some were 0 wherever they were compared: that of CPU bursts.
     let is_v2 = scene.layout.controller("memory").is_some_and(|home| home.version == Version::V2);
     let above = scene.tasks[1].0.relative().iter().count() as u64 - 1;
     let most = if is_v2 { 2 * (above + 1) } else { 0 };

@@ -90,7 +90,7 @@ impl Scene {
             let words = [directory.as_path(), held.path(), Path::new(&n.to_string())].map(Path::to_path_buf);
             let made = Command::new("sh").args(["-c", made, "sh"]).args(words).status();
             assert!(made.is_ok_and(|status| status.success()), "directories are made");
-            fs::write(directory.join("memory.force_empty"), "0").expect("nobody is left there");
+            fs::write(directory.join("memory.force_empty"), "0").expect("no process is left there");
         }
         self.held = Some(held);
     }

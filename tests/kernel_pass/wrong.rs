@@ -97,8 +97,9 @@ fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
     }
 }
 
-/// Rows from a description whose numbers are 0 of all that is there when the pass begins, and move only then. Gives what was shown that no file
-/// says: of counters more than there was, tick by tick, and anything else at last. What moves after the last look is seen at the next one.
+/// Rows from a description whose numbers are 0 of all that is there when the pass begins, and move only then. Gives
+/// what was shown that no file says: of counters more than there was, tick by tick, and anything else at last. What
+/// moves after the last look is seen at the next one.
 fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)) -> [Vec<String>; 2] {
     let mut scene = Scene::new();
     scene.work(0, &["hold", "60000"]);
@@ -143,7 +144,8 @@ fn suffer_and_end(scene: &mut Scene) {
     // At the second time it has waited once.
     wait_for("tasks that were made to wait", limit, || (scene.cpu_stat("nr_throttled")? > 1).then_some(()));
     scene.children.iter_mut().for_each(|child| drop((child.kill(), child.wait())));
-    // The timer of its quota counts one more period, of 100 ms; where nothing runs any more that is seen with the next whole walk alone.
+    // The timer of its quota counts one more period, of 100 ms; where nothing runs any more that is seen with the next
+    // whole walk alone.
     let mut before = None;
     wait_for("the timer of the quota to be at rest", limit, || {
         let periods = scene.cpu_stat("nr_periods")?;
@@ -229,7 +231,7 @@ fn where_the_verifier_refuses_the_program_that_is_said_and_files_are_read_instea
     let wrong = Description::of(&bytes).placed("bpf_iter__cgroup", "cgroup", 64);
     let mut scene = Scene::new();
     scene.work(1, &["touch", "21", "60000"]);
-    let refused = scene.open(&wrong).expect_err("nobody takes this");
+    let refused = scene.open(&wrong).expect_err("the verifier must refuse it");
     assert!(matches!(refused, KernelPassError::Bpf(BpfError::Verifier { .. })), "{refused:?}");
     let reason = refused.reason();
     assert!(reason.contains("bpf_context access") && reason.ends_with("files are read instead"), "{reason}");

@@ -98,7 +98,7 @@ fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
     assert_eq!(done.exits("success"), exits);
     assert_eq!(agent.metrics().u64("allostat_allocs_collected_total", &[("reason", "requested")]), 1);
     let said = agent.cli(&["gc", "--all"]).ok();
-    assert_eq!(said, format!("{} has not ended\nnothing to remove\n", &live.id[..8]), "nobody asked for that");
+    assert_eq!(said, format!("{} has not ended\nnothing to remove\n", &live.id[..8]), "it still runs");
     drop((live, done));
     agent.stop();
 }

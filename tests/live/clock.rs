@@ -83,8 +83,8 @@ fn limited(id: &str) -> Work {
     Work { group: format!("max_run_duration = \"{}s\"", MOST.as_secs()), ..Work::batch(id, &["hold", "600000"]) }
 }
 
-/// Ahead, then back to a day behind: in each case an alloc with a time limit, one whose policy has seen one end, one in its grace, and
-/// one that is measured; under one agent, and over a SIGKILL of it.
+/// Ahead, then back to a day behind: in each case an alloc with a time limit, one whose policy has seen one end, one in
+/// its grace, and one that is measured; under one agent, and over a SIGKILL of it.
 #[test]
 fn a_wall_clock_that_is_set_by_a_day_ends_nothing_early_keeps_nothing_alive_and_lets_no_counter_fall() {
     if !in_guest() {

@@ -1,5 +1,5 @@
-//! One body is of one pass: what an alloc shows is never below what its tasks show beside it, in any of ten thousand bodies that
-//! are fetched while real tasks begin, end, crash and are started again.
+//! One body is of one pass: what an alloc shows is never below what its tasks show beside it, in any of ten thousand
+//! bodies that are fetched while real tasks begin, end, crash and are started again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::common::{Agent, AgentOptions, Exposition, how_many, patience, place, wait_for, workload};
 use crate::live::work::{Work, lacks};
 
-/// Of task and alloc alike, and no limit: what was allowed says nothing of what was used. `full` of several tasks is no part of
-/// theirs: where one waits and another runs, the alloc does not.
+/// Of task and alloc alike, and no limit: what was allowed says nothing of what was used. `full` of several tasks is no
+/// part of theirs: where one waits and another runs, the alloc does not.
 const NOT_COMPARED: [&str; 8] = [
     "memory_limit_bytes",
     "memory_high_bytes",

@@ -20,8 +20,8 @@ fn children(of: u32) -> Vec<(u32, String)> {
     pids.filter_map(|pid| stat(pid).filter(|(parent, _)| *parent == of).map(|(_, state)| (pid, state))).collect()
 }
 
-/// As the first process of a container, or a subreaper, the agent reaps what lost its supervisor, and takes the exit of no
-/// child that has a waiting parent.
+/// As the first process of a container, or a subreaper, the agent reaps what lost its supervisor, and takes the exit of
+/// no child that has a waiting parent.
 #[test]
 fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_loses_no_exit() {
     let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc", "true"];
@@ -58,9 +58,7 @@ fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_lo
     assert_eq!((looping.exits("unknown"), looping.exits("error")), (0, 0));
     agent.cli(&["stop", "--all"]).ok();
     // A stop is over with the tasks' ends; an alloc's own cgroup goes behind it.
-    wait_for("the cgroups to be gone", Duration::from_secs(10) * patience(), || {
-        agent.cgroups_left().is_empty().then_some(())
-    });
+    agent.wait_without_cgroups(Duration::from_secs(10) * patience());
     agent.kill();
     // The kernel ends the agent when unshare is gone: a moment later.
     wait_for("the container to be gone", Duration::from_secs(10) * patience(), || {

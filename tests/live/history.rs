@@ -1,4 +1,5 @@
-//! What has ended stays on record: over kills of the agent, when it is shown no more, and for each reader as much as is his.
+//! What has ended stays on record: over kills of the agent, when it is shown no more, and for each reader as much as is
+//! his.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -58,7 +59,7 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
         std::fs::set_permissions(agent.data_dir(), PermissionsExt::from_mode(0o755)).unwrap();
         agent.start_again();
         let mode = std::fs::metadata(agent.data_dir()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o7777, 0o711, "nobody lists it");
+        assert_eq!(mode & 0o7777, 0o711, "no other user lists it");
     }
     agent.run(&job("later", "/bin/sh", "exit 0"));
     wait_for_ends(&agent, 3);
@@ -97,7 +98,7 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
 fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
     let env = vec![("ALLOSTAT_TELEMETRY_PUBLIC".to_owned(), "read".to_owned())];
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-    let told_to_all = |path: &str| -> Value {
+    let over_tcp = |path: &str| -> Value {
         let answer = agent.get(path);
         serde_json::from_slice(&answer.body).unwrap_or_else(|_| panic!("{path}: {}", answer.text()))
     };
@@ -106,10 +107,10 @@ fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
     agent.run(&job("bad", "/bin/sh", "exit 3"));
     let ends = wait_for_ends(&agent, 2);
     assert!(ends[1].to_string().contains("/no/such/command"), "a user of the socket sees it: {}", ends[1]);
-    let over_http = told_to_all("/v1/history");
+    let over_http = over_tcp("/v1/history");
     assert!(!over_http.to_string().contains("/no/such"), "{over_http}");
     for end in over_http["ended"].as_array().unwrap() {
-        let mut shown = told_to_all(&format!("/v1/allocs/{}", end["alloc"]["id"].as_str().unwrap()));
+        let mut shown = over_tcp(&format!("/v1/allocs/{}", end["alloc"]["id"].as_str().unwrap()));
         let object = shown.as_object_mut().unwrap();
         ["exposed", "generation"].iter().for_each(|key| drop(object.remove(*key)));
         shown["tasks"]["t"].as_object_mut().unwrap().remove("event_counts");

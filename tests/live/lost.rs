@@ -32,8 +32,8 @@ fn kill_supervisor(main: u64) {
     });
 }
 
-/// SIGKILL to supervisors, under a living agent and while none is there: of a cgroup the kernel knows what it used, without one
-/// the last sample stands.
+/// SIGKILL to supervisors, under a living agent and while none is there: of a cgroup the kernel knows what it used,
+/// without one the last sample stands.
 fn no_counter_falls_when_supervisors_are_killed(options: AgentOptions) {
     let mut agent = Agent::with(options);
     let ids = ["here", "away"].map(|task| (task, burnt(&agent, task)));
@@ -46,7 +46,7 @@ fn no_counter_falls_when_supervisors_are_killed(options: AgentOptions) {
     let ended = |agent: &Agent, at: usize, main: u64| {
         let alloc = Alloc { agent, id: ids[at].1.clone(), task: ids[at].0.into() };
         alloc.wait_dead();
-        assert_eq!(alloc.exits("unknown"), 1, "nobody saw it");
+        assert_eq!(alloc.exits("unknown"), 1, "its outcome is unknown");
         none_fell(&before, &counters(&agent.metrics()), ids[at].0);
         wait_for("nothing of it to be left", Duration::from_secs(10) * patience(), || {
             parent(main).is_none().then_some(())
@@ -95,7 +95,7 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
     agent.start_again();
     let limit = Duration::from_secs(30) * patience();
     wait_for("it to be ended", limit, || parent(main).is_none().then_some(()));
-    wait_for("its cgroup to be removed", limit, || agent.cgroups_left().is_empty().then_some(()));
+    agent.wait_without_cgroups(limit);
     none_fell(&before, &counters(&agent.metrics()), "when it was ended");
     let exits = [("workload", "lost"), ("outcome", "unknown")];
     assert_eq!(agent.metrics().u64("allostat_workload_exits_total", &exits), 1);

@@ -171,9 +171,7 @@ fn of_a_moved_directory_without_its_database_what_runs_is_still_known_as_its_own
         (outcome(&ran.agent, "orphan_killed") >= 3).then_some(())
     });
     // The one that was being stopped may end by itself or be killed, and then its cgroup goes.
-    wait_for("no cgroup to be left", Duration::from_secs(30) * patience(), || {
-        ran.agent.cgroups_left().is_empty().then_some(())
-    });
+    ran.agent.wait_without_cgroups(Duration::from_secs(30) * patience());
     ran.agent.stop();
 }
 

@@ -71,8 +71,8 @@ fn is_logged(agent: &Agent, task: &Task) {
     assert!(std::fs::read_dir(logs).expect("they are kept").count() > 0);
 }
 
-/// One that obeys; one that lost its supervisor; one that lost its directory as well; one that had ended; one that is deaf, and
-/// whose end a second agent has to bring about.
+/// One that obeys; one that lost its supervisor; one that lost its directory as well; one that had ended; one that is
+/// deaf, and whose end a second agent has to bring about.
 fn lost_state(options: AgentOptions) {
     let mut agent = Agent::with(options);
     let obeys = run(&agent, "obeys", &["hold", "600000"]);
@@ -115,8 +115,8 @@ fn lost_state(options: AgentOptions) {
     agent.stop();
 }
 
-/// With its directory in `run/` or its supervisor gone too: kill signal, grace, force, then its cgroups and records; counted,
-/// listed, logged with where its logs are kept. Readiness waits for none of it.
+/// With its directory in `run/` or its supervisor gone too: kill signal, grace, force, then its cgroups and records;
+/// counted, listed, logged with where its logs are kept. Readiness waits for none of it.
 #[test]
 fn what_runs_of_a_state_that_is_lost_is_ended_over_a_sigkill_in_the_middle() {
     lost_state(AgentOptions::default());

@@ -33,7 +33,8 @@ const CASES: [Case; 4] = [
     Case { name: "booted-removed", stale: false, this_boot: false, recorded: false },
 ];
 
-/// Two processes of ours, each at the head of a session, as a supervisor and a main process are; they end with the test.
+/// Two processes of ours, each at the head of a session, as a supervisor and a main process are; they end with the
+/// test.
 pub struct Foreign(Vec<Child>);
 
 impl Foreign {

@@ -1,5 +1,5 @@
-//! An agent that is started again with too few descriptors for its tasks, one with too few to look at all or too few processes, and
-//! one whose start hangs.
+//! An agent that is started again with too few descriptors for its tasks, one with too few to look at all or too few
+//! processes, and one whose start hangs.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ fn allocs(agent: &Agent) -> Vec<serde_json::Value> {
 }
 
 fn is_sought(alloc: &serde_json::Value) -> bool {
-    alloc["description"].as_str().expect("in words").contains("still looked for")
+    alloc["description"].as_str().expect("in words").contains("in recovery")
 }
 
 /// Those that are found, and those that are in recovery.
@@ -43,8 +43,8 @@ fn outcome(agent: &Agent, outcome: &str) -> u64 {
     agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)])
 }
 
-/// Started again with too few, an agent shows as many as fit, says so, ends nothing, and finds each of the others when one is
-/// free; with far too few it does not start (73).
+/// Started again with too few, an agent shows as many as fit, says so, ends nothing, and finds each of the others when
+/// one is free; with far too few it does not start (73).
 #[test]
 fn want_of_descriptors_is_no_verdict_on_a_task() {
     if place() != "host" {

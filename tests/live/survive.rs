@@ -205,7 +205,7 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     let state = agent
         .metrics()
         .u64("allostat_task_state", &[("alloc_id", &beside.id), ("task", "beside"), ("state", "running")]);
-    assert_eq!(state, 1, "nobody else noticed");
+    assert_eq!(state, 1, "the other task goes on");
     agent.stop();
 }
 

@@ -17,8 +17,8 @@ fn spike(alloc: &Alloc<'_>, mib: &str) {
     assert!(command.status().expect("there is a shell").success());
 }
 
-/// The window peak is gone 60 s after its 5 s; absent with its reason on kernel 6.1, on v1 without `cgroup.peak_window_v1`, and
-/// of a task that was found running until a minute of it is known.
+/// The window peak is gone 60 s after its 5 s; absent with its reason on kernel 6.1, on v1 without
+/// `cgroup.peak_window_v1`, and of a task that was found running until a minute of it is known.
 #[test]
 fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_lifetime_peak() {
     if let Some(reason) = lacks("memory") {

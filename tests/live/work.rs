@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::common::{Agent, Exposition, mounted_v1, mounted_v2, patience, wait_for, workload};
+use crate::common::{Agent, Exposition, mounted_v1, mounted_v2, patience, unmount_secrets, wait_for, workload};
 
 /// A job of one alloc with one task, both named after the job.
 #[derive(Debug, Clone)]
@@ -151,11 +151,13 @@ impl Alloc<'_> {
 
 /// The agent may be making directories in it meanwhile.
 pub fn remove_under_use(path: &std::path::Path) {
-    use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
+    use std::io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
     wait_for("a removal that no other one crossed", Duration::from_secs(10) * patience(), || {
+        // The kernel removes no mount point.
+        unmount_secrets(path);
         let removed = std::fs::remove_dir_all(path).map_err(|e| e.kind());
-        assert!(matches!(removed, Ok(()) | Err(NotFound | DirectoryNotEmpty)), "{removed:?}");
-        (removed != Err(DirectoryNotEmpty)).then_some(())
+        assert!(matches!(removed, Ok(()) | Err(NotFound | DirectoryNotEmpty | ResourceBusy)), "{removed:?}");
+        (!matches!(removed, Err(DirectoryNotEmpty | ResourceBusy))).then_some(())
     });
 }
 
@@ -175,7 +177,8 @@ pub fn lacks(controller: &str) -> Option<&'static str> {
     }
 }
 
-/// An exposition after two passes that began after the call: the first one reads what moved, and the second one the rest of that.
+/// An exposition after two passes that began after the call: the first one reads what moved, and the second one the
+/// rest of that.
 #[track_caller]
 pub fn fresh_metrics(agent: &Agent) -> Exposition {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();

@@ -14,7 +14,7 @@ struct Containerd {
     daemon: Child,
     inside: Inside,
     ctr: PathBuf,
-    /// Its namespace's cgroups, where nobody had them before.
+    /// Its namespace's cgroups, where they were not there before.
     made: Vec<PathBuf>,
 }
 
@@ -128,7 +128,7 @@ fn value_of(agent: &Agent, feature: &str) -> Option<f64> {
     agent.metrics().one("allostat_capability", &[("feature", feature)]).map(Sample::f64)
 }
 
-/// Nobody stands above it: it is a cgroup, and its end is the kernel's.
+/// No runtime manages it: it is a cgroup, and its end is the kernel's.
 #[test]
 fn a_container_that_runc_runs_alone_is_its_cgroup() {
     if !is_root() {

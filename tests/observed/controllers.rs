@@ -1,4 +1,4 @@
-//! Cgroups that lack a controller: what it would tell is absent and nothing else, wherever numbers come from.
+//! Cgroups that lack a controller: its values are absent and nothing else, wherever numbers come from.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ const VALUES: [(&str, [&str; 2]); 5] = [
     ("cpu_usage_ns", ["cpuacct.usage", "cpu.stat"]),
     ("page_faults_minor", ["memory.stat", "memory.stat"]),
 ];
-/// What begins so is told by one controller alone.
+/// Values whose names begin so come from one controller alone.
 const OF_MEMORY: [&str; 4] = ["memory_", "page_faults", "oom_", "swap"];
 
 impl Scene {
@@ -50,29 +50,29 @@ impl Scene {
         drop(child.stdin.take());
         child
     }
-    /// What is told of a task, in JSON.
+    /// The usage of a task, in JSON.
     fn usage(&self, name: &str) -> Value {
         let id = self.id(name).replace('/', "%2F");
         let task = name.rsplit('/').next().unwrap();
         self.agent.json(&format!("/v1/allocs/{id}/stats"))["tasks"][task]["usage"].clone()
     }
     /// The names of the values that there are.
-    fn told(&self, name: &str) -> BTreeSet<String> {
+    fn present_values(&self, name: &str) -> BTreeSet<String> {
         let usage = self.usage(name);
         let keys = usage.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
         keys.map(|(key, _)| key.clone()).collect()
     }
     /// Each of `VALUES` is there where its file is.
     fn assert_as_files(&self, name: &str, directories: &[PathBuf]) {
-        let told = self.told(name);
+        let present = self.present_values(name);
         for (value, files) in VALUES {
             let is_there = directories.iter().any(|at| files.iter().any(|file| at.join(file).exists()));
-            assert_eq!(told.contains(value), is_there, "{value} of {name}: {told:?}");
+            assert_eq!(present.contains(value), is_there, "{value} of {name}: {present:?}");
         }
     }
     fn has_memory(&self, name: &str) -> Vec<String> {
-        let told = self.told(name);
-        told.into_iter().filter(|key| OF_MEMORY.iter().any(|begin| key.starts_with(begin))).collect()
+        let present = self.present_values(name);
+        present.into_iter().filter(|key| OF_MEMORY.iter().any(|begin| key.starts_with(begin))).collect()
     }
     /// It was read at more than one tick, by rows too.
     fn wait_busy(&self, name: &str) {
@@ -141,14 +141,14 @@ fn on_v2_what_is_not_handed_down_to_a_cgroup_is_absent_and_the_rest_is_as_its_fi
 }
 
 #[test]
-fn on_v2_a_life_that_nobody_looked_at_has_nothing_of_what_was_not_handed_down_to_it() {
+fn unsampled_life_on_v2_lacks_values_of_controllers_that_are_not_delegated() {
     if !is_root() {
         skip_test!("not-root");
     }
     if mounted_v2("memory").is_none() {
         skip_test!("no-cgroup-v2");
     }
-    let Some(scene) = ends::told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = ends::with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     for (above, controllers) in [("no-memory", &["pids"][..]), ("io-alone", &["io"]), ("memory", &["memory"])] {
         scene.hand_down(above, controllers);
         let name = format!("{above}/short");
@@ -158,9 +158,9 @@ fn on_v2_a_life_that_nobody_looked_at_has_nothing_of_what_was_not_handed_down_to
         std::process::Command::new("sh").args(["-c", &script]).status().unwrap();
         fs::remove_dir(&directory).unwrap();
         scene.wait(&name, "its end", |alloc| !alloc["finished_at"].is_null());
-        let told = scene.has_memory(&name);
-        assert_eq!(!told.is_empty(), controllers.contains(&"memory"), "{above}: {told:?}");
-        assert!(scene.told(&name).contains("cpu_usage_ns"), "{above}");
+        let present = scene.has_memory(&name);
+        assert_eq!(!present.is_empty(), controllers.contains(&"memory"), "{above}: {present:?}");
+        assert!(scene.present_values(&name).contains("cpu_usage_ns"), "{above}");
     }
 }
 

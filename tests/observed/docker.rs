@@ -1,10 +1,12 @@
-//! A real Docker beside a real agent: names, values and ends are those that Docker tells.
+//! A real Docker beside a real agent: names, values and ends are those that Docker reports.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::commands;
 use crate::common::{Agent, Cgroups, Docker, Sample, is_root, patience, wait_for};
+use crate::observed::spoofed::User;
 
 pub fn long() -> Duration {
     Duration::from_secs(120) * patience()
@@ -16,7 +18,7 @@ pub fn find(agent: &Agent, id: &str) -> Option<Value> {
 }
 
 #[test]
-fn containers_have_the_names_values_and_ends_that_docker_tells() {
+fn containers_have_the_names_values_and_ends_that_docker_reports() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -31,7 +33,7 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
 
     let alloc = wait_for("the container under its name", long(), || find(&agent, "docker:web-1"));
     assert_eq!((&alloc["name"], &alloc["job"], &alloc["source"]), (&"web-1".into(), &"web-1".into(), &"docker".into()));
-    assert_eq!(alloc["labels"], serde_json::json!({"label_com_example_team": "core"}), "no other label is told");
+    assert_eq!(alloc["labels"], serde_json::json!({"label_com_example_team": "core"}), "no other label is exposed");
     let value = |family: &str, id: &str| agent.metrics().one(family, &[("alloc_id", id)]).map(Sample::f64);
     let limit = wait_for("its values", long(), || value("allostat_task_memory_limit_bytes", "docker:web-1"));
     assert_eq!(limit, 67_108_864.0);
@@ -58,8 +60,8 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     };
     wait_for("three restarts", long(), || (restarts("failure") == Some(3.0)).then_some(()));
     wait_for("its last end", long(), || find(&agent, "docker:loop").filter(|alloc| alloc["status"] == "failed"));
-    let told = ["failure", "oom", "other", "policy"].map(restarts);
-    assert_eq!(told, [Some(3.0), Some(0.0), Some(0.0), None]);
+    let counts = ["failure", "oom", "other", "policy"].map(restarts);
+    assert_eq!(counts, [Some(3.0), Some(0.0), Some(0.0), None]);
     assert_eq!(docker.inspect("loop", "{{.RestartCount}}"), "3");
 
     // Short ones, one after the other, removed with their end, and one that the kernel kills.
@@ -147,7 +149,7 @@ fn an_end_that_docker_was_asked_for_is_no_failure() {
 
 /// A cgroup that is only called like a container stays a plain one: Docker says that it has no such container.
 #[test]
-fn a_container_below_a_parent_that_somebody_chose_is_dockers_if_docker_says_so() {
+fn container_below_a_custom_parent_is_dockers_if_docker_lists_it() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -165,11 +167,11 @@ fn a_container_below_a_parent_that_somebody_chose_is_dockers_if_docker_says_so()
     assert_eq!((&alloc["name"], &alloc["source"]), (&"elsewhere".into(), &"docker".into()));
     let at = format!("{parent}/{}", docker.inspect("elsewhere", "{{.Id}}"));
     let whose = [("alloc_id", "docker:elsewhere")];
-    let is_told_at = |id: &str, at: &str| {
+    let wait_for_cgroup = |id: &str, at: &str| {
         let whose = [("alloc_id", id), ("cgroup", at)];
         wait_for("its cgroup", long(), || agent.metrics().one("allostat_alloc_info", &whose).map(drop));
     };
-    is_told_at("docker:elsewhere", &at);
+    wait_for_cgroup("docker:elsewhere", &at);
     let limit = wait_for("its values", long(), || {
         agent.metrics().one("allostat_task_memory_limit_bytes", &whose).map(Sample::f64)
     });
@@ -184,12 +186,12 @@ fn a_container_below_a_parent_that_somebody_chose_is_dockers_if_docker_says_so()
     let plain = format!("{}/{stranger}", cgroups.parent);
     let alloc = wait_for("the stranger", long(), || find(&agent, &format!("cgroup:{plain}")));
     assert_eq!((&alloc["source"], &alloc["job"]), (&"cgroup".into(), &cgroups.parent.as_str().into()));
-    is_told_at(&format!("cgroup:{plain}"), &plain);
+    wait_for_cgroup(&format!("cgroup:{plain}"), &plain);
     assert!(find(&agent, &format!("docker:{}", &stranger[..12])).is_none());
 }
 
 #[test]
-fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_docker_inspect_tells() {
+fn twenty_short_containers_have_their_peak_and_the_end_that_docker_inspect_shows() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -223,11 +225,12 @@ fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_dock
         let exit = &task["last_exit"];
         assert_eq!(task["exits"].as_array().map(Vec::len), Some(1), "once: {task}");
         assert_eq!(exit["status"]["code"].to_string(), docker.inspect(&name, "{{.State.ExitCode}}"), "{name}: {over}");
-        // Docker misses an OOM kill now and then, where the container's end overtakes the notification; it invents none.
+        // Docker misses an OOM kill now and then, where the container's end overtakes the notification; it invents
+        // none.
         let is_oom_killed = exit["oom_kills"].as_u64().unwrap() > 0;
         assert_eq!(is_oom_killed, n % 5 == 4, "{name}: {over}");
         assert!(is_oom_killed || docker.inspect(&name, "{{.State.OOMKilled}}") == "false", "{name}: {over}");
-        // The OOM killer took a child of the shell, which went on and told of it by its code.
+        // The OOM killer took a child of the shell, which went on and reported it by its exit code.
         let outcome = if exit["status"]["code"] == 0 { "success" } else { "error" };
         assert_eq!(exit["outcome"], outcome, "{name}: {over}");
         let peak = agent.metrics().u64("allostat_task_memory_peak_bytes", &[("alloc_id", &format!("docker:{name}"))]);
@@ -238,7 +241,7 @@ fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_dock
 
 /// Three that fail at once, started again by Docker: each life some milliseconds, the same cgroup again and again.
 #[test]
-fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once() {
+fn each_life_of_containers_in_a_crash_loop_is_reported_once() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -258,7 +261,7 @@ fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once(
     });
     for name in names {
         wait_for("Docker to give up", long(), || (docker.inspect(name, "{{.State.Status}}") == "exited").then_some(()));
-        // By Docker's own books, of which it tells up to the last whole second.
+        // By Docker's own events, which it lists up to the last whole second.
         let filter = format!("container={name}");
         let asked = ["events", "--since=1h", "--until=0s", "--filter=event=die", "--filter", &filter];
         let deaths = || String::from_utf8(docker.docker(&asked).stdout).unwrap().lines().count();
@@ -287,8 +290,8 @@ fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once(
         assert_eq!(body.f64("allostat_task_restarts_total", &restarts), 5.0, "{name}");
         let used: f64 = exits.iter().map(|exit| exit["usage"]["cpu_usage_ns"].as_f64().unwrap() / 1e9).sum();
         let each = exits.iter().all(|exit| exit["usage"]["cpu_usage_ns"].as_u64() > Some(1_000_000));
-        let told = sum("allostat_workload_cpu_usage_seconds_total", &[("task", name)]);
-        assert!(each && told >= used * 0.999, "{name}: {told} s of {used} s");
+        let exposed = sum("allostat_workload_cpu_usage_seconds_total", &[("task", name)]);
+        assert!(each && exposed >= used * 0.999, "{name}: {exposed} s of {used} s");
     }
     let allocs = agent.json("/v1/allocs");
     let ids: Vec<_> = allocs["allocs"].as_array().unwrap().iter().map(|alloc| &alloc["id"]).collect();
@@ -297,7 +300,7 @@ fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once(
 
 /// A runner of CI: each container has a name and an id that come once, and is removed as it ends.
 #[test]
-fn containers_whose_names_come_once_are_left_out_or_given_a_workload_by_what_docker_tells_of_them() {
+fn containers_with_unique_names_are_excluded_or_get_a_workload_by_label_or_image() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -335,4 +338,54 @@ fn containers_whose_names_come_once_are_left_out_or_given_a_workload_by_what_doc
     let jobs: Vec<String> = allocs["allocs"].as_array().unwrap().iter().map(of).collect();
     let count = |job: &str| jobs.iter().filter(|other| *other == job).count();
     assert_eq!((count("shop/web"), count("others"), jobs.len()), (4, 1, 5), "{jobs:?}");
+}
+
+#[test]
+fn each_command_takes_the_name_of_a_container() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.observed("docker"));
+    let started = docker.run(&["-d", "--name", "web", "bb:1", "sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    wait_for("the container under its name", long(), || find(&agent, "docker:web"));
+    for word in ["docker:web", "web"] {
+        commands::each_command_takes(&agent, word, ("docker:web", "web"));
+    }
+}
+
+/// Short cgroups that are named like containers, those of a user and those of root, begin and end while a container
+/// starts.
+#[test]
+fn container_is_named_beside_200_short_cgroups_named_like_containers() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let (agent, user, root) = (Agent::with(docker.observed("docker")), User::of(12_348), Cgroups::new());
+    let live = |n: u32| {
+        let name = format!("docker-{n:064x}.scope");
+        let (mut child, of, path) = match n % 2 {
+            0 => (user.run(&name, &[], "exit 3"), &user.others, format!("given/{name}")),
+            _ => (root.sleeper(&name), &root, name),
+        };
+        if n % 2 == 1 {
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+        of.remove(path);
+    };
+    std::thread::scope(|all| {
+        for first in 0..4 {
+            let live = &live;
+            all.spawn(move || (first..200).step_by(4).for_each(live));
+        }
+        let started = docker.run(&["-d", "--name", "real", "bb:1", "sleep", "1000"]);
+        assert!(started.status.success(), "{started:?}");
+    });
+    let alloc = wait_for("the container under its name", long(), || find(&agent, "docker:real"));
+    assert_eq!((&alloc["name"], &alloc["job"], &alloc["status"]), (&"real".into(), &"real".into(), &"running".into()));
+    let id = docker.inspect("real", "{{.Id}}");
+    assert!(find(&agent, &format!("docker:{}", &id[..12])).is_none(), "it is no longer under its short ID");
 }

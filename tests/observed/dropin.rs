@@ -1,4 +1,4 @@
-//! Somebody else's container under cAdvisor's names: values of a real agent, and queries of a real Prometheus.
+//! An observed container under cAdvisor's names: values of a real agent, and queries of a real Prometheus.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ fn long() -> Duration {
 }
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
 
-/// A cgroup as Docker makes it for a container, with a shell in it that works for a moment and sleeps then; and nobody who could be
-/// asked for its name.
+/// A cgroup as Docker makes it for a container, with a shell in it that works for a moment and sleeps then; no runtime
+/// answers with its name.
 struct Container {
     agent: Agent,
     others: Cgroups,
     id: String,
     child: Child,
-    // Last: all have one id, and two at once would be told apart by another name.
+    // Last: all have one id, and two at once would get different names.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -58,7 +58,7 @@ impl Drop for Container {
     }
 }
 
-/// A socket of Docker's that takes each question and never answers costs the name, and nobody else anything.
+/// A socket of Docker's that takes each question and never answers costs the name, and nothing else.
 #[test]
 fn a_runtime_that_never_answers_costs_the_names_of_its_containers_alone() {
     if !is_root() {
@@ -129,8 +129,8 @@ fn values_under_cadvisors_names_are_those_of_the_same_moment_and_of_the_kernels_
     let (before, page) = wait_for("two bodies that say the same, after some work", long(), || {
         let (before, page, after) =
             (container.page("/metrics"), container.page("/metrics/cadvisor"), container.page("/metrics"));
-        let told = ours(&before);
-        (told == ours(&after) && told[0] > Some(0.005) && told[9].is_some()).then_some((told, page))
+        let values = ours(&before);
+        (values == ours(&after) && values[0] > Some(0.005) && values[9].is_some()).then_some((values, page))
     });
     let theirs = SAME.map(|(theirs, _)| page.one(theirs, &[("id", &container.id)]).map(Sample::f64));
     assert_eq!(theirs, before);
@@ -142,9 +142,9 @@ fn values_under_cadvisors_names_are_those_of_the_same_moment_and_of_the_kernels_
     wait_for("the kernel's peak on the page", long(), || {
         let peak = file("memory.max_usage_in_bytes").or_else(|| file("memory.peak"));
         let peak: f64 = peak.expect("a host of tests has this").trim().parse().unwrap();
-        let told = container.page("/metrics/cadvisor");
-        let told = told.one("container_memory_max_usage_bytes", &[("id", &container.id)]).map(Sample::f64);
-        (told == Some(peak)).then_some(())
+        let body = container.page("/metrics/cadvisor");
+        let exposed = body.one("container_memory_max_usage_bytes", &[("id", &container.id)]).map(Sample::f64);
+        (exposed == Some(peak)).then_some(())
     });
     assert!(page.names().iter().all(|name| !name.starts_with("allostat_")), "nothing but their names");
     assert!(page.one("machine_memory_bytes", &[]).is_some() && page.one("machine_cpu_cores", &[]).is_some());
@@ -187,10 +187,10 @@ fn a_real_prometheus_finds_containers_by_the_rules_that_people_have_for_cadvisor
             "no limit",
         ),
     ] {
-        let told = prometheus.query(query).len();
+        let found = prometheus.query(query).len();
         // It has no limit.
         let expected = usize::from(what != "no limit");
-        assert_eq!(told, expected, "{what}: {query}");
+        assert_eq!(found, expected, "{what}: {query}");
     }
     let targets = prometheus.api("/api/v1/targets");
     assert_eq!(targets["data"]["activeTargets"][0]["lastError"], "", "{targets}");

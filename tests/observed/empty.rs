@@ -9,7 +9,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use crate::common::{how_many, is_root, wait_for};
 use crate::observed::live::{Scene, long};
 
-/// The kernel tells of each file that is opened. An empty cgroup may be looked at once a second, whatever happens to others.
+/// inotify reports each file that is opened. An empty cgroup may be sampled once a second, whatever happens to others.
 #[test]
 fn an_empty_cgroup_is_not_read_because_another_one_comes_or_goes() {
     if !is_root() {

@@ -1,18 +1,21 @@
-//! The end of what others run: told by the kernel, once, however short it was.
+//! Ends of observed workloads: reported by the kernel, once, however short the life was.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Sample, is_root, must_have_pass, place, wait_for, workload};
+use crate::common::{Sample, is_root, must_have_pass, part, place, wait_for, workload};
 use crate::observed::live::{Scene, long};
 
 const MIB: u64 = 1 << 20;
 
-/// An agent that the kernel tells of ends. `None`: this one does not.
-pub fn told(more: &[(&str, &str)]) -> Option<Scene> {
+/// An agent to which the kernel reports ends. `None`: this kernel does not.
+pub fn with_kernel_ends(more: &[(&str, &str)]) -> Option<Scene> {
     let scene = Scene::new(more);
     let body = scene.agent.metrics();
     let can = body.one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
@@ -21,7 +24,7 @@ pub fn told(more: &[(&str, &str)]) -> Option<Scene> {
 }
 
 impl Scene {
-    /// A whole life, as short as can be: nobody waits for anybody to see it.
+    /// A whole life, as short as can be: it does not wait for a sample.
     pub fn live(&self, name: impl AsRef<Path>, script: &str) {
         self.others.make(&name);
         let mut child =
@@ -55,7 +58,7 @@ fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     let work = format!("{} touch 40 1 >/dev/null; exit 3", workload().display());
     for n in 0..5 {
         let name = format!("short-{n}");
@@ -77,11 +80,11 @@ fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
 }
 
 #[test]
-fn a_signal_and_the_oom_killer_are_told_of_what_was_seen_and_what_was_not() {
+fn signal_and_oom_kill_are_reported_for_sampled_and_unsampled_lives() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     scene.live("unseen", "kill -15 $$");
     let exit = scene.last_exit("unseen");
     assert_eq!((&exit["outcome"], &exit["status"]["signal"]), (&"signal".into(), &15.into()), "{exit}");
@@ -108,7 +111,7 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     for n in 1..=8 {
         scene.live("again", &format!("exit {n}"));
     }
@@ -131,7 +134,7 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     let many = if place() == "host" { 300 } else { 60 };
     std::thread::scope(|all| {
         for of in 0..4 {
@@ -166,8 +169,95 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
     }
 }
 
+/// Makes and removes cgroups as fast as it can, and prints a dot for each thousand.
+const FLOOD: &str = "import os, sys
+n = 0
+while True:
+    for directory in sys.argv[1:]:
+        name = directory + '/x%d' % (n % 50)
+        os.mkdir(name)
+        os.rmdir(name)
+        n += 1
+        if n % 1000 == 0:
+            os.write(1, b'.')
+";
+
+/// A user with a delegated subtree made thousands of empty cgroups a second: the ends of others were lost.
 #[test]
-fn what_is_missed_where_the_kernel_does_not_tell_is_counted() {
+fn ends_of_root_are_all_recorded_while_a_user_makes_and_removes_cgroups() {
+    const ENDS: usize = 50;
+    /// Without an account.
+    const USER: u32 = 12_349;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(python) = part("python3") else { skip_test!("no-python") };
+    let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
+    scene.others.make("given");
+    let given = scene.others.directories("given");
+    given.iter().for_each(|directory| chown(directory, Some(USER), Some(USER)).unwrap());
+    let mut flood = Command::new(python);
+    flood.args(["-c", FLOOD]).args(&given).uid(USER).gid(USER).current_dir("/").stdout(Stdio::piped());
+    let mut flood = flood.spawn().unwrap();
+    for n in 0..ENDS {
+        scene.live(format!("n-{n}"), "exit 1");
+    }
+    let ends = || {
+        let body = scene.agent.metrics();
+        let all =
+            body.all("allostat_workload_exits_total", &[("workload", &scene.others.parent), ("outcome", "error")]);
+        let of_root = all.into_iter().filter(|sample| sample.labels["task"].starts_with("n-"));
+        of_root.map(Sample::f64).sum::<f64>()
+    };
+    wait_for("every end", long(), || (ends() == ENDS as f64).then_some(()));
+    assert!(flood.try_wait().unwrap().is_none(), "the flood went on until then");
+    flood.kill().unwrap();
+    let mut dots = String::new();
+    flood.stdout.take().unwrap().read_to_string(&mut dots).unwrap();
+    flood.wait().unwrap();
+    assert!(dots.len() >= 3, "{}000 cgroups are no flood", dots.len());
+}
+
+/// A service that makes a cgroup for each request, and a user's manager, which does so right below `user@UID.service`.
+#[test]
+fn cgroups_of_some_milliseconds_right_below_a_service_are_counted() {
+    const SHORT: usize = 20;
+    const USER: u32 = 12_350;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let unit = format!("short-{}.service", std::process::id());
+    let include = format!("systemd:{unit},systemd:user@{USER}.service");
+    let Some(scene) = with_kernel_ends(&[("ALLOSTAT_OBSERVE_INCLUDE", &include)]) else { skip_test!("no-kernel-pass") };
+    let used = |above: &str| -> f64 {
+        let v1 = scene.others.read("cpuacct", above, "cpuacct.usage");
+        let nanos = v1.and_then(|text| text.trim().parse::<f64>().ok());
+        let micros = || -> Option<f64> {
+            let text = scene.others.read("cpu", above, "cpu.stat")?;
+            text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()
+        };
+        nanos.map(|ns| ns / 1e9).or_else(|| Some(micros()? / 1e6)).expect("a host of tests has this")
+    };
+    // What is below a unit is part of it, also without a process of its own.
+    let manager = format!("user.slice/user-{USER}.slice/user@{USER}.service");
+    for (above, name) in [(&unit, unit.clone()), (&manager, format!("user@{USER}.service"))] {
+        scene.others.make(above);
+        for n in 0..SHORT {
+            scene.live(format!("{above}/n-{n}"), "exit 3");
+        }
+        let all = used(above);
+        assert!(all > 0.001, "{all} s in the kernel's file");
+        let whose = [("alloc_id", &*format!("systemd:{name}"))];
+        wait_for(&format!("{all} s of {name}"), long(), || {
+            let shown = scene.agent.metrics().one("allostat_task_cpu_usage_seconds_total", &whose)?.f64();
+            assert!(shown <= all + 1e-6, "{shown} s are shown, {all} s were used");
+            (shown >= all - 1e-6).then_some(())
+        });
+    }
+}
+
+#[test]
+fn ends_missed_without_kernel_ends_are_counted() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -175,7 +265,7 @@ fn what_is_missed_where_the_kernel_does_not_tell_is_counted() {
     let why = [("reason", "unseen")];
     let missed = || scene.agent.metrics().one("allostat_observed_ends_missed_total", &why).map_or(0.0, Sample::f64);
     let mut n = 0;
-    wait_for("one that nobody saw", long(), || {
+    wait_for("one that was not sampled", long(), || {
         n += 1;
         let name = format!("short-{n}");
         scene.others.make(&name);

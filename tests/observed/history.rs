@@ -1,4 +1,4 @@
-//! Others' ends stay on record too, with what they used.
+//! Ends of observed allocs are in the history too, with their usage.
 
 use allostat::api::encode;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::common::{is_root, wait_for};
 use crate::observed::live::{SOME_WORK, Scene, long};
 
 #[test]
-fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
+fn observed_end_is_in_history_with_its_usage_over_a_kill_of_the_agent() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -29,11 +29,11 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
     let end = wait_for("its end", long(), || recorded(&scene));
     assert_eq!((&end["alloc"]["source"], &end["alloc"]["tasks"]["gone"]["state"]), (&"cgroup".into(), &"dead".into()));
     assert!(end["stats"]["usage"]["cpu_usage_ns"].as_u64().unwrap() > 0, "{end}");
-    // Who may see the metrics alone is told no more than while it is shown.
-    let told_to_all = |path: &str| -> Value { serde_json::from_slice(&scene.agent.get(path).body).expect("JSON") };
-    let mut shown = told_to_all(&format!("/v1/allocs/{}", encode(&id)));
+    // A client that may see the metrics alone gets no more than while the alloc is shown.
+    let over_tcp = |path: &str| -> Value { serde_json::from_slice(&scene.agent.get(path).body).expect("JSON") };
+    let mut shown = over_tcp(&format!("/v1/allocs/{}", encode(&id)));
     shown.as_object_mut().expect("an alloc").remove("exposed");
-    assert_eq!(told_to_all("/v1/history")["ended"][0]["alloc"], shown);
+    assert_eq!(over_tcp("/v1/history")["ended"][0]["alloc"], shown);
     scene.agent.kill();
     scene.agent.start_again();
     let again = wait_for("it again", long(), || recorded(&scene));

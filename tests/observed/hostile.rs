@@ -1,14 +1,18 @@
-//! Names, files and environments of somebody who means ill: each costs its own name at most.
+//! Names, files and environments of a hostile user: each costs its own name at most.
 
+use std::ffi::CString;
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::common::{Agent, Cgroups, is_root, part, test_dir, wait_for};
 use crate::observed::live::{Scene, agent, long};
 
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 /// A user without slow processes: after a timeout the agent reads no environment of that user for a minute.
 const HONEST: u32 = 65_533;
 /// Of the agent at any time, in kB: on a host with nothing else.
@@ -91,7 +95,7 @@ fn an_environment_without_end_or_answer_costs_its_own_name_alone() {
     let Some(python) = part("python3") else { skip_test!("no-python") };
     let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:*")]);
     let others = &scene.others;
-    let large = step(others, 61, with_memory(&python, "large", NOBODY));
+    let large = step(others, 61, with_memory(&python, "large", NOBODY_UID));
     let silent = step(others, 62, with_memory(&python, "silent", 0));
     wait_for("them, under their numbers", long(), || {
         let ids = scene.agent.alloc_ids();
@@ -142,6 +146,61 @@ fn a_machines_name_leads_to_no_file_outside_of_libvirts_directory() {
     });
     let peak = peak_kilobytes(&agent);
     assert!(peak < MOST_MEMORY, "{peak} kB");
+    children.into_iter().for_each(end);
+}
+
+/// A file system that takes each request and answers none. Source: fuse(4).
+struct Hung {
+    server: Option<std::fs::File>,
+    at: PathBuf,
+}
+
+impl Hung {
+    /// `None`: this process may not mount, or the kernel has no FUSE.
+    fn mount(at: &Path) -> Option<Hung> {
+        let server = std::fs::File::options().read(true).write(true).open("/dev/fuse").ok()?;
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
+        let options = CString::new(options).unwrap();
+        // Of a type that shows other file systems: agents of other tests do not measure it.
+        rustix::mount::mount("hung", at, "fuse.portal", MountFlags::NODEV | MountFlags::NOSUID, &*options).ok()?;
+        Some(Hung { server: Some(server), at: at.to_owned() })
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        // Requests that wait fail then.
+        self.server = None;
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+    }
+}
+
+/// Two machines, one of them with its status file on a disk that hangs.
+#[test]
+fn files_of_a_runtime_on_a_file_system_that_hangs_cost_their_own_names_alone() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let (others, root) = (Cgroups::new(), test_dir());
+    let [qemu, lxc] = ["qemu", "lxc"].map(|kind| root.path().join("run/libvirt").join(kind));
+    for directory in [&qemu, &lxc] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    std::fs::write(lxc.join("web.xml"), "<domstatus>\n<domain type='lxc' id='3'>\n</domain>\n</domstatus>\n").unwrap();
+    let Some(_hung) = Hung::mount(&qemu) else { skip_test!("cannot-mount") };
+    let env = [("ALLOSTAT_OBSERVE_INCLUDE", "libvirt:*"), ("ALLOSTAT_OBSERVE_ROOT", root.path().to_str().unwrap())];
+    let agent = agent(&others, &env);
+    let mut children = vec![others.sleeper("machine-qemu\\x2d7\\x2ddb.scope")];
+    wait_for("the deadline of its file", long(), || {
+        agent.log().contains("reading a file of a runtime timed out").then_some(())
+    });
+    children.push(others.sleeper("machine-lxc\\x2d3\\x2dweb.scope"));
+    wait_for("the other machine under its name", long(), || {
+        let body = agent.metrics();
+        let info =
+            body.all("allostat_alloc_info", &[]).into_iter().find(|info| info.labels["alloc_id"] == "libvirt:web")?;
+        (info.labels.get("workload").map(String::as_str) == Some("web")).then_some(())
+    });
     children.into_iter().for_each(end);
 }
 

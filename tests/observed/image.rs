@@ -95,7 +95,7 @@ fn in_a_container_of_its_own_it_sees_those_beside_it_under_their_names() {
     wait_for("CPU time", long(), || of("allostat_task_cpu_usage_seconds_total", "after").filter(|cpu| *cpu > 0.1));
     assert!(of("allostat_task_memory_usage_bytes", "monitor").is_some_and(|bytes| bytes > 1e6), "{}", said());
 
-    // One that ends has the end that Docker tells.
+    // One that ends has the end that Docker reports.
     docker.run(&["--name", "short", "bb:1", "sh", "-c", "sleep 0.3; exit 3"]);
     let over = wait_for("its end", long(), || {
         let over: Value = serde_json::from_str(&get("/v1/allocs/docker:short")?).ok()?;

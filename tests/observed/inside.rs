@@ -1,4 +1,5 @@
-//! A mount namespace in which a runtime's directories are empty, as on a machine of its own; the agent is started in there too.
+//! A mount namespace in which a runtime's directories are empty, as on a machine of its own; the agent is started in
+//! there too.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -15,8 +16,8 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// `libraries`: directories in which programs in there look besides. `None`: nothing can be put into a container, or there is no such
-    /// namespace to be had.
+    /// `libraries`: directories in which programs in there look besides. `None`: nothing can be put into a container,
+    /// or there is no such namespace to be had.
     pub fn begin(libraries: impl Iterator<Item = PathBuf>) -> Option<Inside> {
         let dir = test_dir();
         make_rootfs(&dir.path().join("rootfs"))?;

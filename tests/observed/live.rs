@@ -14,7 +14,7 @@ pub fn long() -> Duration {
     Duration::from_secs(60) * patience()
 }
 
-/// Somebody else's cgroups, and an agent that looks at these alone.
+/// Observed cgroups, and an agent that samples these alone.
 pub struct Scene {
     pub agent: Agent,
     pub others: Cgroups,
@@ -86,7 +86,7 @@ const IDLE: &str = "exec sleep 1000";
 pub const SOME_WORK: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
 
 #[test]
-fn what_others_run_is_there_with_the_first_snapshot_and_as_the_kernels_files_say() {
+fn observed_workloads_are_in_the_first_snapshot_with_the_kernels_values() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -96,7 +96,7 @@ fn what_others_run_is_there_with_the_first_snapshot_and_as_the_kernels_files_say
     let alloc = scene.wait("a", "the cgroup", |_| true);
     assert_eq!((&alloc["source"], &alloc["status"]), (&"cgroup".into(), &"running".into()), "{alloc}");
     assert_eq!(alloc["tasks"]["a"]["state"], "running");
-    assert!(alloc["created_at"].is_null() && alloc["tasks"]["a"]["state_since"].is_null(), "nobody knows: {alloc}");
+    assert!(alloc["created_at"].is_null() && alloc["tasks"]["a"]["state_since"].is_null(), "unknown: {alloc}");
     let read = |controller: &str, name: &str| scene.others.read(controller, "a", name);
     let peak = read("memory", "memory.max_usage_in_bytes").or_else(|| read("memory", "memory.peak"));
     let peak: f64 = peak.expect("a host of tests has this").trim().parse().unwrap();
@@ -108,9 +108,10 @@ fn what_others_run_is_there_with_the_first_snapshot_and_as_the_kernels_files_say
     child.wait().unwrap();
 }
 
-/// Between two looks others' cgroups are not read at each tick; who looks has what they used up to the newest one all the same.
+/// Between two scrapes observed cgroups are not read at each tick; a scrape has their usage up to the newest one all
+/// the same.
 #[test]
-fn who_looks_after_a_while_has_what_others_used_up_to_the_newest_tick() {
+fn late_scrape_has_observed_usage_up_to_the_newest_tick() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -162,7 +163,7 @@ fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it
     if !is_root() {
         skip_test!("not-root");
     }
-    // As on a host where the kernel does not tell of ends.
+    // As on a host where the kernel does not report ends.
     let scene = Scene::new(&[("ALLOSTAT_KERNEL_ENDS", "false")]);
     let child = scene.run("web", SOME_WORK);
     let alloc = scene.wait("web", "the new cgroup", |alloc| alloc["status"] == "running");
@@ -172,7 +173,7 @@ fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it
     });
     scene.end("web", child);
     let over = scene.wait("web", "its end", |alloc| alloc["status"] == "complete");
-    assert_eq!(over["tasks"]["web"]["last_exit"]["outcome"], "unknown", "nobody says how a plain cgroup ended");
+    assert_eq!(over["tasks"]["web"]["last_exit"]["outcome"], "unknown", "a plain cgroup has no exit status");
     assert!(over["finished_at"].is_u64());
     let last = scene.value("allostat_task_cpu_usage_seconds_total", "web").unwrap();
     assert!(last >= busy, "{last} {busy}");
@@ -193,7 +194,7 @@ fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it
 }
 
 #[test]
-fn an_empty_cgroup_is_nobody_and_the_one_above_a_task_is_none() {
+fn empty_cgroup_and_parent_of_a_task_are_no_allocs() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -235,7 +236,7 @@ fn what_is_over_the_limit_is_counted_and_comes_when_there_is_room() {
 }
 
 #[test]
-fn to_act_on_what_others_run_is_refused_with_what_would_do_it_there() {
+fn commands_on_observed_allocs_are_refused_with_the_command_of_their_source() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -254,9 +255,9 @@ fn to_act_on_what_others_run_is_refused_with_what_would_do_it_there() {
     scene.end("a", child);
 }
 
-/// The kernel tells of each file that was open for writing and is closed.
+/// inotify reports each file that was open for writing and is closed.
 #[test]
-fn no_file_of_what_others_run_is_ever_written() {
+fn no_file_of_an_observed_workload_is_ever_written() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -282,7 +283,7 @@ fn no_file_of_what_others_run_is_ever_written() {
         let _ = scene.agent.cli(command);
     }
     assert_eq!(written(), Vec::<String>::new());
-    // Somebody else's word is heard, so ours would have been.
+    // A write of another process is reported, so one of the agent would have been.
     scene.others.place("a", child.id());
     assert!(written().contains(&"cgroup.procs".to_owned()));
     scene.end("a", child);

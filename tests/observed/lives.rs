@@ -1,4 +1,4 @@
-//! Cgroups that are tasks for a while, that nobody looked at while they had a process, or that were there all the time.
+//! Cgroups that are tasks for a while, that were not sampled while they had a process, or that were there all the time.
 
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for};
 use crate::observed::live::{SOME_WORK, Scene, agent, long};
@@ -28,7 +28,7 @@ fn what_runs_inside_of_a_task_is_counted_once_and_the_task_has_not_ended() {
     let both = used("outer").unwrap() + scene.value("allostat_task_cpu_usage_seconds_total", "outer/inner").unwrap();
     let file = cpuacct.join(format!("{}/outer/cpuacct.usage", scene.others.parent.trim_start_matches('/')));
     let all: f64 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-    assert!(both <= all / 1e9 + 0.001, "the kernel counted {all} ns for both, and {both} s are told");
+    assert!(both <= all / 1e9 + 0.001, "the kernel counted {all} ns for both, and {both} s are exposed");
     scene.end("outer", outer);
 }
 
@@ -73,7 +73,7 @@ fn what_is_not_wanted_takes_no_place_and_is_not_counted_as_left_out() {
 }
 
 #[test]
-fn one_that_was_there_before_and_had_no_place_began_nobody_knows_when() {
+fn cgroup_older_than_the_agent_and_over_the_limit_has_no_start_time() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -1,4 +1,4 @@
-# Gives itself an environment that is a mapping of 2 GiB ("large"), or one of which no page ever comes ("silent").
+# Gives itself an environment that is a mapping of 64 GiB ("large"), or one whose pages never arrive ("silent").
 # Source: prctl(2) PR_SET_MM_MAP, which needs no right; userfaultfd(2).
 import ctypes, fcntl, os, struct, sys, time
 
@@ -6,7 +6,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
-size = 2 << 30 if sys.argv[1] == "large" else 1 << 20
+size = 64 << 30 if sys.argv[1] == "large" else 1 << 20
 at = libc.mmap(None, size, 3, 0x4022, -1, 0)
 if sys.argv[1] == "silent":
     fd = libc.syscall(323, 0o2000000)

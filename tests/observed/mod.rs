@@ -1,8 +1,9 @@
-//! Allocs that others run: whose each cgroup is, and that they are found, named, measured and ended as our own are.
+//! Observed allocs: the source of each cgroup, and that they are found, named, measured and ended as managed ones are.
 
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]
 
+mod commands;
 mod containerd;
 mod controllers;
 mod docker;

@@ -53,13 +53,13 @@ fn names() -> Vec<(PathBuf, String)> {
     ]
 }
 
-/// The bytes of a path as it is told: U+EF80 to U+EFFF are the bytes 0x80 to 0xff.
-fn bytes(told: &str) -> Vec<u8> {
+/// The bytes of a path as the agent exposes it: U+EF80 to U+EFFF are the bytes 0x80 to 0xff.
+fn bytes(path: &str) -> Vec<u8> {
     let of = |c: char| match c {
         '\u{ef80}'..='\u{efff}' => vec![u8::try_from(u32::from(c) - 0xef00).unwrap()],
         c => c.to_string().into_bytes(),
     };
-    told.chars().flat_map(of).collect()
+    path.chars().flat_map(of).collect()
 }
 
 impl Scene {
@@ -109,7 +109,7 @@ impl Scene {
 }
 
 #[test]
-fn a_cgroup_of_any_name_is_measured_shown_in_every_format_told_apart_and_ended_once() {
+fn cgroups_of_any_name_are_measured_exposed_distinguished_and_ended_once() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -143,9 +143,9 @@ fn a_cgroup_of_any_name_is_measured_shown_in_every_format_told_apart_and_ended_o
     assert_eq!(open.keys().collect::<Vec<_>>(), protobuf.keys().collect::<Vec<_>>());
     let top = scene.agent.cli(&["top", "--json"]).ok();
     let top: Value = serde_json::from_str(&top).unwrap();
-    let told: BTreeSet<&str> =
+    let in_top: BTreeSet<&str> =
         top["allocs"].as_array().unwrap().iter().filter_map(|alloc| alloc["id"].as_str()).collect();
-    assert_eq!(told, ids, "top");
+    assert_eq!(in_top, ids, "top");
 
     for ((name, _), child) in names.iter().zip(children) {
         scene.end(name, child);
@@ -173,11 +173,11 @@ fn encoded(id: &str) -> String {
 }
 
 #[test]
-fn a_life_that_nobody_looked_at_is_told_whatever_its_name() {
+fn unsampled_life_is_reported_whatever_its_name() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = ends::told(&[]) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = ends::with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
     let names = [&b"o\xff"[..], b"o\\xff", b"a\xfe/b\xfd", "o\u{ef80}".as_bytes()];
     for (n, name) in names.iter().enumerate() {
         scene.live(raw(name), &format!("exit {}", n + 1));
@@ -190,7 +190,7 @@ fn a_life_that_nobody_looked_at_is_told_whatever_its_name() {
     }
 }
 
-/// So no path that the kernel tells, and no line of a text format, can be cut in two by a name.
+/// So no path that the kernel reports, and no line of a text format, can be cut in two by a name.
 #[test]
 fn the_kernel_makes_no_cgroup_with_a_newline_in_its_name() {
     if !is_root() {

@@ -88,7 +88,8 @@ impl Drop for Looked {
     }
 }
 
-/// In place of the binary: what is to be done first, as root, in mount and cgroup namespaces of its own. `$unshare` is that program.
+/// In place of the binary: what is to be done first, as root, in mount and cgroup namespaces of its own. `$unshare` is
+/// that program.
 fn wrapper(dir: &Path, before: &str, then: &str) -> PathBuf {
     let path = dir.join("wrapped");
     let binary = allostat();
@@ -106,15 +107,15 @@ fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there()
     }
     let looked = Looked::at(|_| AgentOptions { as_nobody: true, ..AgentOptions::default() });
     looked.assert_measured();
-    let why = looked.missing("kernel_pass").expect("nobody may load programs");
+    let why = looked.missing("kernel_pass").expect("an unprivileged agent loads no programs");
     assert!(why.contains("CAP_BPF"), "{why}");
-    let why = looked.missing("cgroup").expect("nobody may make cgroups");
+    let why = looked.missing("cgroup").expect("an unprivileged agent makes no cgroups");
     assert!(why.contains("run as root"), "{why}");
     assert_eq!(looked.missing("memory"), None, "that of others is measured");
 }
 
 #[test]
-fn a_cgroup_that_an_ordinary_user_may_not_read_is_told_once_and_not_at_each_look() {
+fn unreadable_cgroup_is_logged_once_by_an_unprivileged_agent() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -127,10 +128,10 @@ fn a_cgroup_that_an_ordinary_user_may_not_read_is_told_once_and_not_at_each_look
     });
     looked.assert_measured();
     let closed = format!("\"{}/closed\"", looked.others.parent);
-    let told = || -> Vec<String> {
+    let logged = || -> Vec<String> {
         looked.agent.log().lines().filter(|line| line.contains(&closed)).map(str::to_owned).collect()
     };
-    let first = told();
+    let first = logged();
     assert!(first.iter().all(|line| line.contains("no permission to read a cgroup")), "{first:?}");
     assert_eq!(first.len(), 1, "once, in however many trees: {first:?}");
     // What comes to be inside of a task is seen at the next look alone, which comes upon the closed one again.
@@ -139,7 +140,7 @@ fn a_cgroup_that_an_ordinary_user_may_not_read_is_told_once_and_not_at_each_look
     wait_for("one more look", long(), || looked.agent.json("/v1/allocs").to_string().contains(&id).then_some(()));
     inner.kill().unwrap();
     inner.wait().unwrap();
-    assert_eq!(told(), first);
+    assert_eq!(logged(), first);
 }
 
 /// What a kernel, or how it was started, is blamed with.
@@ -153,7 +154,8 @@ const BLAMES: [&str; 7] = [
     "cgroup_disable",
 ];
 
-/// The parent of root's agent is shut to others where that one's umask says so: what they may not look into says nothing of the kernel.
+/// The parent of root's agent is shut to others where that one's umask says so: what they may not look into says
+/// nothing of the kernel.
 #[test]
 fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     if !is_root() {
@@ -172,17 +174,20 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     let capabilities = |agent: &Agent| -> Vec<(String, bool, String)> {
         let node = agent.json("/v1/node");
         let all = node["capabilities"].as_array().expect("a list").iter();
-        let told = |c: &Value, word: &str| c[word].as_str().unwrap_or_default().to_owned();
-        all.map(|c| (told(c, "feature"), c["available"] == true, told(c, "reason"))).collect()
+        let text = |c: &Value, word: &str| c[word].as_str().unwrap_or_default().to_owned();
+        all.map(|c| (text(c, "feature"), c["available"] == true, text(c, "reason"))).collect()
     };
-    let (of_root, of_nobody) = (capabilities(&roots.agent), capabilities(&agent));
-    assert_eq!(of_root.len(), of_nobody.len());
-    // A kernel that has them tells everybody.
+    let (of_root, of_user) = (capabilities(&roots.agent), capabilities(&agent));
+    assert_eq!(of_root.len(), of_user.len());
+    // A kernel that has them exposes them to every user.
     let of_kernel = ["memory", "memory_peak", "swap", "cpu", "cpu_quota", "io", "pids", "pids_peak", "psi"];
-    for ((feature, can, _), (_, same, why)) in of_root.iter().zip(&of_nobody).filter(|((_, can, _), _)| *can) {
+    for ((feature, can, _), (_, same, why)) in of_root.iter().zip(&of_user).filter(|((_, can, _), _)| *can) {
         let blamed = BLAMES.iter().find(|words| why.contains(**words));
         assert_eq!(blamed, None, "{feature}: {why}");
-        assert!(*same || !of_kernel.contains(&feature.as_str()), "{feature}: {can}, and {same} of nobody: {why}");
+        assert!(
+            *same || !of_kernel.contains(&feature.as_str()),
+            "{feature}: {can}, and {same} without privileges: {why}"
+        );
     }
     roots.assert_measured();
     let id = format!("cgroup:{}/busy", roots.others.parent);
@@ -194,7 +199,7 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     ] {
         if !roots.agent.metrics().all(family, &[]).is_empty() {
             wait_for(family, long(), || (!agent.metrics().all(family, &[("alloc_id", &id)]).is_empty()).then_some(()));
-            assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", feature)]), 1, "{family} is told");
+            assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", feature)]), 1, "{family} is exposed");
         }
     }
     agent.stop();
@@ -269,7 +274,7 @@ fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
     looked.assert_measured();
 }
 
-/// As where it was left out when the kernel was built, or nobody has mounted it.
+/// As where it was left out when the kernel was built, or is not mounted.
 #[test]
 fn a_controller_that_the_machine_lacks_is_absent_everywhere_with_a_reason_and_costs_no_other_value() {
     if !is_root() {
@@ -298,9 +303,12 @@ fn a_controller_that_the_machine_lacks_is_absent_everywhere_with_a_reason_and_co
     let id = format!("cgroup:{}/busy", looked.others.parent).replace('/', "%2F");
     let stats = looked.agent.json(&format!("/v1/allocs/{id}/stats"));
     for usage in [&stats["usage"], &stats["tasks"]["busy"]["usage"]] {
-        let told = usage.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
-        let told: Vec<&str> = told.map(|(name, _)| name.as_str()).collect();
-        assert!(told.contains(&"cpu_usage_ns") && !told.iter().any(|name| name.starts_with("memory_")), "{told:?}");
+        let present = usage.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
+        let present: Vec<&str> = present.map(|(name, _)| name.as_str()).collect();
+        assert!(
+            present.contains(&"cpu_usage_ns") && !present.iter().any(|name| name.starts_with("memory_")),
+            "{present:?}"
+        );
     }
     for feature in ["memory", "memory_peak", "memory_window_peak", "swap"] {
         let why = looked.missing(feature).unwrap_or_else(|| panic!("{feature} is there"));

@@ -1,4 +1,4 @@
-//! What a task carried over a network of its own, beside tasks that have the host's or somebody else's.
+//! What a task carried over a network of its own, beside tasks that share the host's or another task's.
 
 use std::process::Child;
 
@@ -20,7 +20,7 @@ impl Scene {
 }
 
 #[test]
-fn what_a_task_carries_over_a_network_of_its_own_is_its_own_and_is_told_once() {
+fn traffic_of_a_tasks_own_network_is_exposed_once() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -40,7 +40,7 @@ fn what_a_task_carries_over_a_network_of_its_own_is_its_own_and_is_told_once() {
         // Its processes are listed at the first look, and looked at closely from then on.
         (scene.value("allostat_task_processes", "sharer") == Some(1.0)).then_some(())
     });
-    assert_eq!(scene.carried("sharer"), [None; 4], "who was there first tells");
+    assert_eq!(scene.carried("sharer"), [None; 4], "the first task of a network has its counters");
     assert_eq!(scene.carried("of-host"), [None; 4], "the host's network is no task's");
     let body = scene.agent.metrics();
     let all = body.all("allostat_task_network_receive_bytes_total", &[]);
@@ -49,7 +49,7 @@ fn what_a_task_carries_over_a_network_of_its_own_is_its_own_and_is_told_once() {
     // It goes; what it carried stays its own, and the other one goes on from there.
     scene.end("owner", owner);
     scene.wait("owner", "its end", |alloc| !alloc["finished_at"].is_null());
-    wait_for("the other one to tell", long(), || (scene.carried("sharer") == [Some(0.0); 4]).then_some(()));
+    wait_for("the other one to have counters", long(), || (scene.carried("sharer") == [Some(0.0); 4]).then_some(()));
     assert_eq!(scene.carried("owner"), [bytes, packets, bytes, packets], "what it carried is final");
     scene.end("sharer", sharer);
     scene.end("of-host", of_host);

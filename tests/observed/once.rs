@@ -1,13 +1,13 @@
-//! `allostat metrics` where no agent runs: one pass has what others run, as `top` without an agent has it.
+//! `allostat metrics` where no agent runs: one pass has the observed workloads, as `top` without an agent has it.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{Cgroups, Cli, Exposition, Sample, allostat, is_root, patience};
 
-/// A cgroup of somebody's and a container, whose runtime takes the question and never answers: it costs its name alone.
+/// An observed cgroup and a container, whose runtime takes the request and never answers: it costs its name alone.
 #[test]
-fn one_pass_without_an_agent_has_what_others_run_within_a_bounded_time() {
+fn one_pass_without_an_agent_has_observed_workloads_within_a_bounded_time() {
     const HUNG: &str = "88aa9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
     if !is_root() {
         skip_test!("not-root");
@@ -29,16 +29,16 @@ fn one_pass_without_an_agent_has_what_others_run_within_a_bounded_time() {
     };
     let ids = [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", others.parent)];
     let began = Instant::now();
-    let told = pass("true");
+    let output = pass("true");
     let took = began.elapsed();
-    // Where somebody else's agent answers on the usual port, that one is asked instead.
-    if told.stderr.contains("one pass of our own") {
-        let body = Exposition::parse(&told.ok());
+    // Where another agent answers on the usual port, that one is asked instead.
+    if output.stderr.contains("one pass of our own") {
+        let body = Exposition::parse(&output.ok());
         for id in &ids {
             let of = |family: &str| body.one(family, &[("alloc_id", id)]).map(Sample::u64);
             assert_eq!(of("allostat_task_pids_current"), Some(1), "{id}");
             assert_eq!(of("allostat_alloc_info"), Some(1), "{id}");
-            // What one look cannot tell.
+            // Not known from one pass.
             assert!(body.all("allostat_task_restarts_total", &[("alloc_id", id)]).is_empty(), "{id}");
         }
         let began = Instant::now();

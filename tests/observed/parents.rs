@@ -84,7 +84,7 @@ fn what_tasks_share_is_shown_where_it_is_limited_or_asked_for_and_as_the_kernels
 
 /// Each pod and each step has such a reader: what it wanted is wanted no more when it goes.
 #[test]
-fn readers_of_what_is_shared_leave_no_wish_for_descriptors_behind() {
+fn readers_of_shared_cgroups_leave_no_demand_for_descriptors_behind() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -1,4 +1,4 @@
-//! A real Podman beside a real agent: names, values and ends are those that Podman tells.
+//! A real Podman beside a real agent: names, values and ends are those that Podman reports.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -15,10 +15,11 @@ struct Podman {
 }
 
 impl Podman {
-    /// `None`: this machine has no Podman with runc (crun takes no cgroup v1 beside a cgroup2 tree), or nothing to put into a container.
+    /// `None`: this machine has no Podman with runc (crun takes no cgroup v1 beside a cgroup2 tree), or nothing to put
+    /// into a container.
     fn start() -> Option<Podman> {
         let (podman, runc) = (program("podman")?, program("runc")?);
-        // Whoever cleans up behind a container is started by conmon, which hands no `LD_LIBRARY_PATH` on.
+        // The clean-up process of a container is started by conmon, which hands no `LD_LIBRARY_PATH` on.
         let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|at| part_file("podman", at));
         let inside = Inside::begin(libraries.into_iter().flatten())?;
         Some(Podman { inside, podman, runc, cgroups: Cgroups::new() })
@@ -30,7 +31,7 @@ impl Podman {
         command.args(["--events-backend", "none"]).args(args).output().unwrap()
     }
     fn run(&self, args: &[&str], what: &[&str]) -> Output {
-        // Nobody here may raise limits as it does by itself.
+        // No process here may raise limits as Podman does by itself.
         let limits = ["run", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000", "--network", "none"];
         let (parent, rootfs) = (format!("--cgroup-parent={}", self.cgroups.parent), self.inside.rootfs());
         let place = [parent.as_str(), "--rootfs", rootfs.to_str().unwrap()];
@@ -45,7 +46,7 @@ impl Drop for Podman {
 }
 
 #[test]
-fn containers_have_the_names_values_and_ends_that_podman_tells() {
+fn containers_have_the_names_values_and_ends_that_podman_reports() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -59,7 +59,7 @@ fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_use
     assert_eq!((&alloc["job"], alloc["created_at"].is_u64()), (&command.as_str().into(), true), "{alloc}");
     let value = |family: &str| agent.metrics().one(family, &[("alloc_id", &id)]).map(Sample::f64);
     wait_for("its leader alone", long(), || value("allostat_task_processes").filter(|n| *n == 1.0));
-    assert_eq!(value("allostat_task_memory_usage_bytes"), None, "what only a cgroup tells is absent");
+    assert_eq!(value("allostat_task_memory_usage_bytes"), None, "values of cgroups are absent");
     let info = agent.metrics();
     assert_eq!(
         info.all("allostat_alloc_info", &[("alloc_id", &id), ("measured", "process"), ("aggregation", "sum")]).len(),
@@ -81,7 +81,7 @@ fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_use
     let over = wait_for("the end of all", long(), || {
         allocs(&agent).into_iter().find(|alloc| alloc["id"] == *id && alloc["status"] == "complete")
     });
-    assert_eq!(over["tasks"][&command]["last_exit"]["outcome"], "unknown", "nobody waited for it: {over}");
+    assert_eq!(over["tasks"][&command]["last_exit"]["outcome"], "unknown", "its exit status is unknown: {over}");
     assert!(value("allostat_task_cpu_usage_seconds_total").unwrap() >= then);
     assert_eq!(value("allostat_task_memory_rss_bytes"), None, "what was used is used no more");
     others.remove("above/below");
@@ -89,7 +89,7 @@ fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_use
 }
 
 #[test]
-fn nobody_looks_at_processes_who_was_not_asked_to() {
+fn processes_are_read_only_where_configured() {
     let agent = agent("*", false);
     assert_eq!(allocs(&agent), [Value::Null; 0]);
     // What is observed at all was looked at before the first snapshot, and again since.

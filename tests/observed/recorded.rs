@@ -1,5 +1,6 @@
-//! Whole hosts of each runtime, written down (`recorded/*.txt`, explained in `recorded/host.rs`), before the real observer, sampler and
-//! exporter: each container has the names that its own tool shows and the numbers of its files, once, and ends once.
+//! Whole hosts of each runtime, written down (`recorded/*.txt`, explained in `recorded/host.rs`), before the real
+//! observer, sampler and exporter: each container has the names that its own tool shows and the numbers of its files,
+//! once, and ends once.
 
 mod chosen;
 mod host;
@@ -66,7 +67,7 @@ impl Looked {
         let parts = observe::Parts {
             config,
             sampling: Arc::clone(&sampling),
-            // On a host whose kernel does not tell of ends.
+            // On a host whose kernel does not report ends.
             ends: None,
             board: Arc::clone(&board),
             ours: CgroupPath::from("/allostat"),
@@ -207,7 +208,7 @@ fn assert_counted_once(host: &Recorded, body: &Exposition) {
 #[track_caller]
 fn assert_ends(looked: &Looked) {
     let host = &looked.host;
-    host.tell_ends(looked.dir.path());
+    host.write_ends(looked.dir.path());
     for (n, shown) in host.shown.iter().enumerate() {
         looked.remove(&shown.cgroup);
         let labels = [("alloc_id", &*shown.alloc), ("task", &*shown.task)];
@@ -309,9 +310,9 @@ fn machines_of_libvirt_are_as_virsh_lists_them() {
     assert_as_recorded(include_str!("recorded/libvirt-v2.txt"));
 }
 
-/// `cgroup.events` tells that the last process has gone: what it used to the end is read then.
+/// `cgroup.events` reports that the last process has gone: what it used to the end is read then.
 #[test]
-fn what_tells_that_it_is_empty_has_its_last_numbers() {
+fn cgroup_that_reports_its_emptiness_has_its_last_sample() {
     let looked = Looked::at(include_str!("recorded/kubernetes-systemd-v2.txt"));
     let shown = looked.host.shown.iter().find(|shown| shown.task == "app").unwrap();
     let at = looked.host.directories(looked.dir.path(), &shown.cgroup).remove(0);

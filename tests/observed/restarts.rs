@@ -1,4 +1,4 @@
-//! What others used before an agent was started again.
+//! Usage of observed workloads before an agent was started again.
 
 use crate::common::{Sample, is_root, wait_for};
 use crate::observed::live::{SOME_WORK, Scene, long};
@@ -10,7 +10,7 @@ fn used(scene: &Scene, task: &str) -> Option<f64> {
     scene.agent.metrics().one(CPU, &whose).map(Sample::f64)
 }
 
-/// Of all outcomes: what ended while somebody looked may be told by the kernel.
+/// Of all outcomes: the kernel may report the end of what was sampled.
 fn ends(scene: &Scene, task: &str) -> f64 {
     let whose = [("workload", scene.others.parent.as_str()), ("task", task)];
     scene.agent.metrics().all("allostat_workload_exits_total", &whose).into_iter().map(Sample::f64).sum()

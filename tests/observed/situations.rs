@@ -24,23 +24,28 @@ struct Situation {
     /// Commands of Docker when it is shown. `%` is its name.
     then: &'static [&'static [&'static str]],
     status: &'static str,
+    /// Of its task.
+    state: &'static str,
     /// Its last end: outcome and exit code.
     end: Option<(&'static str, u64)>,
     lives: usize,
 }
 
 fn running(is: &'static str, name: &'static str, then: &'static [&'static [&'static str]]) -> Situation {
-    Situation { is, name, options: &[], script: OBEYS.into(), then, status: "running", end: None, lives: 0 }
+    let (status, state) = ("running", "running");
+    Situation { is, name, options: &[], script: OBEYS.into(), then, status, state, end: None, lives: 0 }
 }
 
 fn ended(is: &'static str, name: &'static str, script: &str, end: (&'static str, u64)) -> Situation {
     let status = if matches!(end.0, "success" | "killed") { "complete" } else { "failed" };
-    Situation { is, name, options: &[], script: script.into(), then: &[], status, end: Some(end), lives: 1 }
+    let (state, end) = ("dead", Some(end));
+    Situation { is, name, options: &[], script: script.into(), then: &[], status, state, end, lives: 1 }
 }
 
 fn situations() -> Vec<Situation> {
     vec![
         running("runs", "runs", &[]),
+        Situation { state: "paused", ..running("`docker pause`", "paused", &[&["pause", "%"]]) },
         running("`docker pause`, `docker unpause`", "pauses", &[&["pause", "%"], &["unpause", "%"]]),
         running("`docker exec`", "executes", &[&["exec", "%", "sh", "-c", ":"]]),
         running("`docker update`", "updates", &[&["update", "--memory", "96m", "--memory-swap", "96m", "%"]]),
@@ -114,24 +119,31 @@ fn situations() -> Vec<Situation> {
     ]
 }
 
-/// From `docker inspect`: running, exit code, OOM kill, restarts by its policy. `None`: it is removed.
-fn inspected(docker: &Docker, name: &str) -> Option<(bool, u64, bool, usize)> {
-    let said = docker.inspect(name, "{{.State.Running}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
+/// The state of a task for Docker's.
+fn state_of(status: &str) -> Option<&'static str> {
+    let all = [("running", "running"), ("paused", "paused"), ("restarting", "backoff"), ("exited", "dead")];
+    all.into_iter().find(|(dockers, _)| *dockers == status).map(|(_, state)| state)
+}
+
+/// From `docker inspect`: state, exit code, OOM kill, restarts by its policy. `None`: it is removed.
+fn inspected(docker: &Docker, name: &str) -> Option<(&'static str, u64, bool, usize)> {
+    let said = docker.inspect(name, "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
     let mut words = said.split(' ');
     let mut word = || words.next().unwrap_or_default();
-    let runs = word().parse().ok()?;
-    Some((runs, word().parse().ok()?, word().parse().ok()?, word().parse().ok()?))
+    let state = state_of(word())?;
+    Some((state, word().parse().ok()?, word().parse().ok()?, word().parse().ok()?))
 }
 
 fn assert_as_docker(docker: &Docker, agent: &Agent, of: &Situation) {
-    let Situation { is, name, status, end, lives, .. } = of;
+    let Situation { is, name, status, state, end, lives, .. } = of;
     let id = format!("docker:{name}");
     let task = |alloc: &Value| alloc["tasks"].as_object().and_then(|tasks| tasks.values().next().cloned());
     let until = Instant::now() + long();
     let last = loop {
         let last = agent.json(&format!("/v1/allocs/{id}"));
         let seen = task(&last).and_then(|task| Some(task["exits"].as_array()?.len()));
-        if last["status"] == *status && seen == Some(*lives) {
+        let is_in_state = task(&last).is_some_and(|task| task["state"] == *state);
+        if last["status"] == *status && is_in_state && seen == Some(*lives) {
             break last;
         }
         assert!(Instant::now() < until, "{is}: {last:#}");
@@ -142,12 +154,12 @@ fn assert_as_docker(docker: &Docker, agent: &Agent, of: &Situation) {
     let shown = end.is_some().then(|| (exit["outcome"].as_str().unwrap(), exit["status"]["code"].as_u64().unwrap()));
     assert_eq!(shown, *end, "{is}: {last:#}");
     let rename = of.then.iter().find(|command| command[0] == "rename");
-    let Some((runs, code, oom, restarts)) = inspected(docker, rename.map_or(*name, |command| command[2])) else {
+    let Some((dockers, code, oom, restarts)) = inspected(docker, rename.map_or(*name, |command| command[2])) else {
         assert!(of.options.contains(&"--rm") || *is == "`docker rm -f`", "{is}: Docker has lost it");
         return;
     };
-    assert_eq!(runs, *status == "running", "{is}");
-    if !runs {
+    assert_eq!(dockers, *state, "{is}");
+    if dockers == "dead" {
         assert_eq!(Some(code), end.map(|(_, code)| code), "{is}");
     }
     // On cgroup v1 Docker misses an OOM kill now and then; it invents none.
@@ -164,7 +176,48 @@ fn assert_documented(of: &Situation) {
     let row = row.unwrap_or_else(|| panic!("docs/observed.md lacks: {}", of.is));
     let code = |code: u64| if code == 7 { "its own code".to_owned() } else { code.to_string() };
     let end = of.end.map_or_else(String::new, |(outcome, of)| format!("| `{outcome}`, {}", code(of)));
-    assert!(row.contains(&format!("| `{}`", of.status)) && row.contains(&end), "{row}");
+    let status = match of.state {
+        "paused" | "backoff" => format!("| `{}`, the task `{}`", of.status, of.state),
+        _ => format!("| `{}`", of.status),
+    };
+    assert!(row.contains(&status) && row.contains(&end), "{row}");
+}
+
+/// Docker doubles the pause before each restart, up to a minute: both are seen to wait in one of them.
+fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
+    let of = Situation {
+        options: &["--restart=always"],
+        status: "pending",
+        state: "backoff",
+        ..ended("`--restart always`, between two lives", "flaps", "exit 5", ("error", 5))
+    };
+    assert_documented(&of);
+    let args = [&["-d", "--name", of.name], of.options, &["bb:1", "sh", "-c", &of.script]].concat();
+    let started = docker.run(&args);
+    assert!(started.status.success(), "{started:?}");
+    let state = |alloc: &Value| alloc["tasks"][of.name]["state"].clone();
+    let waits = wait_for("both to wait", long(), || {
+        let is_waiting = || inspected(docker, of.name).is_some_and(|(state, ..)| state == of.state);
+        let begin = is_waiting();
+        let alloc = find(agent, "docker:flaps").filter(|alloc| alloc["status"] == of.status)?;
+        (begin && state(&alloc) == of.state && is_waiting()).then_some(alloc)
+    });
+    assert!(waits.get("finished_at").is_none(), "{waits:#}");
+    let whose = |state| [("alloc_id", "docker:flaps"), ("state", state)];
+    let series = |state| agent.metrics().one("allostat_task_state", &whose(state)).map(Sample::f64);
+    wait_for("its series", long(), || (series("backoff") == Some(1.0) && series("running") == Some(0.0)).then_some(()));
+    // Nothing of it runs that could end. An attempt that begins in this moment is stopped as well.
+    let stopped = docker.docker(&["stop", of.name]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    let is_over = || {
+        let alloc = find(agent, "docker:flaps")?;
+        let state = state(&alloc);
+        (state == "dead" && alloc.get("finished_at").is_some()).then_some(())
+    };
+    wait_for("the end of the wait", long(), is_over);
+    assert_eq!(inspected(docker, of.name).map(|(state, ..)| state), Some("dead"));
+    wait_for("the end of its series", long(), || series("backoff").is_none().then_some(()));
+    docker.docker(&["rm", "-f", of.name]);
 }
 
 #[test]
@@ -198,6 +251,8 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     }
     all.iter().for_each(|of| assert_as_docker(&docker, &agent, of));
 
+    assert_waits_for_its_restart(&docker, &agent);
+
     let of = |name: &str| find(&agent, &format!("docker:{name}")).expect("it is shown");
     assert_eq!([of("shop-web-1"), of("search.1.x2")].map(|alloc| alloc["job"].clone()), ["shop", "search"]);
     let is_renamed = || find(&agent, "docker:renamed").filter(|alloc| alloc["name"] == "renamed-now");
@@ -210,7 +265,8 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     wait_for("the new limit", long(), || (limit() == Some(100_663_296.0)).then_some(()));
     // Neither a program of `docker exec` nor a container that never began is a workload.
     docker.docker(&["create", "--name", "created", "bb:1", "true"]);
-    let mut ids: Vec<String> = all.iter().map(|of| format!("docker:{}", of.name)).collect();
+    let names = all.iter().map(|of| of.name).chain(["flaps"]);
+    let mut ids: Vec<String> = names.map(|name| format!("docker:{name}")).collect();
     ids.sort();
     let shown = agent.json("/v1/allocs");
     let mut shown: Vec<_> = shown["allocs"].as_array().unwrap().iter().map(|a| a["id"].as_str().unwrap()).collect();
@@ -235,10 +291,18 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     agent.start_again();
     assert_eq!(wait_for("the same start times", long(), || began(&agent)), before);
     runs.iter().for_each(|of| assert_as_docker(&docker, &agent, of));
+    let resumed = docker.docker(&["unpause", "paused"]);
+    assert!(resumed.status.success(), "{resumed:?}");
+    let (paused, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|of| of.state == "paused");
+    for of in paused {
+        assert_as_docker(&docker, &agent, &Situation { state: "running", ..of.clone() });
+        docker.docker(&["rm", "-f", of.name]);
+    }
     docker.kill();
     docker.start_again();
     for of in &runs {
-        let stopped = Situation { status: "complete", end: Some(("killed", 7)), lives: of.lives + 1, ..(*of).clone() };
+        let end = Some(("killed", 7));
+        let stopped = Situation { status: "complete", state: "dead", end, lives: of.lives + 1, ..(*of).clone() };
         assert_as_docker(&docker, &agent, &stopped);
     }
     agent.stop();

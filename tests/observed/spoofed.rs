@@ -1,41 +1,44 @@
-//! A user with cgroups of his own calls them like those of others: they are his, under his namespace, and change nothing of anybody's.
+//! A user with cgroups of his own calls them like those of others: they are his, under his namespace, and change
+//! nothing of anybody's.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Agent, AgentOptions, Cgroups, is_root, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, wait_for};
 use crate::observed::live::long;
 
+/// A user without an account. Each test has another one: agents see the cgroups of all of them.
 const USER: u32 = 12_345;
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
 const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
 
 /// A user who was given a directory in each hierarchy.
-struct User {
-    others: Cgroups,
+pub struct User {
+    uid: u32,
+    pub others: Cgroups,
 }
 
 impl User {
-    fn new() -> User {
+    pub fn of(uid: u32) -> User {
         let others = Cgroups::new();
         others.make("given");
         for directory in others.directories("given") {
-            chown(directory, Some(USER), Some(USER)).unwrap();
+            chown(directory, Some(uid), Some(uid)).unwrap();
         }
-        User { others }
+        User { uid, others }
     }
     /// Makes cgroups himself, as far as he may.
     fn make(&self, name: &str) {
         let directories = self.others.directories("given").into_iter().map(|given| given.join(name));
-        let made = Command::new("mkdir").arg("-p").args(directories).uid(USER).gid(USER).status().unwrap();
+        let made = Command::new("mkdir").arg("-p").args(directories).uid(self.uid).gid(self.uid).status().unwrap();
         assert!(made.success());
     }
-    fn run(&self, name: &str, env: &[(&str, &str)], script: &str) -> Child {
+    pub fn run(&self, name: &str, env: &[(&str, &str)], script: &str) -> Child {
         self.make(name);
         let mut command = Command::new("sh");
         command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).envs(env.iter().copied());
-        let mut child = command.uid(USER).gid(USER).spawn().unwrap();
+        let mut child = command.uid(self.uid).gid(self.uid).spawn().unwrap();
         self.others.place(format!("given/{name}"), child.id());
         drop(child.stdin.take());
         child
@@ -43,7 +46,7 @@ impl User {
 }
 
 fn agent(user: &User, more: &[(&str, &str)]) -> Agent {
-    let include = format!("*{USER}/*,cgroup:{}/*", user.others.parent);
+    let include = format!("*{}/*,cgroup:{}/*", user.uid, user.others.parent);
     let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*include)];
     let env = known.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     Agent::with(AgentOptions { env, ..AgentOptions::default() })
@@ -59,7 +62,7 @@ fn what_a_user_calls_like_the_tasks_of_others_is_shown_as_his() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let (user, idle) = (User::new(), "exec sleep 1000");
+    let (user, idle) = (User::of(USER), "exec sleep 1000");
     let agent = agent(&user, &[]);
     let nomad = [("NOMAD_ALLOC_ID", UUID), ("NOMAD_JOB_ID", "svc"), ("NOMAD_GROUP_NAME", "g")];
     let mut children = vec![
@@ -97,13 +100,53 @@ fn what_a_user_calls_like_the_tasks_of_others_is_shown_as_his() {
     }
 }
 
+/// A user's cgroup that names the managed job `svc`, its group and its task, works and fails beside it.
+#[test]
+fn totals_of_a_managed_job_contain_nothing_of_a_users_cgroup_that_names_it() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let user = User::of(USER + 1);
+    let agent = agent(&user, &[]);
+    let task = "task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sleep\"\n args = [\"1000\"]\n }\n }";
+    agent.run(&format!("job \"svc\" {{\n group \"g\" {{\n {task}\n }}\n}}\n"));
+    let total = |family: &str, workload: &str| {
+        let body = agent.metrics();
+        body.all(family, &[("workload", workload)]).into_iter().map(Sample::f64).sum::<f64>()
+    };
+    let (cpu, exits) = ("allostat_workload_cpu_usage_seconds_total", "allostat_workload_exits_total");
+    let is_running = || {
+        let all = agent.json("/v1/allocs")["allocs"].as_array().unwrap().clone();
+        all.iter().any(|alloc| alloc["job"] == "svc" && alloc["source"] == "managed" && alloc["status"] == "running")
+    };
+    wait_for("the managed task", long(), || is_running().then_some(()));
+    let nomad =
+        [("NOMAD_ALLOC_ID", UUID), ("NOMAD_JOB_ID", "svc"), ("NOMAD_GROUP_NAME", "g"), ("NOMAD_TASK_NAME", "t")];
+    let scope = format!("nomad.slice/{UUID}.t.scope");
+    let mut child = user.run(&scope, &nomad, "while :; do :; done");
+    let id = format!("nomad:{}/{UUID}", user.uid);
+    wait_for("a second of CPU time of the user", long(), || {
+        let used = agent.metrics().one("allostat_task_cpu_usage_seconds_total", &[("alloc_id", &id)])?.f64();
+        (used > 1.0).then_some(())
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    user.others.remove(format!("given/{scope}"));
+    wait_for("its end", long(), || running(&agent).iter().all(|alloc| alloc["id"] != *id).then_some(()));
+    assert_eq!((total(exits, "svc"), is_running()), (0.0, true), "the managed task runs on");
+    let used = total(cpu, "svc");
+    assert!(used < 0.5, "{used} s of a task that sleeps");
+    agent.cli(&["stop", "--job", "svc"]).ok();
+    wait_for("its own end", long(), || (total(exits, "svc") == 1.0).then_some(()));
+}
+
 /// Sleeping cgroups of a user's, more than all places that there are.
 #[test]
 fn the_cgroups_of_one_user_leave_places_to_those_of_root() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let user = User::new();
+    let user = User::of(USER + 2);
     // A quarter is his.
     let agent = agent(&user, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "12")]);
     let mut children: Vec<Child> = (0..20).map(|n| user.run(&format!("c{n}"), &[], "exec sleep 1000")).collect();

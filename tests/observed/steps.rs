@@ -1,4 +1,5 @@
-//! Steps of Slurm, whose ranks have cgroups of their own: what happens in those, and what the job's limits do, is the step's and the job's.
+//! Steps of Slurm, whose ranks have cgroups of their own: what happens in those, and what the job's limits do, is the
+//! step's and the job's.
 
 use std::fs;
 use std::path::PathBuf;
@@ -72,7 +73,7 @@ fn what_the_oom_killer_chose_in_a_rank_is_its_steps_and_what_the_job_was_refused
 }
 
 #[test]
-fn a_quota_of_the_job_holds_the_job_back_and_is_told_of_it() {
+fn cpu_quota_of_a_slurm_job_is_exposed_with_its_throttling() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -99,7 +100,7 @@ fn a_step_has_ended_as_its_first_rank_that_failed() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(scene) = ends::told(&SLURM) else { skip_test!("no-kernel-pass") };
+    let Some(scene) = ends::with_kernel_ends(&SLURM) else { skip_test!("no-kernel-pass") };
     let (job, step) = scene.make_job(46);
     let mut ranks =
         [("task_0", "exit 7"), ("task_1", "sleep 1")].map(|(rank, script)| scene.run(format!("{step}/{rank}"), script));

@@ -1,4 +1,5 @@
-//! The paths that systemd and runtimes give to cgroups, as their documentation and their tools show them, and what each is to us.
+//! The paths that systemd and runtimes give to cgroups, as their documentation and their tools show them, and what each
+//! is to us.
 
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
@@ -29,7 +30,7 @@ fn each_runtimes_cgroups_are_recognised() {
         ("/system.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
         ("/docker/{id}", Docker, SHORT, SHORT, ""),
         ("/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{id}.scope", Docker, &own(SHORT), SHORT, ""),
-        // Docker below a parent that somebody chose: `--cgroup-parent`, `cgroup_parent`, Amazon ECS.
+        // Docker below a custom parent: `--cgroup-parent`, `cgroup_parent`, Amazon ECS.
         ("/ecs/0123456789abcdef0123456789abcdef/{id}", Docker, SHORT, SHORT, ""),
         ("/custom/{id}", Docker, SHORT, SHORT, ""),
         ("/a/b/pod{uuid}/{id}", Docker, SHORT, SHORT, ""),
@@ -138,7 +139,7 @@ fn each_runtimes_cgroups_are_recognised() {
     ];
     for (pattern, source, alloc, task, workload) in expected {
         let at = path(pattern);
-        let (whole, found) = identify(&at).unwrap_or_else(|| panic!("{pattern} is nobody's"));
+        let (whole, found) = identify(&at).unwrap_or_else(|| panic!("{pattern} has no source"));
         let naming = &found.naming;
         let seen =
             (found.source, naming.native.as_str(), naming.task.as_str(), naming.workload.as_deref().unwrap_or(""));
@@ -197,7 +198,7 @@ fn what_is_inside_of_a_task_is_the_task() {
 }
 
 #[test]
-fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
+fn parents_helpers_and_lookalikes_of_runtimes_have_no_source() {
     for pattern in [
         "/",
         "/system.slice",
@@ -357,7 +358,8 @@ fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
     assert_eq!(own("/docker/{id}"), OwnCgroup::Task);
 }
 
-/// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what runs there.
+/// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what
+/// runs there.
 #[test]
 fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
     let mut tree = CgroupTree::new("/allostat");
@@ -375,7 +377,7 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
         ("/jobs/u/system.slice/nginx.service", "1001/nginx.service", Some("1001/nginx.service")),
         ("/jobs/u/user@0.service/system.slice/nginx.service", "1001/nginx.service", Some("1001/nginx.service")),
     ] {
-        let (at, found) = tree.identify(&path(pattern)).unwrap_or_else(|| panic!("{pattern} is nobody's"));
+        let (at, found) = tree.identify(&path(pattern)).unwrap_or_else(|| panic!("{pattern} has no source"));
         let naming = &found.naming;
         let seen = (&*at, found.user, &*naming.native, naming.workload.as_deref(), naming.user.as_deref());
         assert_eq!(seen, (&*path(pattern), Some(1001), alloc, workload, Some("1001")), "{pattern}");
@@ -393,7 +395,8 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
     assert_eq!(tree.identify(&path("/jobs/u")), None);
 }
 
-/// The directory of a unit is its user's as soon as systemd gives it to him, and what he made there stays his after it is gone.
+/// The directory of a unit is its user's as soon as systemd gives it to him, and what he made there stays his after it
+/// is gone.
 #[test]
 fn to_whom_a_directory_belonged_is_known_for_a_while_after_it_is_gone() {
     let mut tree = CgroupTree::new("/allostat");

@@ -1,5 +1,5 @@
-//! `/v1/openapi.json` against the answers of a real agent: every endpoint of the table is called, and what it answers is what the
-//! document says.
+//! `/v1/openapi.json` against the answers of a real agent: every endpoint of the table is called, and what it answers
+//! is what the document says.
 
 mod schema;
 

@@ -1,5 +1,5 @@
-//! Checks JSON against a schema of `/v1/openapi.json`, in both directions: what the schema requires must be there, and every field must
-//! be in the schema.
+//! Checks JSON against a schema of `/v1/openapi.json`, in both directions: what the schema requires must be there, and
+//! every field must be in the schema.
 
 use serde_json::{Map, Value};
 

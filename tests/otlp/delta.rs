@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::otlp::{self, Told, Value, points_of_any_kind};
+use super::otlp::{self, DataPoint, Value, points_of_any_kind};
 use super::receiver::{Reaction, Receiver, Request, plain};
 use super::{ledger, limit};
 use crate::common::{Agent, AgentOptions, wait_for};
 
 type Key = (BTreeMap<String, String>, String, BTreeMap<String, String>);
 
-fn key(told: &Told) -> Key {
-    (told.resource.clone(), told.metric.clone(), told.attributes.clone())
+fn key(point: &DataPoint) -> Key {
+    (point.resource.clone(), point.metric.clone(), point.attributes.clone())
 }
 
 fn number(value: &Value) -> Option<f64> {
@@ -53,40 +53,41 @@ fn differences_add_up_to_the_sums_through_outages_and_kills() {
     wait_for("more differences", limit(), || (deltas.taken().len() > before + 4).then_some(()));
     agent.terminate();
     assert!(deltas.taken().iter().all(|request| request.header("content-encoding") == Some("zstd")));
-    let told: Vec<Told> = deltas.taken().iter().flat_map(|request| points_of_any_kind(&request.decoded())).collect();
+    let points: Vec<DataPoint> =
+        deltas.taken().iter().flat_map(|request| points_of_any_kind(&request.decoded())).collect();
     assert!(
-        told.iter().all(|t| t.is_delta == (t.kind == "sum" || t.kind == "histogram")),
-        "what may fall is told whole"
+        points.iter().all(|t| t.is_delta == (t.kind == "sum" || t.kind == "histogram")),
+        "what may fall is sent whole"
     );
     // What a sum was at a moment, where its beginning is known.
     let whole: BTreeMap<(Key, u64), f64> = sums
         .taken()
         .iter()
         .flat_map(|request| otlp::points(&request.decoded()))
-        .filter(|told| told.start > 0 && (told.kind == "sum" || told.kind == "histogram"))
-        .filter_map(|told| Some(((key(&told), told.at), number(&told.value)?)))
+        .filter(|point| point.start > 0 && (point.kind == "sum" || point.kind == "histogram"))
+        .filter_map(|point| Some(((key(&point), point.at), number(&point.value)?)))
         .collect();
     // By series: where the last difference ended, and what they add up to.
     let mut added: BTreeMap<Key, (u64, f64)> = BTreeMap::new();
     let (mut checked, mut agreed) = (0, 0);
-    for told in told.iter().filter(|told| told.is_delta) {
-        let Some(more) = number(&told.value) else { continue };
-        assert!(more >= 0.0, "{told:?}");
-        let (end, sum) = added.entry(key(told)).or_insert((told.start, 0.0));
-        if told.start > *end {
-            // Of the agent's process, which began anew.
-            assert_eq!(told.resource["service.instance.id"].rsplit('/').next(), Some("agent"), "{told:?}");
+    for point in points.iter().filter(|point| point.is_delta) {
+        let Some(more) = number(&point.value) else { continue };
+        assert!(more >= 0.0, "{point:?}");
+        let (end, sum) = added.entry(key(point)).or_insert((point.start, 0.0));
+        if point.start > *end {
+            // Of the agent's process, which was started again.
+            assert_eq!(point.resource["service.instance.id"].rsplit('/').next(), Some("agent"), "{point:?}");
             *sum = 0.0;
         } else {
-            assert_eq!(told.start, *end, "no gap and no overlap: {told:?}");
+            assert_eq!(point.start, *end, "no gap and no overlap: {point:?}");
             checked += 1;
         }
-        (*end, *sum) = (told.at, *sum + more);
-        // Where both collectors were told the same moment they know the same. What the agent counts itself goes on between two walks of one
-        // moment.
-        let of_agent = told.resource["service.instance.id"].ends_with("/agent");
-        if let Some(whole) = whole.get(&(key(told), told.at)).filter(|_| !of_agent) {
-            assert!((whole - *sum).abs() <= 1e-9 * whole.abs().max(1.0), "{told:?}: {sum} of {whole}");
+        (*end, *sum) = (point.at, *sum + more);
+        // Where both collectors got points of the same moment they have the same sums. What the agent counts itself
+        // goes on between two walks of one moment.
+        let of_agent = point.resource["service.instance.id"].ends_with("/agent");
+        if let Some(whole) = whole.get(&(key(point), point.at)).filter(|_| !of_agent) {
+            assert!((whole - *sum).abs() <= 1e-9 * whole.abs().max(1.0), "{point:?}: {sum} of {whole}");
             agreed += 1;
         }
     }
@@ -115,8 +116,8 @@ fn a_backlog_that_was_packed_otherwise_goes_out_as_it_is_set_now_and_flat_points
     assert_eq!(ledger(&agent).map(|counts| [counts[2], counts[3]]), Some([0, 0]));
     let taken = receiver.taken();
     assert!(taken.iter().all(|request| request.header("content-encoding").is_none()));
-    for told in taken.iter().flat_map(|request| request.points()) {
-        assert!(told.resource.iter().all(|(key, value)| told.attributes.get(key) == Some(value)), "{told:?}");
+    for point in taken.iter().flat_map(|request| request.points()) {
+        assert!(point.resource.iter().all(|(key, value)| point.attributes.get(key) == Some(value)), "{point:?}");
     }
     agent.stop();
 }

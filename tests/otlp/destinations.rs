@@ -23,7 +23,7 @@ fn ledger(agent: &Agent, destination: &str) -> Option<[u64; 5]> {
 }
 
 #[test]
-fn one_that_is_down_and_one_that_is_silent_hold_up_nobody_and_get_everything_later() {
+fn destinations_down_or_silent_delay_no_other_and_get_everything_later() {
     let good = Receiver::start(|_, _| plain(200));
     let silent = Receiver::start(|_, _| Reaction::Silence);
     let is_up = Arc::new(AtomicBool::new(false));
@@ -58,7 +58,7 @@ fn one_that_is_down_and_one_that_is_silent_hold_up_nobody_and_get_everything_lat
     std::fs::set_permissions(agent.data_dir(), PermissionsExt::from_mode(0o755)).expect("our own directory");
     agent.start_again();
     let mode = std::fs::metadata(agent.data_dir()).expect("it is there").permissions().mode();
-    assert_eq!(mode & 0o7777, 0o711, "nobody lists it");
+    assert_eq!(mode & 0o7777, 0o711, "no other user lists it");
     is_up.store(true, Ordering::SeqCst);
     wait_for("the backlog to be taken", limit(), || ledger(&agent, "down").filter(|l| l[1] > waiting));
     let taken = down.taken();
@@ -69,6 +69,6 @@ fn one_that_is_down_and_one_that_is_silent_hold_up_nobody_and_get_everything_lat
     assert!(taken.iter().all(|request| header(request, "x-own").as_deref() == Some("its")));
     assert!(good.taken().iter().all(|request| header(request, "x-own").is_none()));
     let points = taken[0].points();
-    assert!(points.iter().all(|told| told.resource["deployment.environment.name"] == "test"), "of the same host");
+    assert!(points.iter().all(|point| point.resource["deployment.environment.name"] == "test"), "of the same host");
     agent.stop();
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::otlp::{Attributes, Told, Value};
+use super::otlp::{Attributes, DataPoint, Value};
 use super::receiver::{Receiver, Request, plain};
 use super::{agent, limit};
 use crate::common::{Agent, Exposition, tcp, wait_for};
@@ -11,7 +11,7 @@ use crate::common::{Agent, Exposition, tcp, wait_for};
 type Series = (String, Attributes);
 
 /// The last push to a path.
-fn last(receiver: &Receiver, path: &str) -> Option<Vec<Told>> {
+fn last(receiver: &Receiver, path: &str) -> Option<Vec<DataPoint>> {
     receiver.of(path).last().map(Request::points)
 }
 
@@ -69,8 +69,9 @@ fn push_under_the_names_of_metrics_has_each_series_of_a_scrape() {
     // The end of the task ends its series.
     agent.cli(&["stop", &agent.alloc_ids()[0]]).ok();
     wait_for("the end of a series", limit(), || {
-        let ended =
-            |point: &Told| point.value == Value::Ended && point.attributes.get("task").is_some_and(|t| t == "sleeps");
+        let ended = |point: &DataPoint| {
+            point.value == Value::Ended && point.attributes.get("task").is_some_and(|t| t == "sleeps")
+        };
         receiver.of(path).iter().flat_map(Request::points).any(|point| ended(&point)).then_some(())
     });
 }

@@ -116,7 +116,7 @@ impl Collector {
         Agent::with(AgentOptions { env, ..AgentOptions::default() })
     }
     pub fn seen(&self) -> Vec<Request> {
-        self.seen.lock().expect("nobody panics with it").clone()
+        self.seen.lock().expect("not poisoned").clone()
     }
 }
 
@@ -145,7 +145,7 @@ async fn serve(
                 at: Instant::now(),
             };
             let count = {
-                let mut log = log.lock().expect("nobody panics with it");
+                let mut log = log.lock().expect("not poisoned");
                 log.push(request);
                 log.len()
             };
@@ -158,7 +158,7 @@ async fn serve(
         }
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    // Whoever hangs up has had his answers.
+    // A client that hangs up has had its answers.
     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -172,7 +172,7 @@ fn a_collector_gets_over_grpc_what_it_was_not_there_for() {
     assert_eq!(seen[0].body, seen[1].body, "the same until it is taken");
     assert_eq!(seen[0].path, "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export");
     assert_eq!(seen[0].header("x-scope"), Some("one"));
-    assert!(seen[0].points().iter().any(|told| told.metric == "system.memory.limit"));
+    assert!(seen[0].points().iter().any(|point| point.metric == "system.memory.limit"));
     let body = agent.metrics();
     assert_eq!(body.u64("allostat_otlp_requests_total", &[("code", "grpc-14")]), 1);
     agent.stop();

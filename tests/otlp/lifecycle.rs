@@ -186,10 +186,10 @@ fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_
     }
     // The task has its place in its environment.
     let attempts: Vec<&Span> = all.iter().map(|(_, span)| span).filter(|span| span.name == "attempt").collect();
-    let told = agent.request("GET", &format!("/v1/allocs/{id}/logs/t?stream=stdout"), "");
+    let log = agent.request("GET", &format!("/v1/allocs/{id}/logs/t?stream=stdout"), "");
     let expected: Vec<String> =
         attempts.iter().map(|span| format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))).collect();
-    assert_eq!(told.text().lines().collect::<Vec<_>>(), expected);
+    assert_eq!(log.text().lines().collect::<Vec<_>>(), expected);
 
     let events = agent.json("/v1/events?since=0");
     let events = events["events"].as_array().unwrap();
@@ -251,7 +251,7 @@ fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_
 /// While the collector is there and while it is not: what the agent had not queued yet is made by the next one.
 /// Collectors that take metrics and nothing else answer 404 to the rest.
 #[test]
-fn a_collector_that_refuses_is_told_of_by_the_signal_that_it_refuses() {
+fn refusal_of_a_collector_is_logged_with_its_signal() {
     let receiver = Receiver::start(|_, request| match request.path.as_str() {
         "/v1/logs" => Reaction::Answer(404, Vec::new(), b"no pipeline for logs".to_vec()),
         _ => plain(200),
@@ -268,7 +268,7 @@ fn a_collector_that_refuses_is_told_of_by_the_signal_that_it_refuses() {
 }
 
 #[test]
-fn killed_between_events_again_and_again_the_agent_tells_each_event_and_each_span_once() {
+fn agent_killed_between_events_exports_each_event_and_each_span_once() {
     const KILLS: usize = 4;
     let receiver = Receiver::start(|n, _| plain(if n % 7 == 3 { 503 } else { 200 }));
     let mut agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
@@ -328,7 +328,7 @@ fn restarted_alloc_has_a_second_alloc_span_and_a_stopped_one_a_kill() {
         spans(&receiver).into_iter().map(|(_, span)| span).filter(|span| span.name == name).collect()
     };
     let ended = |count: usize| wait_for("its end", limit(), || (named("alloc").len() == count).then_some(()));
-    agent.run(&job("anew", "batch", "0.1"));
+    agent.run(&job("again", "batch", "0.1"));
     let id = agent.alloc_ids()[0].clone();
     ended(1);
     agent.cli(&["restart", &id, "--all"]).ok();
@@ -364,7 +364,7 @@ fn restarted_alloc_has_a_second_alloc_span_and_a_stopped_one_a_kill() {
 
 /// Whose job says nothing of it has no such variable, and whose `env` has one keeps that.
 #[test]
-fn its_place_in_a_trace_is_told_to_a_task_that_asks_and_to_no_other() {
+fn traceparent_is_set_only_for_tasks_that_request_it() {
     let agent = Agent::start();
     for (id, more, expected) in [
         ("silent", "", "unset"),
@@ -375,8 +375,8 @@ fn its_place_in_a_trace_is_told_to_a_task_that_asks_and_to_no_other() {
         let job = failing(0).replace("falls", id).replace("traceparent = true", more);
         agent.run(&job.replace("$TRACEPARENT", "$${TRACEPARENT-unset}"));
         let alloc = agent.alloc_ids().into_iter().find(|alloc| !before.contains(alloc)).expect("it was accepted");
-        let told = || agent.request("GET", &format!("/v1/allocs/{alloc}/logs/t?stream=stdout"), "");
-        let line = wait_for("its line", limit(), || told().text().lines().next().map(str::to_owned));
+        let log = || agent.request("GET", &format!("/v1/allocs/{alloc}/logs/t?stream=stdout"), "");
+        let line = wait_for("its line", limit(), || log().text().lines().next().map(str::to_owned));
         assert_eq!(line, expected, "{id}");
     }
     agent.stop();

@@ -31,8 +31,8 @@ fn limit() -> Duration {
     Duration::from_secs(30) * patience()
 }
 
-/// Enqueued, exported, rejected, dropped, queued: of one body, in which they add up. A busy disk cannot take a collection each 200 ms:
-/// what was turned away for that is left out of those dropped.
+/// Enqueued, exported, rejected, dropped, queued: of one body, in which they add up. A busy disk cannot take a
+/// collection each 200 ms: what was turned away for that is left out of those dropped.
 fn ledger(agent: &Agent) -> Option<[u64; 5]> {
     let body = agent.metrics();
     let of = |part: &str| body.one(&format!("allostat_otlp_points_{part}_total"), &[]).map(crate::common::Sample::u64);
@@ -50,8 +50,8 @@ fn ledger(agent: &Agent) -> Option<[u64; 5]> {
 /// When the points of the host were made: one moment for each collection.
 fn moments(requests: &[Request]) -> Vec<u64> {
     let of = |request: &Request| {
-        let mut at = request.points().into_iter().filter(|told| told.metric == "system.memory.limit");
-        at.next().map(|told| told.at)
+        let mut at = request.points().into_iter().filter(|point| point.metric == "system.memory.limit");
+        at.next().map(|point| point.at)
     };
     requests.iter().filter_map(of).collect()
 }
@@ -71,16 +71,17 @@ fn what_a_live_agent_pushes_is_what_it_exposes() {
         "job \"pushed\" {\n group \"g\" {\n task \"sleeps\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sleep\"\n \
          args = [\"600\"]\n }\n }\n }\n}\n",
     );
-    let told = wait_for("the task's points", limit(), || {
-        let all: Vec<otlp::Told> = receiver.taken().iter().flat_map(Request::points).collect();
-        all.into_iter().find(|told| told.metric == "allostat.task.uptime")
+    let point = wait_for("the task's points", limit(), || {
+        let all: Vec<otlp::DataPoint> = receiver.taken().iter().flat_map(Request::points).collect();
+        all.into_iter().find(|point| point.metric == "allostat.task.uptime")
     });
     let id = &agent.alloc_ids()[0];
-    assert_eq!(told.resource["service.instance.id"], format!("{id}/sleeps"));
-    assert_eq!(told.resource["service.name"], "pushed");
-    assert_eq!(told.resource["deployment.environment.name"], "test");
-    let of_host = |told: &otlp::Told| told.metric == "system.memory.limit" && told.resource["service.name"] == "edge";
-    assert!(receiver.taken().iter().flat_map(Request::points).any(|told| of_host(&told)));
+    assert_eq!(point.resource["service.instance.id"], format!("{id}/sleeps"));
+    assert_eq!(point.resource["service.name"], "pushed");
+    assert_eq!(point.resource["deployment.environment.name"], "test");
+    let of_host =
+        |point: &otlp::DataPoint| point.metric == "system.memory.limit" && point.resource["service.name"] == "edge";
+    assert!(receiver.taken().iter().flat_map(Request::points).any(|point| of_host(&point)));
     let first = &receiver.taken()[0];
     assert_eq!(first.path, "/v1/metrics");
     assert_eq!(first.header("content-type"), Some("application/x-protobuf"));
@@ -163,7 +164,7 @@ fn a_collector_that_says_when_to_come_again_is_left_alone_until_then() {
 
 #[test]
 fn one_bad_point_is_refused_alone_and_a_partial_success_is_never_sent_again() {
-    let is_bad = |told: &otlp::Told| told.metric == "allostat.tasks" && told.attributes["state"] == "dead";
+    let is_bad = |point: &otlp::DataPoint| point.metric == "allostat.tasks" && point.attributes["state"] == "dead";
     let receiver = Receiver::start(move |n, request| {
         let points = request.points();
         if points.iter().any(is_bad) {
@@ -243,7 +244,8 @@ fn a_receiver_to_which_everything_is_bad_is_not_asked_for_each_point() {
     agent.stop();
 }
 
-/// An outage with the agent killed in it, again and again: no batch that was counted is lost, what comes twice was in flight.
+/// An outage with the agent killed in it, again and again: no batch that was counted is lost, what comes twice was in
+/// flight.
 #[test]
 fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order() {
     let kills = how_many(3, 6);
@@ -251,7 +253,7 @@ fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order()
     let up = Arc::clone(&is_up);
     let receiver = Receiver::start(move |n, _| {
         let takes = up.load(Ordering::SeqCst);
-        // Each tenth answer gets lost: whether it was taken nobody knows.
+        // Each tenth answer gets lost: whether the batch was taken is unknown.
         if takes && n % 10 == 9 { Reaction::Reset } else { plain(if takes { 200 } else { 503 }) }
     });
     let mut agent = agent(&receiver, &[]);

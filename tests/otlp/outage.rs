@@ -1,5 +1,5 @@
-//! An hour in which nobody takes anything, by a clock that is told, on real files: whoever fills and empties the queue is a process of
-//! its own, and is killed.
+//! An hour in which no collector takes anything, by a simulated clock, on real files: a process of its own fills and
+//! empties the queue, and is killed.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -25,7 +25,7 @@ const WHAT: &str = "ALLOSTAT_TEST_OUTAGE";
 /// Behind which number it waits to be killed.
 const UNTIL: &str = "ALLOSTAT_TEST_OUTAGE_UNTIL";
 const WHERE: &str = "ALLOSTAT_TEST_OUTAGE_DIR";
-const ITS_NAME: &str = "otlp::outage::whoever_fills_and_empties_the_queue";
+const CHILD_TEST: &str = "otlp::outage::child_process_fills_and_empties_the_queue";
 
 fn opened(dir: &Path) -> Queue {
     Queue::open(Box::new(SegmentFiles::new(dir)), LIMITS)
@@ -38,11 +38,11 @@ fn batch(step: u64) -> Vec<u8> {
 
 /// Nothing by itself: the test below runs it as another process.
 #[test]
-fn whoever_fills_and_empties_the_queue() {
+fn child_process_fills_and_empties_the_queue() {
     let (Ok(what), Ok(dir)) = (std::env::var(WHAT), std::env::var(WHERE)) else { return };
     let mut queue = opened(Path::new(&dir));
     if what == "fill" {
-        // What it was told before it was killed goes on.
+        // It goes on behind what it had queued before it was killed.
         let done = queue.ledger().enqueued / POINTS;
         for step in done..STEPS {
             let now = BEGAN.plus(Nanos(STEP.0 * step));
@@ -74,7 +74,7 @@ fn say(step: u64) {
 
 fn start(what: &str, dir: &Path, until: Option<u64>) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("a test knows its own binary"));
-    command.args(["--exact", ITS_NAME, "--nocapture", "--test-threads=1"]).env(WHAT, what).env(WHERE, dir);
+    command.args(["--exact", CHILD_TEST, "--nocapture", "--test-threads=1"]).env(WHAT, what).env(WHERE, dir);
     command.envs(until.map(|until| (UNTIL, until.to_string())));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts")
 }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use super::by_python;
 use super::limit;
-use super::otlp::Told;
+use super::otlp::DataPoint;
 use super::receiver::{Receiver, plain};
 use crate::common::{Agent, AgentOptions, wait_for};
 
 struct Python {
     child: Child,
     ports: serde_json::Value,
-    told: Arc<Mutex<Vec<serde_json::Value>>>,
+    lines: Arc<Mutex<Vec<serde_json::Value>>>,
 }
 
 impl Python {
@@ -22,25 +22,26 @@ impl Python {
         let mut child = by_python::python("serve")?.stdout(Stdio::piped()).spawn().expect("it must start");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let ports = lines.next().expect("a line").expect("a line");
-        let told: Arc<Mutex<Vec<serde_json::Value>>> = Arc::default();
-        let log = Arc::clone(&told);
+        let received: Arc<Mutex<Vec<serde_json::Value>>> = Arc::default();
+        let log = Arc::clone(&received);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let line = serde_json::from_str(&line).expect("a line is JSON");
-                log.lock().expect("nobody panics with it").push(line);
+                log.lock().expect("not poisoned").push(line);
             }
         });
-        Some(Python { child, ports: serde_json::from_str(&ports).expect("JSON"), told })
+        Some(Python { child, ports: serde_json::from_str(&ports).expect("JSON"), lines: received })
     }
-    /// Log records, or spans, as it tells them.
-    fn told(&self, over: &str, what: &str) -> Vec<serde_json::Value> {
-        let told = self.told.lock().expect("nobody panics with it");
-        let lists = told.iter().filter(|line| line["over"] == over).filter_map(|line| line[what].as_array());
+    /// Log records, or spans, as it reports them.
+    fn reported(&self, over: &str, what: &str) -> Vec<serde_json::Value> {
+        let lines = self.lines.lock().expect("not poisoned");
+        let lists = lines.iter().filter(|line| line["over"] == over).filter_map(|line| line[what].as_array());
         lists.flatten().cloned().collect()
     }
-    fn points(&self, over: &str) -> Vec<Told> {
-        let told = self.told.lock().expect("nobody panics with it");
-        told.iter()
+    fn points(&self, over: &str) -> Vec<DataPoint> {
+        let lines = self.lines.lock().expect("not poisoned");
+        lines
+            .iter()
             .filter(|line| line["over"] == over && !line["points"].is_null())
             .flat_map(|line| by_python::from_python(&line["points"]))
             .collect()
@@ -54,9 +55,9 @@ impl Drop for Python {
     }
 }
 
-/// Three collectors of one agent: what they were told of the same moment is the same, point by point.
+/// Three collectors of one agent: what they got of the same moment is the same, point by point.
 #[test]
-fn a_collector_of_another_language_is_told_the_same_over_grpc_and_over_http() {
+fn python_collector_receives_the_same_points_over_grpc_and_over_http() {
     let Some(python) = Python::start() else { skip_test!("no-python") };
     let ours = Receiver::start(|_, _| plain(200));
     let config = format!(
@@ -69,29 +70,30 @@ fn a_collector_of_another_language_is_told_the_same_over_grpc_and_over_http() {
         "job \"seen\" {\n group \"g\" {\n task \"sleeps\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sleep\"\n args = \
          [\"600\"]\n }\n }\n }\n}\n",
     );
-    let has_task = |told: &[Told]| told.iter().any(|told| told.metric == "allostat.task.uptime");
+    let has_task = |points: &[DataPoint]| points.iter().any(|point| point.metric == "allostat.task.uptime");
     wait_for("all of them to know the task", limit(), || {
         (has_task(&python.points("grpc")) && has_task(&python.points("http"))).then_some(())
     });
     wait_for("ours too", limit(), || ledger_is_good(&agent).then_some(()));
-    // Each pushes at its own time: of some moments all of them tell.
+    // Each pushes at its own time: of some moments all of them get points.
     let enough = || ["grpc", "http"].iter().all(|over| agreed(&ours, &python.points(over)) > 200);
-    wait_for("moments of which all have told", limit(), || enough().then_some(()));
+    wait_for("moments that all collectors have", limit(), || enough().then_some(()));
     agent.stop();
     for over in ["grpc", "http"] {
         assert!(agreed(&ours, &python.points(over)) > 200, "over {over}");
     }
 }
 
-/// How many of these points we were told as well; each of them must be the same.
-fn agreed(ours: &Receiver, theirs: &[Told]) -> usize {
-    let mut ours: Vec<Told> = ours.taken().iter().flat_map(|request| request.points()).collect();
-    ours.iter_mut().for_each(|told| told.exemplars.iter_mut().for_each(String::clear));
-    let key = |told: &Told| format!("{:?}", (&told.metric, &told.attributes, &told.resource, told.at));
-    let ours: std::collections::HashMap<String, Told> = ours.into_iter().map(|told| (key(&told), told)).collect();
+/// How many of these points the test's own receiver got as well; each of them must be the same.
+fn agreed(ours: &Receiver, theirs: &[DataPoint]) -> usize {
+    let mut ours: Vec<DataPoint> = ours.taken().iter().flat_map(|request| request.points()).collect();
+    ours.iter_mut().for_each(|point| point.exemplars.iter_mut().for_each(String::clear));
+    let key = |point: &DataPoint| format!("{:?}", (&point.metric, &point.attributes, &point.resource, point.at));
+    let ours: std::collections::HashMap<String, DataPoint> =
+        ours.into_iter().map(|point| (key(&point), point)).collect();
     // What the agent counts itself goes on between two walks of one moment.
-    let of_agent = |told: &&Told| told.resource["service.instance.id"].ends_with("/agent");
-    let both = theirs.iter().filter(|told| !of_agent(told)).filter_map(|told| Some((ours.get(&key(told))?, told)));
+    let of_agent = |point: &&DataPoint| point.resource["service.instance.id"].ends_with("/agent");
+    let both = theirs.iter().filter(|point| !of_agent(point)).filter_map(|point| Some((ours.get(&key(point))?, point)));
     both.map(|(ours, theirs)| assert_eq!(ours, theirs)).count()
 }
 
@@ -112,7 +114,7 @@ fn logs_and_traces_say_in_another_language_the_same_over_grpc_and_over_http() {
     );
     let id = agent.alloc_ids()[0].clone();
     let of = |over: &str| {
-        let (mut records, spans) = (python.told(over, "records"), python.told(over, "spans"));
+        let (mut records, spans) = (python.reported(over, "records"), python.reported(over, "spans"));
         // Events of observed workloads have no number.
         records.retain(|record| !record["number"].is_null());
         let is_whole = records.iter().any(|record| record["body"] == "exit code 0")
@@ -123,9 +125,9 @@ fn logs_and_traces_say_in_another_language_the_same_over_grpc_and_over_http() {
     assert_eq!(http, grpc);
     let (records, spans) = http;
     let events = agent.json("/v1/events?since=0");
-    let told: Vec<_> = records.iter().map(|record| (&record["number"], &record["body"], &record["at"])).collect();
+    let exported: Vec<_> = records.iter().map(|record| (&record["number"], &record["body"], &record["at"])).collect();
     let events = events["events"].as_array().unwrap().iter().filter(|event| event["alloc_id"] == id.as_str());
-    assert_eq!(told, events.map(|event| (&event["seq"], &event["message"], &event["time"])).collect::<Vec<_>>());
+    assert_eq!(exported, events.map(|event| (&event["seq"], &event["message"], &event["time"])).collect::<Vec<_>>());
     let trace = id.replace('-', "");
     let traces: std::collections::BTreeSet<_> = spans.iter().map(|span| span["trace"].as_str().unwrap()).collect();
     assert!(traces.len() == 2 && traces.contains(trace.as_str()), "one of the alloc, one of its attempt: {traces:?}");

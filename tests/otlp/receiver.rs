@@ -1,4 +1,4 @@
-//! A collector over HTTP that does as it is told.
+//! A collector over HTTP that answers as the test sets it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -60,7 +60,7 @@ impl Request {
             Some(other) => panic!("{other} was not asked for"),
         }
     }
-    pub fn points(&self) -> Vec<otlp::Told> {
+    pub fn points(&self) -> Vec<otlp::DataPoint> {
         otlp::points(&self.decoded())
     }
 }
@@ -104,7 +104,7 @@ impl Receiver {
         Receiver { address, is_secure, seen, is_closed }
     }
     pub fn seen(&self) -> Vec<(Request, Reaction)> {
-        self.seen.lock().expect("nobody panics with it").clone()
+        self.seen.lock().expect("not poisoned").clone()
     }
     /// Those that were taken, in their order.
     pub fn taken(&self) -> Vec<Request> {
@@ -167,7 +167,7 @@ fn serve(mut stream: impl Read + Write, react: &React, log: &Mutex<Vec<(Request,
         buffer.drain(..head + length);
         let request = Request { path, headers, body, at: Instant::now() };
         let reaction = {
-            let mut log = log.lock().expect("nobody panics with it");
+            let mut log = log.lock().expect("not poisoned");
             let reaction = react(log.len(), &request);
             log.push((request, reaction.clone()));
             reaction

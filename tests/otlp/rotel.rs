@@ -71,7 +71,7 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
          compression = \"zstd\"\n  }}\n}}\n"
     );
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
-    let told = wait_for("rotel to show both", limit(), || {
+    let shown_by_both = wait_for("rotel to show both", limit(), || {
         let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
         let of = |service| shown(&log, service, "system.memory.limit");
         Some([of("over-http")?, of("over-grpc")?])
@@ -94,7 +94,7 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
         (is_whole && count(&trace) > 16).then_some(())
     });
     let body = agent.metrics();
-    assert_eq!(told, [body.f64("allostat_host_memory_total_bytes", &[]); 2]);
+    assert_eq!(shown_by_both, [body.f64("allostat_host_memory_total_bytes", &[]); 2]);
     for destination in ["default", "grpc"] {
         let of = |what: &str| {
             let name = format!("allostat_otlp_points_{what}_total");

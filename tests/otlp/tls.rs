@@ -65,7 +65,8 @@ fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the
     agent.stop();
 }
 
-/// Each is refused, counted and told of with its reason; when it is mended the same agent goes on, and nothing is lost.
+/// Each is refused, counted and logged with its reason; with a good certificate the same agent goes on, and nothing is
+/// lost.
 #[test]
 fn whom_the_agent_does_not_believe_gets_nothing_and_it_says_why() {
     let (dir, authority, stranger) = (test_dir(), Authority::new("ours"), Authority::new("another"));
@@ -87,10 +88,10 @@ fn whom_the_agent_does_not_believe_gets_nothing_and_it_says_why() {
     ];
     for (shown, asks, client, reason) in cases {
         let asked = asks.then_some(&authority);
-        let (bad, mended) = (shown.server(asked, b"http/1.1"), good.server(None, b"http/1.1"));
-        let is_mended = Arc::new(AtomicBool::new(false));
-        let now = Arc::clone(&is_mended);
-        let tls = move || Arc::clone(if now.load(Ordering::SeqCst) { &mended } else { &bad });
+        let (bad, valid) = (shown.server(asked, b"http/1.1"), good.server(None, b"http/1.1"));
+        let is_valid = Arc::new(AtomicBool::new(false));
+        let now = Arc::clone(&is_valid);
+        let tls = move || Arc::clone(if now.load(Ordering::SeqCst) { &valid } else { &bad });
         let receiver = Receiver::with(Some(Box::new(tls)), |_, _| plain(200));
         let believed = dir.path().join("ca.pem");
         std::fs::write(&believed, authority.pem()).unwrap();
@@ -101,20 +102,20 @@ fn whom_the_agent_does_not_believe_gets_nothing_and_it_says_why() {
         }
         let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
         // Who hangs up at once may cut his own reason off: then a later try has it.
-        wait_for(&format!("{reason} to be told"), limit(), || {
-            let is_told =
+        wait_for(&format!("{reason} to be logged"), limit(), || {
+            let is_logged =
                 |line: &str| line.contains("collector did not take points: they wait") && line.contains(reason);
-            agent.log().lines().any(is_told).then_some(())
+            agent.log().lines().any(is_logged).then_some(())
         });
         assert!(refused(&agent) >= 1 && receiver.seen().is_empty(), "{reason}: counted, and nothing is sent");
-        is_mended.store(true, Ordering::SeqCst);
+        is_valid.store(true, Ordering::SeqCst);
         wait_for("all to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 500));
         assert_eq!(ledger(&agent).map(|counts| [counts[2], counts[3]]), Some([0, 0]), "{reason}");
         agent.stop();
     }
 }
 
-/// What is renewed is seen without a restart; what cannot be read is told.
+/// What is renewed is seen without a restart; what cannot be read is logged.
 #[test]
 fn a_certificate_that_is_not_there_yet_is_taken_when_it_is() {
     let (dir, authority) = (test_dir(), Authority::new("ours"));

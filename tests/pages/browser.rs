@@ -1,11 +1,25 @@
 //! A headless Chromium: what a page's document becomes, and what it looks like.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::devtools::Browser;
 use super::{LONG, agent, points};
-use crate::common::{patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, patience, test_dir, wait_for};
+
+pub(super) const FLAGS: [&str; 8] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+];
 
 /// `CHROMIUM` names one; else the one in `PATH`. `None`: there is none.
 pub(super) fn chromium() -> Option<PathBuf> {
@@ -21,8 +35,8 @@ fn run(chromium: &Path, url: &str, more: &[&str]) -> String {
     let output = profile.path().join("output");
     let stdout = std::fs::File::create(&output).unwrap();
     let mut child = Command::new(chromium)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"])
-        .args(["--disable-component-update", "--disable-sync", "--hide-scrollbars", "--virtual-time-budget=9000"])
+        .args(FLAGS)
+        .arg("--virtual-time-budget=9000")
         .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
         .args(more)
         .arg(url)
@@ -78,5 +92,148 @@ fn in_a_browser_the_page_shows_a_task_with_its_curves_at_each_size_and_in_both_t
         assert_eq!((of(16), of(20)), (width, height), "the picture is of the whole window");
         assert!(png.len() > 20_000, "more than an empty page: {} bytes", png.len());
     }
+    agent.stop();
+}
+
+/// Titles of the rows, from the top.
+const TITLES: &str = "[...document.querySelectorAll('tr.row .name bdi')].map(one => one.textContent).join(' ')";
+/// The title of the row that has the focus; nothing, if none has it.
+const FOCUSED: &str = "document.activeElement.closest('tr.row')?.querySelector('.name bdi').textContent ?? ''";
+const OPEN: &str = "!document.getElementById('detail').hidden";
+
+#[test]
+fn in_a_browser_keys_search_walk_through_rows_and_open_and_close_the_details() {
+    let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
+    let (agent, _) = agent();
+    let bakery = "job \"bakery\" {\n group \"g\" {\n task \"oven\" {\n driver = \"raw_exec\"\n config {\n command = \
+                  \"/bin/sleep\"\n args = [\"600\"]\n }\n }\n }\n}\n";
+    agent.run(bakery);
+    let mut page = Browser::open(&chromium, &format!("http://{}/", agent.address));
+    let both = "document.querySelectorAll('tr.row').length === 2";
+    page.waits_for(both);
+    // By name, so that their order stays.
+    page.value("document.querySelector('th.c-name button').click()");
+    page.waits_for(&format!("{TITLES} === 'bakery/oven shop/steady'"));
+
+    let searching = "document.activeElement.id === 'find'";
+    page.press("/");
+    page.waits_for(searching);
+    assert_eq!(page.value("document.getElementById('find').value"), "", "the key itself is no part of the search");
+    page.types("STEADY oven");
+    page.waits_for("document.querySelectorAll('tr.row').length === 0");
+    page.press("Escape");
+    page.waits_for(&format!("{both} && {searching} && document.getElementById('find').value === ''"));
+    page.types("sho");
+    page.waits_for(&format!("{TITLES} === 'shop/steady'"));
+    page.press("Escape");
+    page.waits_for(both);
+    page.press("Escape");
+    page.waits_for(&format!("!({searching})"));
+
+    // Into the table, to the row that was shown first.
+    page.press("j");
+    page.waits_for(&format!("({FOCUSED}) !== ''"));
+    for (key, row) in [
+        ("Home", "bakery/oven"),
+        ("ArrowDown", "shop/steady"),
+        ("ArrowDown", "shop/steady"),
+        ("ArrowUp", "bakery/oven"),
+        ("End", "shop/steady"),
+        ("k", "bakery/oven"),
+        ("j", "shop/steady"),
+        ("ArrowUp", "bakery/oven"),
+    ] {
+        page.press(key);
+        page.waits_for(&format!("({FOCUSED}) === '{row}'"));
+    }
+    page.press("Enter");
+    page.waits_for(OPEN);
+    page.waits_for(
+        "document.activeElement.matches('#detail h2') && document.activeElement.textContent === 'bakery/oven'",
+    );
+    page.waits_for("location.hash.endsWith('/oven')");
+    page.waits_for("document.querySelector('#detail [data-chart=\"memory\"]') !== null");
+    page.press("Escape");
+    page.waits_for(&format!("!({OPEN}) && location.hash === '' && ({FOCUSED}) === 'bakery/oven'"));
+
+    for (key, tab) in [("2", "ended"), ("3", "devices"), ("1", "workloads")] {
+        page.press(key);
+        page.waits_for(&format!("document.getElementById('tab-{tab}').getAttribute('aria-selected') === 'true'"));
+    }
+    page.press("?");
+    page.waits_for("document.getElementById('help').open");
+    page.press("Escape");
+    page.waits_for("!document.getElementById('help').open");
+    for theme in ["light", "dark"] {
+        page.press("t");
+        page.waits_for(&format!("document.documentElement.dataset.theme === '{theme}'"));
+    }
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
+    agent.stop();
+}
+
+/// What `ssh -L PORT:SOCKET HOST` does.
+fn forwarded(socket: PathBuf) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for from in listener.incoming().flatten() {
+            let Ok(to) = UnixStream::connect(&socket) else { return };
+            let (mut answer, mut back) = (to.try_clone().unwrap(), from.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut answer, &mut back);
+                let _ = back.shutdown(std::net::Shutdown::Write);
+            });
+            std::thread::spawn(move || request(from, to));
+        }
+    });
+    address
+}
+
+fn request(mut from: TcpStream, mut to: UnixStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+#[test]
+fn in_a_browser_last_output_is_text_for_the_owner_alone_and_outlives_collection() {
+    const FAILS: &str = "job \"fails\" {\n type = \"batch\"\n group \"g\" {\n reschedule {\n attempts = 0\n unlimited = \
+                         false\n }\n restart {\n attempts = 0\n mode = \"fail\"\n }\n task \"t\" {\n driver = \"raw_exec\"\n \
+                         config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo warming up >&2; echo 'no <b>disk</b>' >&2; \
+                         exit 3\"]\n }\n }\n }\n}\n";
+    const TEXT: &str = "document.querySelector('#detail .output')?.textContent === 'warming up\\nno <b>disk</b>'";
+    let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
+    let env = [("ALLOSTAT_RETENTION", "0s"), ("ALLOSTAT_RETENTION_MAX", "0s")];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    agent.run(FAILS);
+    let id = agent.alloc_ids()[0].clone();
+    wait_for("its end on record", LONG * patience(), || {
+        let ended = agent.json(&format!("/v1/history?id={id}"))["ended"].as_array()?.len();
+        (ended == 1).then_some(())
+    });
+    let owner = format!("http://{}/", forwarded(agent.socket()));
+    let mut page = Browser::open(&chromium, &format!("{owner}#/{id}/t"));
+    page.waits_for(TEXT);
+    assert_eq!(page.value("document.querySelector('#detail .output').children.length"), 0, "markup stays text");
+    assert!(page.value("document.getElementById('detail').textContent").as_str().unwrap().contains("exit 3"));
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
+
+    let mut other = Browser::open(&chromium, &format!("http://{}/#/{id}/t", agent.address));
+    other.waits_for("document.getElementById('detail').textContent.includes('this connection may not read it')");
+    assert_eq!(other.value("document.body.textContent.includes('warming up')"), false);
+    drop(other);
+
+    wait_for("it to be collected", LONG * patience(), || {
+        agent.cli(&["gc", "--all"]);
+        agent.alloc_ids().is_empty().then_some(())
+    });
+    let mut page = Browser::open(&chromium, &format!("{owner}#ended"));
+    page.waits_for("document.querySelector('.ended a.name') !== null");
+    page.value("document.querySelector('.ended a.name').focus()");
+    page.press("Enter");
+    page.waits_for(TEXT);
+    page.press("Escape");
+    page.waits_for("document.getElementById('detail').hidden && location.hash === '#ended'");
     agent.stop();
 }

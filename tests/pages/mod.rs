@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod browser;
+mod devtools;
 mod hostile;
 
 use std::time::Duration;

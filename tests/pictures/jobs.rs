@@ -28,7 +28,8 @@ fn job(name: &str, delay: u32, group: &str, count: u32, tasks: &[String]) -> Str
     format!("job {name:?} {{\n type = {kind:?}\n group {group:?} {{\n count = {count}\n {restart}\n {tasks} }}\n}}\n")
 }
 
-/// Pages in the cache, pictures that are made smaller at a quota and written, something that leaks, something that gives up now and then.
+/// Pages in the cache, pictures that are made smaller at a quota and written, something that leaks, something that
+/// gives up now and then.
 ///
 /// The limit on writing is far off: only with one on its disk does cgroup v1 count who writes.
 pub fn shop() -> String {

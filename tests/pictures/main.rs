@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let others = Cgroups::new();
     let mut web = Agent::with(AgentOptions { env: environment(Some(collector), &others), ..AgentOptions::default() });
     let node = Agent::with(gpus.options(Profile::Full));
-    gpus.are_mended(&node);
+    gpus.clear_faults(&node);
     let named = [(web.address, "web-1:9740"), (node.address, "gpu-1:9740"), (free_address(), "web-2:9740")];
     let prometheus = Prometheus::start_named(SCRAPED_EACH_SECONDS, &named, &rules()).expect("Prometheus is there");
     prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 2.0);

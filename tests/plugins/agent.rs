@@ -136,8 +136,8 @@ fn held(agent: &Agent, alloc: &str) -> Option<Held> {
     Some(Held { pid, device })
 }
 
-/// Four devices, five tasks that want one each, an agent that is killed and a plugin that is killed too, at any moment: starts and
-/// stops go on meanwhile.
+/// Four devices, five tasks that want one each, an agent that is killed and a plugin that is killed too, at any moment:
+/// starts and stops go on meanwhile.
 #[test]
 fn after_fifty_kills_of_agent_and_plugin_each_device_is_held_by_who_had_it_and_none_is_lost() {
     let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
@@ -185,7 +185,8 @@ fn after_fifty_kills_of_agent_and_plugin_each_device_is_held_by_who_had_it_and_n
     agent.stop();
 }
 
-/// What a plugin has started, in its process group, ends with it: when the agent is asked to end, and when it is killed.
+/// What a plugin has started, in its process group, ends with it: when the agent is asked to end, and when it is
+/// killed.
 #[test]
 fn children_of_a_plugin_do_not_outlive_the_agent() {
     for is_killed in [false, true] {

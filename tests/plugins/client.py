@@ -1,6 +1,6 @@
 """A client like Nomad's, for a plugin of ours: starts it, asks it everything, prints what it heard as JSON.
 
-Arguments: the program and its arguments. TLS: a directory with cert.pem and key.pem; STRANGER: with those of somebody else."""
+Arguments: the program and its arguments. TLS: a directory with cert.pem and key.pem; STRANGER: with those of another authority."""
 
 import itertools
 import json

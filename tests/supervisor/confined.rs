@@ -1,6 +1,7 @@
 //! `exec`: a task in a root directory, namespaces and rights of its own, from its start to what is left of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use allostat::host::process;
@@ -42,7 +43,7 @@ fn assert_nothing_left(world: &World, pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_task_runs_as_nobody_in_a_root_of_its_own_and_leaves_nothing() {
+async fn a_task_of_the_user_nobody_runs_in_its_own_root_and_leaves_nothing() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     std::fs::write(world.dir.path().join("shared/from-host"), "shared").unwrap();
     let text = "id -un; pwd; echo $(ls /); cat /alloc/from-host; echo; echo mine > /local/out; echo temp > /tmp/out; \
@@ -177,6 +178,73 @@ async fn its_rights_are_nomads_and_what_the_job_drops() {
     assert_eq!((none["CapEff"].as_str(), none["CapBnd"].as_str()), ("0000000000000000", "0000000000000000"));
     let refused = world.driver.check(&task("exec", json!({"command": "x", "cap_add": ["sys_admin"]})));
     assert!(refused.unwrap_err().to_string().contains("does not allow sys_admin"));
+}
+
+/// Of the process itself, as the host's kernel reports it.
+#[tokio::test]
+async fn a_running_task_has_the_capabilities_that_its_job_adds_and_drops() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let world = world.with_settings(&[(
+        "allow_caps",
+        "audit_write,chown,dac_override,fowner,fsetid,kill,mknod,net_bind_service,net_raw,setfcap,setgid,setpcap,setuid,\
+         sys_chroot",
+    )]);
+    for (config, expected) in [
+        (json!({}), "00000000a80405fb"),
+        // net_raw is bit 13, mknod bit 27, net_bind_service bit 10.
+        (json!({"cap_add": ["net_raw"]}), "00000000a80425fb"),
+        (json!({"cap_drop": ["CAP_MKNOD"]}), "00000000a00405fb"),
+        (json!({"cap_add": ["NET_RAW"], "cap_drop": ["mknod"]}), "00000000a00425fb"),
+        (json!({"cap_add": ["net_bind_service"], "cap_drop": ["all"]}), "0000000000000400"),
+    ] {
+        for user in [None, Some("root")] {
+            let mut task = inside("sleep", &["600"]);
+            task.user = user.map(str::to_owned);
+            task.config.extend(config.as_object().unwrap().clone());
+            let attempt = world.start(task).await.unwrap();
+            let main = attempt.handle().main.unwrap().pid;
+            let status = std::fs::read_to_string(format!("/proc/{main}/status")).unwrap();
+            for set in ["CapEff", "CapPrm", "CapBnd"] {
+                let found = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
+                assert_eq!(found, Some(expected), "{set} of {user:?} with {config}");
+            }
+            attempt.kill().await.unwrap();
+            ended(&attempt).await;
+            attempt.destroy().await.unwrap();
+        }
+    }
+}
+
+/// The root of the process, as the host's kernel shows it.
+#[tokio::test]
+async fn a_running_task_has_the_directories_that_chroot_env_names_and_no_others() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let given = world.dir.path().join("given");
+    std::fs::create_dir(&given).unwrap();
+    std::fs::write(given.join("file"), "of the host\n").unwrap();
+    // A shell and what it needs, on each host.
+    let needed: Vec<&str> =
+        ["/bin", "/lib", "/lib64", "/usr"].into_iter().filter(|dir| Path::new(dir).exists()).collect();
+    let chroot_env = format!("{},{}:/opt/seen", needed.join(","), given.display());
+    let world = world.with_settings(&[("chroot_env", chroot_env.as_str())]);
+    let text = "cat /opt/seen/file; (echo x > /opt/seen/new) 2>/dev/null || echo closed; echo ready; exec sleep 600";
+    let mut task = script(text);
+    task.user = Some("root".to_owned());
+    let attempt = world.start(task).await.unwrap();
+    world.ready().await;
+    assert_eq!(world.stdout(), "of the host\nclosed\nready\n", "{}", world.log("t.stderr.0"));
+    let main = attempt.handle().main.unwrap().pid;
+    let entries = std::fs::read_dir(format!("/proc/{main}/root")).unwrap();
+    let found: BTreeSet<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let own = ["alloc", "dev", "local", "opt", "proc", "secrets", "sys", "tmp"];
+    let expected = own.into_iter().chain(needed.iter().map(|path| &path[1..]));
+    let expected: BTreeSet<String> = expected.map(str::to_owned).collect();
+    assert_eq!(found, expected);
+    assert!(!given.join("new").exists());
+    attempt.kill().await.unwrap();
+    ended(&attempt).await;
+    attempt.destroy().await.unwrap();
+    assert_nothing_left(&world, &[main]);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Devices of others are closed to a task: by v1's controller of devices, or by a program before those of its cgroup of v2.
+//! Devices of others are closed to a task: by v1's controller of devices, or by a program before those of its cgroup of
+//! v2.
 
 use allostat::collectors::capability;
 use allostat::host::hierarchy::Version;

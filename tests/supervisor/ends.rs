@@ -99,7 +99,7 @@ async fn force_ends_a_whole_tree_that_ignores_signals() {
         attempt.kill().await.unwrap();
         let end = ended(&attempt).await;
         assert_eq!(end.status, ExitStatus::Signal(9));
-        assert!(attempt.signal("SIGTERM").await.is_err(), "nobody is left to get it");
+        assert!(attempt.signal("SIGTERM").await.is_err(), "no process is left to get it");
         attempt.kill().await.unwrap();
         attempt.destroy().await.unwrap();
     }
@@ -233,11 +233,12 @@ async fn a_task_runs_as_its_user_with_the_users_groups() {
 #[tokio::test]
 async fn without_a_cgroup_time_and_memory_come_from_wait4() {
     let world = World::without_cgroups();
-    let (attempt, end) = world.run(work(&["burn", "200"])).await;
+    // Of a second, a task on a loaded host has a processor for a hundredth at least.
+    let (attempt, end) = world.run(work(&["burn", "1000"])).await;
     let usage = &end.usage;
     let (user, system) = (usage.cpu_user_ns().unwrap(), usage.cpu_system_ns().unwrap());
     assert_eq!(usage.cpu_usage_ns(), Some(user + system));
-    assert!(user + system > 20_000_000, "{usage:?}");
+    assert!(user + system > 10_000_000, "{usage:?}");
     assert!(usage.max_rss_bytes().unwrap() > 0 && usage.page_faults_minor().unwrap() > 0);
     assert_eq!(usage.memory_peak_bytes(), None, "the peak of a tree is not known without a cgroup");
     attempt.destroy().await.unwrap();

@@ -8,7 +8,7 @@ use allostat::runner::drivers::StartRequest;
 
 use crate::common::workload;
 use crate::supervisor::confined::{inside, script};
-use crate::supervisor::world::{World, ended, lives, program};
+use crate::supervisor::world::{World, ended, lives, program, shell};
 
 /// `MAJOR:MINOR` of a disk of this host. Source: `/sys/dev/block`.
 fn disk() -> String {
@@ -27,6 +27,47 @@ async fn ways(world: &World, task: Task) -> Vec<(String, bool)> {
         .map(|line| line.split_once(' ').unwrap())
         .map(|(way, how)| (way.to_owned(), how == "escaped"))
         .collect()
+}
+
+/// What a task of this script says of its own supervisor, whose PID it finds in that file, which is at `path` for it.
+async fn traced(world: &World, path: &str, program: &str, task: impl Fn(&str) -> Task) -> String {
+    let file = world.dir.path().join("task/local/supervisor");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let _ = std::fs::remove_file(&file);
+    let before = world.stdout().len();
+    let text =
+        format!("until [ -s {path} ]; do sleep 0.01; done; exec {program} escape /none $(cat {path}) 0:0 ptrace");
+    let attempt = world.start(task(&text)).await.unwrap();
+    let supervisor = attempt.handle().supervisor.unwrap().pid;
+    let next = file.with_extension("next");
+    std::fs::write(&next, supervisor.to_string()).unwrap();
+    std::fs::rename(&next, &file).unwrap();
+    let end = ended(&attempt).await;
+    assert_eq!(end.status, ExitStatus::Code(0), "{}", world.log("t.stderr.0"));
+    attempt.destroy().await.unwrap();
+    world.stdout()[before..].to_owned()
+}
+
+#[tokio::test]
+async fn a_task_cannot_trace_its_supervisor() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    for mode in ["private", "host"] {
+        for user in [None, Some("root")] {
+            let task = |text: &str| {
+                let mut task = script(text);
+                task.user = user.map(str::to_owned);
+                task.config.insert("pid_mode".to_owned(), mode.into());
+                task
+            };
+            let said = traced(&world, "/local/supervisor", "/local/workload", task).await;
+            assert_eq!(said, "ptrace held\n", "{mode} {user:?}");
+        }
+    }
+    // Without a sandbox root can, so the test above can fail.
+    let open = World::new();
+    let path = open.dir.path().join("task/local/supervisor");
+    let said = traced(&open, path.to_str().unwrap(), workload().to_str().unwrap(), shell).await;
+    assert_eq!(said, "ptrace escaped\n");
 }
 
 /// A file of the host that everybody could read who gets there.

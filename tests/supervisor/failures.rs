@@ -191,7 +191,8 @@ async fn a_start_after_a_failed_one_finds_a_clean_place() {
     attempt.destroy().await.unwrap();
 }
 
-/// As in a container that was started without a session of its own: the session of everything around us has no number here.
+/// As in a container that was started without a session of its own: the session of everything around us has no number
+/// here.
 #[test]
 fn processes_whose_session_is_of_another_pid_namespace_are_left_alone() {
     let user: &[&str] = if is_root() { &[] } else { &["--user", "--map-root-user"] };

@@ -39,8 +39,8 @@ fn words(driver: &str) -> Words {
     }
 }
 
-/// Those that there are on this host: `exec` needs root and cgroups; `docker` needs an engine and an image, and tests/containers asks it
-/// the same.
+/// Those that there are on this host: `exec` needs root and cgroups; `docker` needs an engine and an image, and
+/// tests/containers asks it the same.
 fn here() -> impl Iterator<Item = &'static &'static DriverEntry> {
     ALL.iter()
         .filter(|driver| driver.name != "docker")

@@ -1,9 +1,11 @@
 //! Output through a real pipe into rotated files.
 
+use allostat::host::process::signal_pid;
 use allostat::model::job::LogConfig;
 use allostat::model::task::ExitStatus;
 
-use crate::supervisor::world::{World, ended, shell, work};
+use crate::common::workload;
+use crate::supervisor::world::{World, ended, lives, shell, until, work};
 
 #[tokio::test]
 async fn every_line_is_there_once_and_in_order_and_none_is_split() {
@@ -54,6 +56,28 @@ async fn what_was_written_just_before_the_end_is_kept() {
     let world = World::new();
     let (attempt, _) = world.run(shell("printf 'last words'; kill -9 $$")).await;
     assert_eq!(world.stdout(), "last words");
+    attempt.destroy().await.unwrap();
+}
+
+/// The pipe holds more than one read takes when no process of the task is left.
+#[tokio::test]
+async fn full_pipe_of_an_ended_task_is_written_to_its_last_byte() {
+    const SIGCONT: u8 = 18;
+    const SIGSTOP: u8 = 19;
+    let world = World::new();
+    let (go, program) = (world.dir.path().join("go"), workload());
+    let wait = format!("echo ready; until [ -e {} ]; do sleep 0.1; done", go.display());
+    let attempt = world.start(shell(&format!("{wait}; exec {} lines 4000", program.display()))).await.unwrap();
+    world.ready().await;
+    let handle = attempt.handle();
+    let (supervisor, main) = (handle.supervisor.unwrap().pid, handle.main.unwrap().pid);
+    assert!(signal_pid(supervisor, SIGSTOP).unwrap());
+    std::fs::write(&go, "").unwrap();
+    until("the task to end", || (!lives(main)).then_some(())).await;
+    assert!(signal_pid(supervisor, SIGCONT).unwrap());
+    assert_eq!(ended(&attempt).await.status, ExitStatus::Code(0));
+    let expected: String = (0..4_000).map(|n| format!("line {n:08}\n")).collect();
+    assert!(world.stdout() == format!("ready\n{expected}"), "{} bytes", world.stdout().len());
     attempt.destroy().await.unwrap();
 }
 

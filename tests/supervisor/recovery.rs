@@ -18,7 +18,8 @@ pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
     }
 }
 
-/// The same, with how long the driver waited between its looks. That is paused time: it passes at once, and not while a look goes on.
+/// The same, with how long the driver waited between its looks. That is paused time: it passes at once, and not while a
+/// look goes on.
 async fn found_after(world: &World, handle: TaskHandle) -> (Arc<dyn Attempt>, std::time::Duration) {
     tokio::time::pause();
     let begun = tokio::time::Instant::now();
@@ -161,8 +162,8 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     let me = process::identity(std::process::id()).unwrap();
     let start = Start { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
     record.write_start(&start).unwrap();
-    // Held for a moment, as by a process that is just being forked and has a copy of the descriptor: that is no supervisor. Paused time
-    // goes on only while the driver waits for its next look, so it has met the lock by then.
+    // Held for a moment, as by a process that is just being forked and has a copy of the descriptor: that is no
+    // supervisor. Paused time goes on only while the driver waits for its next look, so it has met the lock by then.
     tokio::time::pause();
     let (again, ()) = tokio::join!(found(&world, handle), async {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -188,7 +189,8 @@ async fn a_torn_exit_is_unknown_and_not_an_exit() {
     attempt.destroy().await.unwrap();
 }
 
-/// The record is overwritten or cut short in its place, while its supervisor lives, who goes on to write its exit into it.
+/// The record is overwritten or cut short in its place, while its supervisor lives, who goes on to write its exit into
+/// it.
 #[tokio::test]
 async fn a_damaged_record_loses_no_living_task_and_no_exit() {
     for damaged in [vec![0xff; 4096], vec![0xff; 32_768], Vec::new()] {

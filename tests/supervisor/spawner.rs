@@ -81,7 +81,7 @@ async fn one_that_says_nothing_fails_one_start_and_no_more() {
     let first = spawner(&attempt);
     process::signal_pid(first, 19).unwrap();
     let second = beside(&world);
-    let error = second.start(shell("exit 4")).await.err().expect("nobody forks it").to_string();
+    let error = second.start(shell("exit 4")).await.err().expect("the spawner is stopped").to_string();
     assert!(error.contains("it did not answer within 10 s"), "{error}");
     assert!(!lives(first), "it is of no use any more");
     assert_eq!(ended(&second.start(shell("exit 4")).await.unwrap()).await.status, ExitStatus::Code(4));
@@ -114,7 +114,7 @@ async fn one_that_dies_before_it_answers_leaves_no_supervisor_and_no_task() {
         for _ in 0..20 {
             let request = world.request(shell("echo $$ >main; exec sleep 600"));
             let run_dir = world.driver.prepare(&request).unwrap().run_dir;
-            let error = world.start(shell("echo $$ >main; exec sleep 600")).await.err().expect("nobody answers");
+            let error = world.start(shell("echo $$ >main; exec sleep 600")).await.err().expect("the spawner died");
             assert!(error.to_string().contains("it has ended before it answered"), "{error}");
             assert!(allostat::supervisor::find(&run_dir).unwrap().is_none(), "a supervisor is left");
             assert!(main().is_none_or(|main| !runs(main)), "what it had started is left");

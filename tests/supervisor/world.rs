@@ -67,6 +67,15 @@ impl World {
         self
     }
 
+    /// Whose agent has these settings of the driver.
+    pub fn with_settings(mut self, settings: &[(&'static str, &str)]) -> World {
+        let name = self.driver.name();
+        let build = ALL.iter().find(|driver| driver.name == name).unwrap().build;
+        let settings = settings.iter().map(|(key, text)| ((name, *key), (*text).to_owned())).collect();
+        self.driver = build(&DriverContext { settings, ..driver_context(Arc::clone(&self.sampling)) });
+        self
+    }
+
     /// The directories of a task that sees nothing else, and our program in them.
     fn furnish(&self) {
         for sub in ["local", "secrets", "tmp"] {

@@ -95,7 +95,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         state: AllocState::derive(None, &tasks).0,
         forced: None,
         tasks,
-        sought: Vec::new(),
+        recovering: Vec::new(),
         may_run: Vec::new(),
         ports: Vec::new(),
         network: None,
@@ -122,7 +122,8 @@ pub fn observed(id: &str, tasks: &[&str]) -> Published {
     }
 }
 
-/// Every field present, in its own unit. Its number hangs on its name alone, so that a new field changes no other line of a body.
+/// Every field present, in its own unit. Its number hangs on its name alone, so that a new field changes no other line
+/// of a body.
 pub fn usage(first: u64) -> Usage {
     let number = |field: Field| first + field.name().bytes().map(u64::from).sum::<u64>();
     Field::ALL.into_iter().fold(Usage::default(), |usage, field| usage.with(field, number(field)))

@@ -1,5 +1,5 @@
-//! The machine and its systemd, and an agent that is a unit of it. Tests run one after another here, and each finds no unit that one before
-//! it made, whatever became of that.
+//! The machine and its systemd, and an agent that is a unit of it. Tests run one after another here, and each finds no
+//! unit that one before it made, whatever became of that.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -49,7 +49,8 @@ impl Who {
         self.run("systemctl", &[user, args].concat())
     }
 
-    /// Stops units, by names or patterns, kills what does not stop in time, and waits until none is left. Gives what is left nevertheless.
+    /// Stops units, by names or patterns, kills what does not stop in time, and waits until none is left. Gives what is
+    /// left nevertheless.
     pub fn clear(self, units: &[&str]) -> String {
         let user = if self == Who::User { &["--user"][..] } else { &[] };
         // Errors: there is no such unit, or systemd did not answer in time.
@@ -106,7 +107,7 @@ static AGENTS: AtomicUsize = AtomicUsize::new(0);
 /// All units of an agent, and what it makes.
 const UNITS: [&str; 3] = ["allostat.service", "allostat-observe.service", "allostat-*.scope"];
 
-/// An agent that somebody started, by its data directory. Dropped, it leaves nothing behind.
+/// A started agent, by its data directory. Dropped, it leaves nothing behind.
 pub struct Agent {
     pub who: Who,
     pub data: PathBuf,
@@ -193,8 +194,8 @@ impl Agent {
         path
     }
 
-    /// Stops every alloc, and waits until their cgroups are gone from the scope. An agent that ended earlier would leave them there, and
-    /// a scope with cgroups of allocs stays for the next agent.
+    /// Stops every alloc, and waits until their cgroups are gone from the scope. An agent that ended earlier would
+    /// leave them there, and a scope with cgroups of allocs stays for the next agent.
     #[track_caller]
     pub fn stop_all(&self) {
         self.cli(&["stop", "--all"]).ok();
@@ -364,8 +365,8 @@ pub fn names(processes: &[(String, u64)]) -> Vec<&str> {
     processes.iter().map(|(name, _)| name.as_str()).collect()
 }
 
-/// Those in the leaf of a scope, but for who forks supervisors: at most one, which comes with the first start of an agent and leaves
-/// with that.
+/// Those in the leaf of a scope, but for who forks supervisors: at most one, which comes with the first start of an
+/// agent and leaves with that.
 #[track_caller]
 pub fn in_leaf(scope: &str) -> Vec<String> {
     let leaf = inside(&format!("{scope}/supervisors"));

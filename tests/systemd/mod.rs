@@ -1,5 +1,5 @@
-//! Under a real systemd: tasks in a delegated scope, which outlives the agent. Runs in the guest that boots systemd, and nowhere
-//! else: it installs units.
+//! Under a real systemd: tasks in a delegated scope, which outlives the agent. Runs in the guest that boots systemd,
+//! and nowhere else: it installs units.
 
 mod docker;
 mod ends;

@@ -28,7 +28,7 @@ fn begin(agent: &Agent, more: &str) {
     fs::write("/etc/systemd/system/allostat.service", UNIT).expect("root may");
     let drop_in = Path::new("/etc/systemd/system/allostat.service.d");
     fs::create_dir_all(drop_in).expect("root may");
-    // What others run here is no matter of most tests.
+    // Observed workloads are no matter of most tests.
     let text = format!("[Service]\nEnvironment=ALLOSTAT_OBSERVE=false\n{more}\n");
     fs::write(drop_in.join("test.conf"), text).expect("root may");
     Who::Root.systemctl(&["daemon-reload"]);
@@ -44,15 +44,15 @@ fn main_pid() -> u64 {
 #[track_caller]
 fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
     assert_eq!(cgroup_of(main_pid()), "/system.slice/allostat.service");
-    assert_eq!(names(&inside("/system.slice/allostat.service")), ["allostat"], "nobody but the agent");
+    assert_eq!(names(&inside("/system.slice/allostat.service")), ["allostat"], "no process but the agent");
     assert_eq!(names(&inside(scope)), [""; 0], "no process in an inner cgroup");
     let wanted: Vec<&str> = std::iter::repeat_n("allostat", supervisors).chain(["allostat-keep"]).collect();
     assert_eq!(in_leaf(scope), wanted);
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/{}", alloc.id, alloc.task));
 }
 
-/// Same pids, no counter falls, what ended meanwhile is there once. Tasks are in a delegated scope, supervisors in its leaf,
-/// the agent alone in its unit; nothing is left when all has ended.
+/// Same pids, no counter falls, what ended meanwhile is there once. Tasks are in a delegated scope, supervisors in its
+/// leaf, the agent alone in its unit; nothing is left when all has ended.
 #[test]
 fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope_of_their_own() {
     if !here() {
@@ -103,7 +103,7 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/long", long.id));
     let one_look = Who::Root.run(crate::common::allostat().to_str().expect("UTF-8"), &["metrics"]);
     assert!(one_look.contains(&long.id), "without an agent it is known where they are: {one_look}");
-    // Nobody is there to see these two end; with them the scope would be empty, and be removed with what only an agent can read.
+    // No agent sees these two end; with them the scope would be empty, and be removed with what only an agent can read.
     for pid in [pid, short_pid] {
         Who::Root.run("kill", &["-KILL", &pid.to_string()]);
     }
@@ -116,7 +116,7 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     short.wait_dead();
     long.wait_dead();
     assert_eq!((long.exits("signal"), short.exits("signal")), (1, 1), "each end is there once");
-    none_fell(&seen, &counters(&agent.metrics()), "ended while nobody was there");
+    none_fell(&seen, &counters(&agent.metrics()), "ended while no agent ran");
 
     let journal = Who::Root.run("journalctl", &["--no-pager", "--unit=allostat.service"]);
     assert!(journal.contains("tasks live in a scope of systemd"), "{journal}");
@@ -226,9 +226,10 @@ fn inside_if_there(path: &str) -> Vec<(String, u64)> {
     if Path::new(TREE).join(&path[1..]).join("cgroup.procs").exists() { inside(path) } else { Vec::new() }
 }
 
-const NOBODY: u32 = 65534;
+const NOBODY_UID: u32 = 65534;
 
-/// A task of `nobody` runs under the unit as it is shipped, under one with `UMask=0077`, and under one that still says 0700.
+/// A task of `nobody` runs under the unit as it is shipped, under one with `UMask=0077`, and under one that still says
+/// 0700.
 #[test]
 fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_its_for_itself() {
     if !here() {
@@ -255,7 +256,7 @@ fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_i
         }
         wait_for("its log", Duration::from_secs(10) * patience(), || {
             let log = fs::read_to_string(alloc.join("alloc/logs/t.stdout.0")).ok()?;
-            log.contains(&format!("ran as {NOBODY}")).then_some(())
+            log.contains(&format!("ran as {NOBODY_UID}")).then_some(())
         });
         assert_eq!((mode(&alloc), mode(&alloc.join("t"))), (0o710, 0o700), "{more:?}");
         for closed in ["t", "t/local/file", "alloc", "alloc/data/file"] {
@@ -269,7 +270,7 @@ fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_i
     }
 }
 
-/// A scope goes by itself with its last process, at any moment: whoever wants it stopped has what he wants.
+/// A scope goes by itself with its last process, at any moment: a request to stop it is fulfilled then.
 #[test]
 fn a_unit_that_has_ended_by_itself_is_stopped() {
     if !here() {
@@ -279,8 +280,8 @@ fn a_unit_that_has_ended_by_itself_is_stopped() {
     assert_eq!(manager.stop("allostat-never.scope"), Ok(()));
 }
 
-/// Services and scopes under the names that `systemctl` shows, with the values of their files; slices, the agent's own scope and
-/// what is above a unit are none.
+/// Services and scopes under the names that `systemctl` shows, with the values of their files; slices, the agent's own
+/// scope and what is above a unit are none.
 #[test]
 fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     if !here() {
@@ -327,7 +328,7 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     Who::Root.systemctl(&["stop", "probe.service"]);
     wait_for("its end", limit, || find("systemd:probe.service").filter(|alloc| alloc["status"] == "complete"));
     let ends = agent.metrics().u64("allostat_observed_ends_total", &[("reading", "final")]);
-    assert!(ends >= 1, "its cgroup told when it was empty");
+    assert!(ends >= 1, "cgroup.events reported that it was empty");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
     agent.wait_scope_gone(&scope);
@@ -337,7 +338,7 @@ fn ids(allocs: &serde_json::Value) -> BTreeSet<String> {
     allocs.as_array().into_iter().flatten().filter_map(|alloc| alloc["id"].as_str()).map(str::to_owned).collect()
 }
 
-/// The first minute of somebody new: twenty services run already, and nothing is configured.
+/// The first minute of a new user: twenty services run already, and nothing is configured.
 #[test]
 fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_with_one() {
     if !here() {
@@ -391,8 +392,8 @@ fn how_a_service_ended_is_what_systemctl_says() {
             let task = alloc["tasks"].as_object()?.values().next()?;
             Some(task["last_exit"]["status"].clone()).filter(|status| !status.is_null())
         });
-        let told = Who::Root.property(&format!("{unit}.service"), "ExecMainStatus");
-        assert_eq!(ended[word].to_string(), told, "{unit}: {ended}");
+        let status = Who::Root.property(&format!("{unit}.service"), "ExecMainStatus");
+        assert_eq!(ended[word].to_string(), status, "{unit}: {ended}");
     }
 }
 
@@ -421,7 +422,7 @@ fn the_unit_that_only_looks_on_measures_units_and_starts_nothing() {
     Who::Root.systemctl(&["stop", "allostat-observe.service"]);
     let capability = |feature: &str| seen.u64("allostat_capability", &[("feature", feature)]);
     assert_eq!((capability("cgroup"), capability("memory"), capability("kernel_pass")), (0, 1, 1));
-    assert_eq!(capability("kernel_ends"), 1, "it tries what tells of ends with children, in no namespace of their own");
+    assert_eq!(capability("kernel_ends"), 1, "reports of ends are tested with children, in no namespace of their own");
     let said = Who::Root.run("journalctl", &["--no-pager", "--unit=allostat-observe.service"]);
     assert!(!said.contains("scope"), "who starts nothing asks for no scope: {said}");
     assert_eq!(seen.all("allostat_driver_healthy", &[]).len(), 0, "it starts nothing");

@@ -8,11 +8,11 @@ use crate::common::{allostat, counters, none_fell, patience, wait_for};
 use crate::systemd::machine::{Agent, Who, cgroup_of, here, home, in_leaf, user_manager};
 
 const UNIT: &str = include_str!("../../deploy/allostat-user.service");
-/// What an ordinary user is told, word by word.
+/// The command that the agent shows to an ordinary user, word by word.
 const NOTICE: &str = "systemd-run --user --scope -p Delegate=yes allostat agent";
 const MANAGER: &str = "/user.slice/user-1000.slice/user@1000.service";
 
-/// The agent as a process that the user has started, as he was told or plainly.
+/// The agent as a process that the user has started, by the shown command or plainly.
 struct Started {
     agent: Agent,
     child: Child,
@@ -29,7 +29,7 @@ impl Started {
         let file = fs::File::create(&log).expect("our own directory");
         let mut command = Who::User.command(words[0]);
         command.args(&words[1..]).arg("--data-dir").arg(&agent.data).args(["--listen", "none"]);
-        // What others run here is no matter of these tests.
+        // Observed workloads are no matter of these tests.
         command.env("ALLOSTAT_OBSERVE", "false");
         command.stdout(file.try_clone().expect("a descriptor")).stderr(file).stdin(Stdio::null());
         let child = command.spawn().expect("it must start");
@@ -51,10 +51,10 @@ impl Started {
     }
 }
 
-/// An ordinary user in a delegated scope or with the user's unit has limits and measures, over restarts too; what was not
-/// delegated is said.
+/// An ordinary user in a delegated scope or with the user's unit has limits and measures, over restarts too; what was
+/// not delegated is said.
 #[test]
-fn as_he_was_told_a_user_has_limits_and_measures_that_last_over_restarts() {
+fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -111,7 +111,7 @@ fn the_users_unit_keeps_tasks_over_a_restart() {
     let units = home().join(".config/systemd/user");
     fs::create_dir_all(&units).expect("our own directory");
     fs::write(units.join("allostat.service"), UNIT).expect("our own directory");
-    // Counters of what others run begin anew with an agent: not what is asked here.
+    // Counters of observed workloads begin again with an agent: not the subject here.
     fs::create_dir_all(units.join("allostat.service.d")).expect("our own directory");
     let alone = "[Service]\nEnvironment=ALLOSTAT_OBSERVE=false\n";
     fs::write(units.join("allostat.service.d/test.conf"), alone).expect("our own directory");
@@ -190,8 +190,8 @@ impl Demo {
     }
 }
 
-/// A demo of his has cgroups and limits as an agent of his has, in a scope that goes with it, also when it is killed; without
-/// delegation it is told how to get it.
+/// A demo of his has cgroups and limits as an agent of his has, in a scope that goes with it, also when it is killed;
+/// without delegation it shows how to get it.
 #[test]
 fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_killed() {
     use rustix::process::Signal;
@@ -223,24 +223,24 @@ fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_k
 }
 
 #[test]
-fn a_demo_without_delegation_is_told_how_to_get_it() {
+fn demo_without_delegation_shows_how_to_get_it() {
     if !here() {
         skip_test!("no-systemd");
     }
     user_manager();
     let demo = Demo::start("demo-plain", &[]);
     let agent = demo.agent();
-    let told = NOTICE.replace("allostat agent", "allostat demo");
+    let notice = NOTICE.replace("allostat agent", "allostat demo");
     wait_for("it to say so", Duration::from_secs(20) * patience(), || {
         let said = demo.said();
-        (said.contains("no cgroups: ") && said.contains(&told)).then_some(())
+        (said.contains("no cgroups: ") && said.contains(&notice)).then_some(())
     });
     demo.signal(rustix::process::Signal::INT);
     assert_eq!(demo.wait_gone(&agent, "/none"), Some(0));
 }
 
 #[test]
-fn without_delegation_a_user_is_told_what_to_do_and_tasks_run_all_the_same() {
+fn user_without_delegation_sees_the_command_and_tasks_run_without_limits() {
     if !here() {
         skip_test!("no-systemd");
     }

@@ -1,12 +1,13 @@
-//! `cargo xtask bench`: builds as packages are built, runs the benchmarks one after the other, and writes what they measured into
-//! `docs/figures.md` (whole) and the README (short). Each prints lines
+//! `cargo xtask bench`: builds as packages are built, runs the benchmarks one after the other, and writes what they
+//! measured into `docs/figures.md` (whole) and the README (short). Each prints lines
 //!
 //! ```text
 //! bench <tab> name <tab> value <tab> unit <tab> ratio, or - <tab> to which floor or peer of the same run
 //! ```
 //! A number goes on to what is named: tasks, or minutes of `hour`.
 //!
-//! `cargo xtask bench --from FILE` measures nothing: it writes down what a run printed into that file, if every benchmark is in it.
+//! `cargo xtask bench --from FILE` measures nothing: it writes down what a run printed into that file, if every
+//! benchmark is in it.
 
 mod budgets;
 mod table;

@@ -35,8 +35,8 @@ pub fn cargo() -> Command {
 /// Variables of a package that cargo sets for its child stay here: build scripts look at them, and would rebuild what
 /// was built by hand.
 pub fn as_by_hand(mut command: Command) -> Command {
-    let is_told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_told)) {
+    let is_reported = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_reported)) {
         command.env_remove(name);
     }
     command
@@ -56,8 +56,8 @@ pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
     build_by(cargo(), root, arguments)
 }
 
-/// Every test binary, example and benchmark, with clippy's lints in the same pass: its driver is the compiler of the workspace's own
-/// crates. Where it is not found, `cargo clippy` comes first.
+/// Every test binary, example and benchmark, with clippy's lints in the same pass: its driver is the compiler of the
+/// workspace's own crates. Where it is not found, `cargo clippy` comes first.
 pub fn build_tests(root: &Path) -> Result<Built> {
     const TESTS: &[&str] = &["test", "--no-run", "--workspace"];
     // By themselves: where they are named, cargo builds no plain examples, which tests run.
@@ -89,8 +89,8 @@ fn clippy_driver() -> Option<PathBuf> {
     Some(Path::new(said.trim()).join("bin/clippy-driver")).filter(|driver| driver.exists())
 }
 
-/// The oldest compiler that the manifest promises: no dependency asks for a later one, and where that compiler is installed it
-/// checks the workspace. (Clippy's `incompatible_msrv`, which is on, does that for the standard library.)
+/// The oldest compiler that the manifest promises: no dependency asks for a later one, and where that compiler is
+/// installed it checks the workspace. (Clippy's `incompatible_msrv`, which is on, does that for the standard library.)
 pub fn check_rust_version(root: &Path) -> Result<()> {
     let said = run::output(cargo().current_dir(root).args(["metadata", "--format-version=1", "--locked"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&said)?;

@@ -1,5 +1,5 @@
-//! Reads what a libtest binary printed. The summary lines count; names come from the list of failures and from `--list`,
-//! because a line `test x ... ok` may carry other text in its middle.
+//! Reads what a libtest binary printed. The summary lines count; names come from the list of failures and from
+//! `--list`, because a line `test x ... ok` may carry other text in its middle.
 
 use std::collections::{BTreeMap, BTreeSet};
 

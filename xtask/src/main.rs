@@ -24,6 +24,9 @@ mod parts;
 mod pictures;
 mod power;
 mod run;
+#[cfg(test)]
+#[path = "../../tests/common/skip.rs"]
+mod skip;
 mod skips;
 mod steps;
 mod test;
@@ -50,6 +53,7 @@ cargo xtask chaos [KILLS]                     200 allocs and an agent that is ki
 cargo xtask pictures [--hold] [SECONDS]       the boards drawn by Grafana's own components, on real data, into docs/boards; needs root,
                                               npm and a Chromium. SECONDS: so long is measured before (default: 480); --hold: until Enter
 cargo xtask package [--binary PATH]           a tarball, a .deb, an .rpm and an image with checksums and SBOM, into target/package
+cargo xtask docs                              writes the generated pages and golden files again; review the difference
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";
 
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         Some((&"bench", rest)) => bench::run(rest),
         Some((&"chaos", rest)) => chaos(rest),
         Some((&"pictures", rest)) => pictures::Options::parse(rest).and_then(|options| pictures::run(&options)),
+        Some((&"docs", [])) => docs(),
         Some((&"package", rest)) => package::Options::parse(rest).and_then(|options| package::run(&options)),
         Some((&"parts", [])) => parts::get(&root(), parts::Purpose::Tests).map(|parts| parts.is_whole()),
         Some((&"parts", ["--bench"])) => parts::get(&root(), parts::Purpose::Bench).map(|parts| parts.is_whole()),
@@ -93,6 +98,33 @@ fn chaos(words: &[&str]) -> Result<bool> {
         .env("ALLOSTAT_CHAOS_KILLS", kills)
         .env("ALLOSTAT_CHAOS_STRIDE", "1");
     Ok(cargo.status()?.success())
+}
+
+/// Tests whose results are pages or golden files, by their binaries.
+const GENERATED: [(&str, &[&str]); 2] = [
+    ("plain", &["texts::", "exposition::", "jobspec::", "dropin::", "house::"]),
+    (
+        "agents",
+        &[
+            "boards::deploy::",
+            "boards::laws::",
+            "boards::profiles::",
+            "boards::renamed::",
+            "boards::runbooks::",
+            "devices::",
+        ],
+    ),
+];
+
+/// Errors: cargo cannot be started.
+fn docs() -> Result<bool> {
+    let mut is_done = true;
+    for (suite, tests) in GENERATED {
+        let mut cargo = cargo::cargo();
+        cargo.current_dir(root()).args(["test", "--test", suite, "--"]).args(tests).env("ALLOSTAT_BLESS", "1");
+        is_done &= cargo.status()?.success();
+    }
+    Ok(is_done)
 }
 
 /// The workspace's root.

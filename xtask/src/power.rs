@@ -1,5 +1,5 @@
-//! The power test: a small machine writes to the state database and to the queue of OTLP, is switched off in the middle of it, and is
-//! asked after the next boot for everything that it had acknowledged.
+//! The power test: a small machine writes to the state database and to the queue of OTLP, is switched off in the middle
+//! of it, and is asked after the next boot for everything that it had acknowledged.
 //!
 //! ```text
 //! host                                                guest
@@ -7,9 +7,9 @@
 //! reads `ack`, counts, kills QEMU with SIGKILL   ←    second serial line
 //! boots again, compares `have` with the acks     ←    what it found
 //! ```
-//! What dies with the machine is its page cache: only what the guest has synced is on the disk, which writes through. A kill
-//! counts after 1,000 acknowledgements of its boot, with the writer still writing. The negative control is the same writer
-//! with syncs that do nothing: it must lose something, or the test could not see a loss.
+//! What dies with the machine is its page cache: only what the guest has synced is on the disk, which writes through. A
+//! kill counts after 1,000 acknowledgements of its boot, with the writer still writing. The negative control is the
+//! same writer with syncs that do nothing: it must lose something, or the test could not see a loss.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,8 +7,8 @@
 //! no-qemu               not-debian
 //! no-cgroup-v2          elsewhere:v2-6.1,v2-6.12
 //! ```
-//! `elsewhere`: the same test runs in one of these other places, so nothing is left out and nothing is counted. A reason may have
-//! several words.
+//! `elsewhere`: the same test runs in one of these other places, so nothing is left out and nothing is counted. A
+//! reason may have several words.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! The steps of a long run: one after the other, or beside each other where they share nothing but the processor. A table at the
-//! end has the seconds of each, and of those that ran by themselves the CPU seconds of all processes that they waited for.
+//! The steps of a long run: one after the other, or beside each other where they share nothing but the processor. A
+//! table at the end has the seconds of each, and of those that ran by themselves the CPU seconds of all processes that
+//! they waited for.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -46,7 +47,8 @@ impl Steps {
         Ok(())
     }
 
-    /// All at once, each to its end; the results in the order of the steps, or the first error. `name` is that of the group.
+    /// All at once, each to its end; the results in the order of the steps, or the first error. `name` is that of the
+    /// group.
     pub fn beside<T: Send>(&self, name: &str, steps: Vec<Step<'_, T>>) -> Result<Vec<T>> {
         let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
         if names.is_empty() {

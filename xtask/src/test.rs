@@ -406,11 +406,11 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Appends to `tests/ledger/flaky` what was flaky in the gate; a slice has its own file. Not in CI, whose clone is thrown away: there the
-/// lines at the end have to do.
+/// Appends the flaky tests of the gate or of a slice to `tests/ledger/flaky`: a slice's own file is overwritten by its
+/// next run. Not in CI, whose clone is thrown away: there the lines at the end have to do.
 fn note_flaky(root: &Path, options: &Options, verdict: &Verdict) -> Result<()> {
-    let is_gate = options.scope == Scope::Gate && !options.is_by_hand();
-    if verdict.flaky.is_empty() || !is_gate || std::env::var_os("CI").is_some() {
+    let is_recorded = matches!(options.scope, Scope::Gate | Scope::Slice(_)) && !options.is_by_hand();
+    if verdict.flaky.is_empty() || !is_recorded || std::env::var_os("CI").is_some() {
         return Ok(());
     }
     let date = run::date()?;

@@ -1,5 +1,5 @@
-//! Field values: many at once, each with its own answer. Those of the table come from the device's values; whatever stands in its
-//! `fields` comes before.
+//! Field values: many at once, each with its own answer. Those of the table come from the device's values; whatever
+//! stands in its `fields` comes before.
 
 use std::ffi::c_int;
 
@@ -80,7 +80,8 @@ fn policy(id: u32) -> u32 {
     if id < 80 { id - 74 } else { id - 70 }
 }
 
-/// The number in NVML 12 of the field that a driver of this version knows as `id`: 580.82 gave those from 251 to 273 others.
+/// The number in NVML 12 of the field that a driver of this version knows as `id`: 580.82 gave those from 251 to 273
+/// others.
 fn number_in_12(system: &System, id: u32) -> u32 {
     let mut parts = system.driver_version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));

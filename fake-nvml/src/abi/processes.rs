@@ -3,12 +3,15 @@
 use std::ffi::{c_uint, c_ulonglong};
 
 use super::frame::{claim, exports, handle, write_list};
-use super::types::{AccountingStats, Handle, ProcessInfo, UtilizationSample};
+use super::types::{AccountingStats, Handle, ProcessInfo, ProcessInfoV1, UtilizationSample};
 use crate::codes::{self, Code};
 use crate::scenario::{Accounting, Device, Instance, Process, ProcessSample};
 use crate::state::{Found, call};
 
 exports! {
+    list nvmlDeviceGetComputeRunningProcesses() -> ProcessInfoV1 = |at| compute(at).map(oldest);
+    list nvmlDeviceGetGraphicsRunningProcesses() -> ProcessInfoV1 = |at| others(at, |device| &device.graphics).map(oldest);
+    list nvmlDeviceGetMPSComputeRunningProcesses() -> ProcessInfoV1 = |at| others(at, |device| &device.mps).map(oldest);
     list nvmlDeviceGetComputeRunningProcesses_v2() -> ProcessInfo = compute;
     list nvmlDeviceGetComputeRunningProcesses_v3() -> ProcessInfo = compute;
     list nvmlDeviceGetGraphicsRunningProcesses_v2() -> ProcessInfo = |at| others(at, |device| &device.graphics);
@@ -60,6 +63,11 @@ fn others(at: &Found, which: fn(&Device) -> &[Process]) -> Result<Vec<ProcessInf
     }
     grow(at, &mut list);
     Ok(list)
+}
+
+/// In the form of drivers before R450, which has no instances.
+fn oldest(list: Vec<ProcessInfo>) -> Vec<ProcessInfoV1> {
+    list.into_iter().map(|of| ProcessInfoV1 { pid: of.pid, memory: of.memory }).collect()
 }
 
 /// Strangers whose pids no process has, as a fault wants it.

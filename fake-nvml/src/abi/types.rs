@@ -1,4 +1,5 @@
-//! The structures of `nvml.h`, as far as functions here fill them. `tests/layout.rs` has a C compiler compare them with the header.
+//! The structures of `nvml.h`, as far as functions here fill them. `tests/layout.rs` has a C compiler compare them with
+//! the header.
 
 use std::ffi::{c_char, c_double, c_int, c_longlong, c_uint, c_ulonglong, c_void};
 
@@ -52,6 +53,7 @@ structs! {
         gpu_instance = gpuInstanceId: c_uint,
         compute_instance = computeInstanceId: c_uint,
     }
+    ProcessInfoV1 = nvmlProcessInfo_v1_t { pid = pid: c_uint, memory = usedGpuMemory: c_ulonglong }
     UtilizationSample = nvmlProcessUtilizationSample_t {
         pid = pid: c_uint,
         timestamp = timeStamp: c_ulonglong,

@@ -9,8 +9,8 @@
 //!   6 exit                                        exit code (1 byte)
 //!   7 failed                                      why how it ended is not known, UTF-8
 //! ```
-//! A side may have sent [`WINDOW`] bytes that the other has not granted credit for, and no more: so neither buffers more, and a side that
-//! always reads never waits for what it wrote.
+//! A side may have sent [`WINDOW`] bytes that the other has not granted credit for, and no more: so neither buffers
+//! more, and a side that always reads never waits for what it wrote.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

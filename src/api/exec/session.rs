@@ -31,7 +31,8 @@ pub(super) enum SessionEnd {
     Misbehaved(&'static str),
 }
 
-/// A descriptor of the command's output that another process was given is not waited for: after its end so long without a byte.
+/// A descriptor of the command's output that another process was given is not waited for: after its end so long without
+/// a byte.
 const REST: Duration = Duration::from_secs(1);
 /// What a terminal takes for the end of its input: Ctrl-D.
 const END_OF_TRANSMISSION: u8 = 4;

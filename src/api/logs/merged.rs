@@ -1,8 +1,9 @@
 //! Both streams of a task in the order in which they were written, as its supervisor recorded it ([`OrderRecord`]).
 //!
-//! Shape: the body is frames: 1 byte stream (1 stdout, 2 stderr), 3 bytes 0, 4 bytes length (big endian), bytes; as Docker has it.
-//! `x-allostat-place` is where it ends in both, `x-allostat-left` how many bytes are behind it, `x-allostat-order` whether the order is
-//! `known`: it is not of a task whose supervisor is of an earlier version, and then stdout comes first.
+//! Shape: the body is frames: 1 byte stream (1 stdout, 2 stderr), 3 bytes 0, 4 bytes length (big endian), bytes; as
+//! Docker has it. `x-allostat-place` is where it ends in both, `x-allostat-left` how many bytes are behind it,
+//! `x-allostat-order` whether the order is `known`: it is not of a task whose supervisor is of an earlier version, and
+//! then stdout comes first.
 
 use std::fmt;
 use std::io;

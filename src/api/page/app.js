@@ -520,8 +520,9 @@ function drawEnded() {
   setText($("count-ended"), String(state.ended.rows.length) + (state.ended.more ? "+" : ""));
   if (!rows.length) { content.replaceChildren(el("p", { class: "empty" }, "No ended workload matches.")); return; }
   const head = (text, kind) => el("th", { scope: "col", class: kind }, el("div", { class: "text" }, text));
+  const focus = content.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   const body = rows.map(row => el("tr", null,
-    el("th", { scope: "row", class: "c-name" }, el("span", { class: "name" }, el("span", { class: "dot", "data-state": row.bad ? "failed" : "", "aria-hidden": true }), el("bdi", { title: row.title }, row.title)), el("span", { class: "sub" }, el("bdi", null, `${row.source} · ${row.short}`))),
+    el("th", { scope: "row", class: "c-name" }, el("a", { class: "name", href: address(row) }, el("span", { class: "dot", "data-state": row.bad ? "failed" : "", "aria-hidden": true }), el("bdi", { title: row.title }, row.title)), el("span", { class: "sub" }, el("bdi", null, `${row.source} · ${row.short}`))),
     el("td", { class: `text ${row.bad ? "bad" : ""}` }, row.how),
     el("td", { class: "c-age" }, el("time", { datetime: new Date(row.at / 1e6).toISOString(), title: when(row.at) }, ago(row.at))),
     el("td", { class: "c-restarts" }, row.ran === null ? "–" : span(row.ran / 1e9)),
@@ -530,6 +531,7 @@ function drawEnded() {
     el("td", { class: "c-restarts" }, row.restarts === null ? "–" : String(row.restarts))));
   content.replaceChildren(el("table", { class: "ended" }, el("caption", { class: "hidden" }, "Ended workloads, newest first"),
     el("thead", null, el("tr", null, head("Workload", "c-name"), head("How it ended", "c-how"), head("Ended", "c-age"), head("Ran for", "c-restarts"), head("Peak memory", "c-io"), head("CPU time", "c-growth"), head("Restarts", "c-restarts"))), el("tbody", null, ...body)));
+  if (focus) [...content.querySelectorAll("a")].find(one => one.getAttribute("href") === focus)?.focus({ preventScroll: true });
 }
 function readEnded(doc) {
   const rows = doc.ended.map(one => {
@@ -540,8 +542,9 @@ function readEnded(doc) {
     const begun = Math.min(...names.map(name => alloc.tasks[name].started_at ?? Infinity), alloc.created_at ?? Infinity);
     const job = alloc.job || "", managed = alloc.source === "managed";
     const restarts = names.map(name => alloc.tasks[name].restarts).filter(n => n !== undefined);
+    const task = names.find(name => isBadEnd(alloc.tasks[name].last_exit)) || names[names.length - 1] || "";
     return {
-      at: one.ended_at, source: alloc.source, title: printable(managed ? alloc.name || job : alloc.id.replace(`${alloc.source}:`, "")), short: printable(managed ? alloc.id.slice(0, 8) : job),
+      alloc: alloc.id, task, at: one.ended_at, source: alloc.source, title: printable(managed ? alloc.name || job : alloc.id.replace(`${alloc.source}:`, "")), short: printable(managed ? alloc.id.slice(0, 8) : job),
       words: `${alloc.id} ${alloc.name} ${job} ${names.join(" ")} ${alloc.source}`.toLowerCase(),
       how: exit ? ended(exit) : printable(alloc.description || alloc.status || "ended"), bad: exit ? isBadEnd(exit) : alloc.status === "failed",
       ran: Number.isFinite(begun) ? one.ended_at - begun : null, peak: usage.memory_peak_bytes ?? usage.memory_sampled_peak_bytes ?? usage.max_rss_bytes ?? null,
@@ -628,8 +631,18 @@ async function pollDetail() {
   else open.noHistory = past.reason.message;
   if (info.status === "fulfilled") open.info = info.value || open.info;
   open.gone = info.status === "rejected" && info.reason.status === 404;
+  if (open.gone && !open.recorded) await readRecord(open, path.slice("/v1/allocs/".length));
+  if (state.open !== open) return;
   drawDetail();
   drawCharts();
+}
+/** Of an alloc that was collected, what its end on record says. */
+async function readRecord(open, id) {
+  try {
+    const doc = await get(`/v1/history?limit=10&id=${id}`);
+    open.recorded = doc?.ended.find(one => one.alloc.id === open.alloc)?.alloc ?? null;
+    if (open.recorded) open.info = open.recorded;
+  } catch { /* not on record */ }
 }
 function drawDetail() {
   const open = state.open;
@@ -637,7 +650,7 @@ function drawDetail() {
   const row = state.rows.get(open.key), info = open.info, task = info?.tasks?.[open.task];
   setText(open.title.firstChild, row ? row.title : printable(`${info?.job || open.alloc}/${open.task}`));
   const exit = row?.exit || task?.last_exit;
-  const why = row ? reason(row) : open.gone ? ["It has ended and was collected", "muted"] : task ? [`${task.state === "dead" ? "ended" : task.state || ""}${exit ? `: ${ended(exit)}` : ""}`, isBadEnd(exit) ? "bad" : "muted"] : ["", ""];
+  const why = row ? reason(row) : open.gone && !open.recorded ? ["It has ended and was collected", "muted"] : task ? [`${task.state === "dead" ? "ended" : task.state || ""}${exit ? `: ${ended(exit)}` : ""}`, isBadEnd(exit) ? "bad" : "muted"] : ["", ""];
   setText(open.why, why[0]);
   setAttr(open.why, "class", why[1]);
   const facts = [
@@ -655,12 +668,22 @@ function drawDetail() {
     open.text = text;
     open.facts.replaceChildren(...facts.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", { class: name === "Alloc" || name === "Image" ? "mono" : null }, el("bdi", null, printable(value))))));
   }
-  const exits = [...(task?.exits || [])].reverse().slice(0, 10), said = JSON.stringify(exits);
+  const exits = [...(task?.exits || [])].reverse().slice(0, 10), last = [task?.last_exit, ...exits].find(one => one?.last_output)?.last_output;
+  const said = JSON.stringify([exits, last, task?.last_exit]);
   if (open.said !== said) {
     open.said = said;
-    open.log.replaceChildren(...(exits.length ? [el("div", { class: "chart" }, el("h3", null, "Ends of earlier attempts"), el("ol", { class: "log" }, ...exits.map(one => el("li", null,
+    open.log.replaceChildren(...lastOutput(last, task?.last_exit, open), ...(exits.length ? [el("div", { class: "chart" }, el("h3", null, "Ends of earlier attempts"), el("ol", { class: "log" }, ...exits.map(one => el("li", null,
       el("time", { datetime: new Date(one.finished_at / 1e6).toISOString() }, when(one.finished_at)), el("span", { class: isBadEnd(one) ? "bad" : null }, ended(one)), el("span", { class: "muted" }, `attempt ${one.attempt}`)))))] : []));
   }
+}
+/** The last lines of stderr, which only the owner of the agent may read: over its socket, or with a token or certificate. */
+function lastOutput(last, exit, open) {
+  if (last) {
+    const text = last.text.replaceAll("\t", "    ").split("\n").map(printable).join("\n");
+    return [el("section", { class: "chart" }, el("h3", null, last.cut ? "Last lines of stderr" : "stderr"), el("pre", { class: "output mono", role: "region", "aria-label": "Last output", tabindex: 0 }, text))];
+  }
+  if (!isBadEnd(exit)) return [];
+  return [el("p", { class: "muted" }, "No last output is recorded, or this connection may not read it: ", el("code", null, printable(`allostat history ${open.alloc}`)))];
 }
 function held(open) {
   const names = (state.devices?.devices || []).filter(one => (one.tasks || []).some(of => of.alloc_id === open.alloc && of.task === open.task)).map(one => one.name || one.id);

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::board::events::CAPACITY;
 use crate::model::event::{Event, EventKind};
 use crate::model::few::Few;
 use crate::model::units::Timestamp;
-use crate::runner::events::CAPACITY;
 
 fn happen(log: &Log, kind: EventKind, message: &str) {
     let event = Event {
@@ -131,8 +131,8 @@ fn reader_that_reconnects_goes_on_and_learns_what_it_missed() {
     assert_eq!(server.missed(), 2, "who begins has missed nothing");
 }
 
-/// A follower may be silent, gets a sign of life each 15 s, frees its place when it goes, and leaves half of the seats to
-/// others.
+/// A follower may be silent, gets a sign of life each 15 s, frees its place when it goes, and leaves half of the seats
+/// to others.
 #[test]
 fn a_follower_may_be_silent_for_longer_than_anybody_else() {
     let short = Duration::from_millis(400);

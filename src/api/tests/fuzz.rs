@@ -1,4 +1,5 @@
-//! Requests in bytes, to the server's own loop: whatever comes, each answer is whole and none says that the agent broke.
+//! Requests in bytes, to the server's own loop: whatever comes, each answer is whole and none says that the agent
+//! broke.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

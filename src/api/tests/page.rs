@@ -150,7 +150,7 @@ fn clients_that_poll_share_one_table_for_each_snapshot() {
         |answer: &Response| answer.head.lines().find_map(|l| l.strip_prefix("etag: ").map(str::to_owned)).unwrap();
     let asks = format!("If-None-Match: {}\r\n", tag(&first));
     assert_eq!(server.tcp("GET", "/v1/tasks", &asks).status, 304);
-    server.desk.leave();
+    server.publisher.defer();
     let next = server.tcp("GET", "/v1/tasks", &asks);
     assert_eq!(next.status, 200, "another tick has read");
     assert_ne!(tag(&next), tag(&first));

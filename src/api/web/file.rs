@@ -1,6 +1,7 @@
 //! Prometheus's web configuration file: its text becomes what it means, or every problem in it with its place. Pure.
 //!
-//! Source: exporter-toolkit, docs/web-configuration.md and web/tls_config.go. What it reads and we cannot do is refused by name.
+//! Source: exporter-toolkit, docs/web-configuration.md and web/tls_config.go. What it reads and we cannot do is refused
+//! by name.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use super::suites;
 use super::yaml::{YamlContent, YamlKey, YamlNode, tree};
 use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Problems, Severity, SourceText, Span, quote};
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
+use crate::model::nearest::nearest;
 use crate::model::words;
 
 /// The fields at its top: what distinguishes it from other files.
@@ -399,7 +400,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Of a file, or inline; as Go takes it, the file where both are there, which is refused here. `needed`: where it is missed.
+    /// Of a file, or inline; as Go takes it, the file where both are there, which is refused here. `needed`: where it
+    /// is missed.
     fn pem(
         &self,
         file: Option<&YamlNode>,

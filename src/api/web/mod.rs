@@ -1,4 +1,5 @@
-//! Who is let in over TCP: TLS and passwords as Prometheus's web configuration file wants them, tokens and certificates of who may act.
+//! Who is let in over TCP: TLS and passwords as Prometheus's web configuration file wants them, tokens and certificates
+//! of who may act.
 //!
 //! ```text
 //! connection ─► TLS, a certificate where one is wanted ─► Host header ─► rate ─► which caller?
@@ -89,7 +90,8 @@ impl Web {
     }
 }
 
-/// Reads a web configuration file and all that it names, as an agent would. What of it has no effect, or not for everybody, comes back.
+/// Reads a web configuration file and all that it names, as an agent would. What of it has no effect, or not for
+/// everybody, comes back.
 pub fn check_web_config(path: &Path) -> Result<Vec<Diagnostic>, AccessError> {
     Web::read(path, &mut Files::default(), None).map(|web| web.warnings)
 }

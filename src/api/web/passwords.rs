@@ -1,4 +1,5 @@
-//! Passwords over TCP: compared with hashes of bcrypt, which cost much on purpose, and remembered so that a scrape does not.
+//! Passwords over TCP: compared with hashes of bcrypt, which cost much on purpose, and remembered so that a scrape does
+//! not.
 //!
 //! Timing reveals nothing: an unknown user costs as much as a known one, and the bytes that are compared are sums under
 //! a secret key.

@@ -276,7 +276,8 @@ fn a_reload_that_lets_in_certificates_of_any_name_is_refused() {
     assert!(read("  client_allowed_sans: [b]\n", Some(&strict)).is_ok(), "who is allowed may change");
 }
 
-/// What a web configuration has, for texts put together in any order: more of them come through the parser than of any text.
+/// What a web configuration has, for texts put together in any order: more of them come through the parser than of any
+/// text.
 const PIECES: &[&str] = &[
     "tls_server_config",
     "http_server_config",

@@ -205,7 +205,8 @@ impl ClientCertVerifier for Clients {
     }
 }
 
-/// The subject alternative names of a certificate: DNS names, addresses of mail and of hosts, URIs, as they are written.
+/// The subject alternative names of a certificate: DNS names, addresses of mail and of hosts, URIs, as they are
+/// written.
 pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return Vec::new() };
     let Ok(Some(extension)) = parsed.subject_alternative_name() else { return Vec::new() };

@@ -57,7 +57,8 @@ impl BashLine {
         found
     }
 
-    /// A line for each candidate, as bash inserts it. Options are left out where nothing was typed and there are others.
+    /// A line for each candidate, as bash inserts it. Options are left out where nothing was typed and there are
+    /// others.
     pub fn answer<'a>(&self, values: impl Iterator<Item = &'a str>) -> String {
         let current = self.words.last().map_or("", String::as_str);
         let all: Vec<&str> = values.filter(|value| value.starts_with(current)).collect();

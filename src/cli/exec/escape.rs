@@ -1,4 +1,5 @@
-//! The way out of a session whose command does not react: `~.` at the beginning of a line, as in ssh and Nomad; `~~` is one tilde.
+//! The way out of a session whose command does not react: `~.` at the beginning of a line, as in ssh and Nomad; `~~` is
+//! one tilde.
 
 /// Takes what is typed. A tilde at the beginning of a line is held back until the next byte.
 #[derive(Debug)]

@@ -61,7 +61,8 @@ impl LogReader {
             None => runs(&answer.body).ok_or_else(|| odd("the answer holds no streams"))?,
         };
         let is_empty = runs.iter().all(|(_, bytes)| bytes.is_empty());
-        // A place is compared by its numbers: of one stream by file and byte, of both where none falls back and one goes on.
+        // A place is compared by its numbers: of one stream by file and byte, of both where none falls back and one
+        // goes on.
         let goes_on = |before: &Vec<u64>| match self.stream {
             Some(_) => parts > *before,
             None => parts != *before,

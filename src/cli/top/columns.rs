@@ -1,4 +1,5 @@
-//! The columns of the table: what each shows, how wide it is, on which screens it stands, what it sorts by. One line each in [`COLUMNS`].
+//! The columns of the table: what each shows, how wide it is, on which screens it stands, what it sorts by. One line
+//! each in [`COLUMNS`].
 
 use std::cmp::Ordering;
 
@@ -313,7 +314,8 @@ pub const MARKS: [(&str, &str); 2] = [
     ("elsewhere", "cores in use that no row has: outside of what is shown, the kernel"),
 ];
 
-/// What stands in a cell of a sum. Marked, it is cut to what is surely at least there, where its column has no room for it.
+/// What stands in a cell of a sum. Marked, it is cut to what is surely at least there, where its column has no room for
+/// it.
 pub fn sum_cell(column: &Column, row: &Row, is_partial: bool, now: Timestamp) -> CellText {
     let CellText { text, style } = (column.cell)(row, now);
     if !is_partial {

@@ -98,6 +98,7 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
     let count = |state: &str| rows.iter().filter(|row| row.state == state).count();
     let others = [
         ("backoff", Style::Yellow),
+        ("paused", Style::Yellow),
         ("pending", Style::Yellow),
         ("starting", Style::Yellow),
         ("killing", Style::Yellow),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::growth::GrowthFeed;
+use super::hour::HourFeed;
 use super::processes::ProcessReader;
 use super::rates::GrowthByTask;
 use super::reply::{TaskTable, WITH_BEFORE};
@@ -57,6 +58,7 @@ pub struct AgentFeed {
     /// It gives an earlier reading with its first answer, as far as is known.
     has_before: bool,
     growth: GrowthFeed,
+    hour: HourFeed,
     /// `None`: the agent may be on another host.
     processes: Option<ProcessReader>,
 }
@@ -95,6 +97,7 @@ impl Feed {
                     since: None,
                     has_before: true,
                     growth: GrowthFeed::default(),
+                    hour: HourFeed::default(),
                     processes: is_here.then(|| ProcessReader::new(Roots::default())),
                 })))
             }
@@ -121,6 +124,7 @@ impl Feed {
             since: None,
             has_before: true,
             growth: GrowthFeed::default(),
+            hour: HourFeed::default(),
             processes: None,
         }))
     }
@@ -244,7 +248,8 @@ impl AgentFeed {
             (Some(_), None) => Err("the task has no cgroup of its own, or has ended".to_owned()),
             (Some(reader), Some(cgroup)) => reader.read(cgroup, Instant::now()),
         };
-        Ok(Details { key: open.key.clone(), facts, processes, events, log })
+        let hour = self.hour.look(&mut self.agent, id, task);
+        Ok(Details { key: open.key.clone(), facts, processes, hour, events, log })
     }
 }
 
@@ -255,6 +260,7 @@ impl Details {
             key: open.key.clone(),
             facts: Vec::new(),
             processes: Err(gone()),
+            hour: None,
             events: Vec::new(),
             log: Err(gone()),
         }
@@ -332,6 +338,7 @@ mod tests {
             since: None,
             has_before: true,
             growth: GrowthFeed::default(),
+            hour: HourFeed::default(),
             processes: None,
         };
         let looks = [(); 4].map(|()| feed.look(&Wanted::default()).is_ok());

@@ -47,7 +47,8 @@ pub struct Choice {
     /// Place of the column in `COLUMNS`.
     pub sort: usize,
     pub reverse: bool,
-    /// Text that a row has in its name, source, workload or state; words after each other must all be there. Empty: all.
+    /// Text that a row has in its name, source, workload or state; words after each other must all be there. Empty:
+    /// all.
     pub filter: String,
     /// Whose rows alone are shown.
     pub only: Option<OnlyOf>,
@@ -82,7 +83,8 @@ pub enum LineKey {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableLine<'a> {
-    /// Its name, whether it is folded, how many are in it, and their sum as a row; the columns in which that lacks some of them.
+    /// Its name, whether it is folded, how many are in it, and their sum as a row; the columns in which that lacks some
+    /// of them.
     Group {
         name: String,
         folded: bool,

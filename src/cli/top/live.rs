@@ -182,7 +182,8 @@ fn read_input(sender: &Sender<News>) {
     }
 }
 
-/// A look each interval, and at once when something else is on the screen. An agent that is gone is asked again at the next one.
+/// A look each interval, and at once when something else is on the screen. An agent that is gone is asked again at the
+/// next one.
 fn look_on(mut feed: Feed, interval: Duration, requests: &Receiver<Wanted>, sender: &Sender<News>) {
     feed.settle();
     let mut wanted = Wanted::default();

@@ -4,6 +4,7 @@ use ratatui::layout::Rect;
 use ratatui::widgets::{Sparkline, SparklineBar, Widget};
 
 use super::columns::{bytes_of, cores, grown, percent, seconds};
+use super::curves::{Curves, in_columns};
 use super::pen::Pen;
 use super::processes::ProcessLine;
 use super::rates::Row;
@@ -46,7 +47,12 @@ pub fn draw(pen: &mut Pen<'_>, area: Rect, open: &OpenTask, scene: &Scene<'_>) {
         Some(Err(why)) => lines(pen, Rect { height: 1, ..below }, y, &format!("processes: {why}"), &[]),
         Some(Ok(_)) | None => y,
     };
-    y = curves(pen, Rect { y, height: area.bottom() - y, ..area }, row, scene);
+    // The longer of the two: the agent has read the task for longer than `top`, unless it keeps no hour.
+    let hour = details.and_then(|details| details.hour.as_deref());
+    let longest = hour.into_iter().chain(scene.curves).max_by_key(|curves| curves.span());
+    if let Some(longest) = longest {
+        y = curves(pen, Rect { y, height: area.bottom() - y, ..area }, row, longest);
+    }
     let rest = Rect { y, height: area.bottom() - y, ..area };
     let Some(details) = details else { return };
     let (of_log, title) = (rest.height.saturating_sub(1) / 2, if open.stderr { "stderr" } else { "stdout" });
@@ -165,25 +171,28 @@ fn facts(row: &Row, now: Timestamp) -> Vec<(&'static str, String)> {
 /// A value, for people.
 type Scale = fn(f64) -> String;
 
-/// Three, one above the other, the newest at the right; as high as there is room for. Gives where they end.
-fn curves(pen: &mut Pen<'_>, area: Rect, row: &Row, scene: &Scene<'_>) -> u16 {
+/// Three, one above the other, the newest at the right; as high as there is room for, below the time that they cover.
+/// Gives where they end.
+fn curves(pen: &mut Pen<'_>, area: Rect, row: &Row, curves: &Curves) -> u16 {
     let height = match area.height {
         0..12 => 1,
         12..24 => 2,
         _ => 4,
     };
-    let Some(curves) = scene.curves.filter(|_| area.height > 3 * height) else { return area.y };
+    if area.height <= 3 * height {
+        return area.y;
+    }
     let bytes = |most: f64| bytes_of(most);
     let each: [(&str, _, Scale, Option<f64>); 3] = [
         ("CPU", &curves.cpu_cores, cores, row.cpu_limit_cores),
         ("memory", &curves.memory, bytes, None),
         ("I/O", &curves.io, |most| format!("{}/s", bytes_of(most)), None),
     ];
-    let mut y = area.y;
+    let heading = format!("last {}", human::duration(curves.span()));
+    let mut y = if height > 1 { lines(pen, area, area.y, &heading, &[]) } else { area.y };
     for (label, values, text, limit) in each {
         let width = area.width.saturating_sub(22);
-        let skip = values.len().saturating_sub(usize::from(width));
-        let shown: Vec<Option<f64>> = values.iter().skip(skip).copied().collect();
+        let shown = in_columns(values, usize::from(width));
         let most = shown.iter().flatten().copied().fold(0.0, f64::max);
         pen.text(0, y, 10, label, Style::Dim);
         let scale = or_absent(shown.iter().any(Option::is_some).then(|| text(most)));

@@ -134,4 +134,38 @@ mod tests {
         assert_eq!((has_rates, frame.rows[0].cpu_cores, frame.host.busy_cores), (true, Some(0.5), Some(1.5)));
         assert_eq!(*requests.lock().unwrap(), [WITH_BEFORE, "/v1/history/series"], "one request of each, and no wait");
     }
+
+    #[test]
+    fn growth_column_has_the_slope_of_the_kept_hour_and_a_dash_where_there_is_none() {
+        let (agent, _dir) = testing::agent(Arc::new(|target| {
+            if target == "/v1/history/series" {
+                let growth = |(id, growth): (&str, i64)| {
+                    format!(r#"{{"alloc_id":"docker:{id}","task":"t","memory_growth_bytes_per_hour":{growth}}}"#)
+                };
+                let rows = [("grows", 3 << 20), ("shrinks", -(2 << 20)), ("stays", 1_000)].map(growth).join(",");
+                return Some((200, format!(r#"{{"interval_ns":10000000000,"tasks":[{rows}]}}"#)));
+            }
+            let row = |id: &str| {
+                format!(
+                    r#"{{"alloc_id":"docker:{id}","source":"docker","task":"t","state":"running","sampled_at":1,"usage":[1]}}"#
+                )
+            };
+            let rows = ["grows", "shrinks", "stays", "young"].map(row).join(",");
+            let before = r#"{"ticked_at":1,"host":{}}"#;
+            Some((
+                200,
+                format!(r#"{{"epoch":1,"taken_at":2,"before":{before},"fields":["cpu_usage_ns"],"tasks":[{rows}]}}"#),
+            ))
+        }));
+        let (frame, _) = frame_with_rates(&mut Feed::of_agent(agent)).unwrap();
+        let choice = Choice { sort: columns::named("growth/h").unwrap(), ..Choice::default() };
+        let rows = lines(&frame.rows, &choice);
+        for screen in [80, 120] {
+            let text = table(&frame, &rows, (Some(screen), choice.sort), Timestamp(2), Paint(false));
+            let end = text.find("GROWTH/H").unwrap() + "GROWTH/H".len();
+            let cell = |line: &str| line[..end].rsplit("  ").next().unwrap_or_default().trim().to_owned();
+            let cells: Vec<String> = text.lines().skip(1).map(cell).collect();
+            assert_eq!(cells, ["+3.0 MiB", "0", "-2.0 MiB", "-"], "{screen}: {text}");
+        }
+    }
 }

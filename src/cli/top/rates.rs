@@ -3,19 +3,18 @@
 //! ```text
 //! task table of an epoch ──► beside the reading before ──► a row: values of now, rates between the two
 //! ```
-//! A rate needs two readings that differ in time; until there are two it is absent. A cgroup that sleeps is read seldom, but each tick
-//! sees that it slept: so CPU time that a reading brings was used since the tick before it, not since the reading before it.
+//! A rate needs two readings that differ in time; until there are two it is absent. A cgroup that sleeps is read
+//! seldom, but each tick sees that it slept: so CPU time that a reading brings was used since the tick before it, not
+//! since the reading before it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
+use super::curves::{Curves, both};
 use super::reply::{HostReply, OnDevices, TaskReply, TaskTable};
 use crate::cli::output::printable;
 use crate::cli::shape::{ExitRow, short};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-
-/// So many rates of a task are remembered, for its curves: one a look.
-const REMEMBERED: usize = 240;
 
 /// Whose it is: alloc and task.
 pub type RowKey = (String, String);
@@ -117,20 +116,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Cores that the host uses and no row has: outside of every cgroup that is shown, and the kernel's own. `None`: either is not known,
-    /// or it is less than two looks at different moments differ by.
+    /// Cores that the host uses and no row has: outside of every cgroup that is shown, and the kernel's own. `None`:
+    /// either is not known, or it is less than two looks at different moments differ by.
     pub fn elsewhere_cores(&self) -> Option<f64> {
         let rows: f64 = self.rows.iter().filter(|row| row.lives()).map(|row| row.cpu_cores).sum::<Option<f64>>()?;
         Some(self.host.busy_cores? - rows).filter(|cores| *cores >= 0.1)
     }
-}
-
-/// Rates of a task, oldest first; where there was none it says so.
-#[derive(Debug, Clone, Default)]
-pub struct Curves {
-    pub cpu_cores: VecDeque<Option<f64>>,
-    pub memory: VecDeque<Option<f64>>,
-    pub io: VecDeque<Option<f64>>,
 }
 
 #[derive(Debug)]
@@ -244,7 +235,7 @@ impl RateTracker {
             (row.read, row.written, row.faults) = (rates.read, rates.written, rates.faults);
             (row.received, row.sent) = (rates.received, rates.sent);
             if is_new {
-                seen.curves.push(&row);
+                seen.curves.remember(table.taken_at, point(&row));
             }
         }
         row
@@ -286,25 +277,10 @@ impl RateTracker {
     }
 }
 
-impl Curves {
-    #[allow(clippy::cast_precision_loss)] // for the eye
-    fn push(&mut self, row: &Row) {
-        let io = match (row.read, row.written) {
-            (Some(read), Some(written)) => Some(read + written),
-            (read, written) => read.or(written),
-        };
-        let each = [
-            (&mut self.cpu_cores, row.cpu_cores),
-            (&mut self.memory, row.memory.map(|bytes| bytes as f64)),
-            (&mut self.io, io),
-        ];
-        for (curve, value) in each {
-            if curve.len() == REMEMBERED {
-                curve.pop_front();
-            }
-            curve.push_back(value);
-        }
-    }
+/// Of its curves.
+#[allow(clippy::cast_precision_loss)] // for the eye
+fn point(row: &Row) -> [Option<f64>; 3] {
+    [row.cpu_cores, row.memory.map(|bytes| bytes as f64), both(row.read, row.written)]
 }
 
 /// What grew by so much in so many nanoseconds. A counter that fell is another one.
@@ -516,6 +492,25 @@ mod tests {
         assert_eq!(row.throttled, Some(0.1));
         let curves = tracker.curves(&row.key).unwrap();
         assert_eq!(curves.cpu_cores, [None, Some(0.0)]);
+    }
+
+    #[test]
+    fn growth_is_that_of_the_kept_hour_and_absent_of_what_has_ended_or_is_unknown() {
+        let key = ("docker:a".to_owned(), "t".to_owned());
+        let grown = |table: &TaskTable, growth: &[f64]| {
+            let mut tracker = RateTracker::default();
+            growth.iter().for_each(|growth| tracker.grow(GrowthByTask::from([(key.clone(), *growth)])));
+            tracker.frame(table, &BTreeMap::new()).rows[0].growth
+        };
+        let running = table(1, 1, Some(0), "");
+        assert_eq!(grown(&running, &[]), None, "not known is not 0");
+        assert_eq!(grown(&running, &[1024.0 * 1024.0, -5.0]), Some(-5.0), "the newest answer counts");
+        let mut other = table(1, 1, Some(0), "");
+        other.tasks[0].task = "u".to_owned();
+        assert_eq!(grown(&other, &[7.0]), None, "of another task");
+        let mut ended = table(1, 1, Some(0), "");
+        ended.tasks[0].state = "dead".to_owned();
+        assert_eq!(grown(&ended, &[7.0]), None);
     }
 
     #[test]

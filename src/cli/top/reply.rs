@@ -1,6 +1,7 @@
 //! What `/v1/tasks` answers, as it is read. Unknown fields are let pass, and fields of values that we have no name for.
 //!
-//! An answer of what changed since the one before ([`crate::exporters::json::tasks`] has its shape) becomes a whole one here.
+//! An answer of what changed since the one before ([`crate::exporters::json::tasks`] has its shape) becomes a whole one
+//! here.
 
 use std::collections::BTreeMap;
 use std::fmt;

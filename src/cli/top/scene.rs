@@ -1,8 +1,11 @@
 //! What there is to be drawn.
 
+use std::sync::Arc;
+
+use super::curves::Curves;
 use super::lines::TableLine;
 use super::processes::ProcessLine;
-use super::rates::{Curves, Frame, RowKey};
+use super::rates::{Frame, RowKey};
 use crate::cli::follow;
 use crate::cli::output::Paint;
 use crate::model::event::Event;
@@ -20,6 +23,7 @@ pub struct Scene<'a> {
     /// Newest last.
     pub events: &'a [EventLine],
     pub details: Option<&'a Details>,
+    /// Of the open task, since `top` reads it.
     pub curves: Option<&'a Curves>,
     pub now: Timestamp,
     pub colour: bool,
@@ -49,6 +53,8 @@ pub struct Details {
     pub facts: Vec<(&'static str, String)>,
     /// The largest first; or why there are none.
     pub processes: Result<Vec<ProcessLine>, String>,
+    /// Its last hour, where the agent keeps one.
+    pub hour: Option<Arc<Curves>>,
     /// Newest last; made fit for a terminal.
     pub events: Vec<String>,
     /// Its last lines; or why there are none.

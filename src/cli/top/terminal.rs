@@ -1,4 +1,5 @@
-//! The terminal as a screen of our own, given back whatever happens: at the end, on a signal, when it is stopped, in a panic.
+//! The terminal as a screen of our own, given back whatever happens: at the end, on a signal, when it is stopped, in a
+//! panic.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +79,8 @@ fn give_back() {
     }
 }
 
-/// What a panic says is to be read on the terminal as it was. Only of the thread that draws: another one's ends nothing.
+/// What a panic says is to be read on the terminal as it was. Only of the thread that draws: another one's ends
+/// nothing.
 fn give_back_in_a_panic() {
     let (before, drawing) = (std::panic::take_hook(), std::thread::current().id());
     std::panic::set_hook(Box::new(move |info| {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::columns;
+use super::curves::Curves;
 use super::draw::draw;
 use super::gauges;
 use super::keys::Act;
@@ -89,11 +90,24 @@ fn event(n: u64) -> EventLine {
 
 fn screen_at(
     now: Timestamp,
+    host: &(RateTracker, Frame),
+    size: (u16, u16),
+    choice: Choice,
+    acts: &[Act],
+    problem: Option<&str>,
+) -> String {
+    screen_with(now, host, size, choice, acts, problem, None)
+}
+
+/// `hour`: of the open task.
+fn screen_with(
+    now: Timestamp,
     (tracker, frame): &(RateTracker, Frame),
     size: (u16, u16),
     choice: Choice,
     acts: &[Act],
     problem: Option<&str>,
+    hour: Option<Arc<Curves>>,
 ) -> String {
     static DEVICES: LazyLock<Vec<String>> = LazyLock::new(|| devices().1);
     let events: Vec<EventLine> = (0..60).map(event).collect();
@@ -105,6 +119,7 @@ fn screen_at(
             key: open.key.clone(),
             facts: vec![("cgroup", "/allostat/ab12cd34/leak".to_owned())],
             processes: Ok((0..6).map(process).collect()),
+            hour: hour.clone(),
             events: (0..4).map(|n| format!("03:04:0{n}.000  ab12cd34  leak  Restarting  attempt {n}")).collect(),
             log: Ok((0..9).map(|n| format!("line {n} with \u{fffd}[31m colour")).collect()),
         });
@@ -164,6 +179,50 @@ fn a_screen_of_each_size_shows_the_host_as_it_was_reviewed() {
         same(&name("near"), &screen(size, leak, &[Act::Open], None));
         same(&name("help"), &screen(size, by_cpu(), &[Act::Help], None));
         same(&name("columns"), &screen(size, by_cpu(), &[Act::Help, Act::Help], None));
+    }
+}
+
+/// A point each ten seconds, and a peak half an hour ago.
+fn last_hour() -> Arc<Curves> {
+    const POINTS: u64 = 360;
+    let mut hour = Curves::default();
+    for n in 0..POINTS {
+        let cores = if n == POINTS / 2 { 0.4 } else { 0.1 };
+        let at = Timestamp(NOW.0 - (POINTS - 1 - n) * 10_000_000_000);
+        hour.push(at, [Some(cores), Some(f64::from(1 << 20)), None]);
+    }
+    Arc::new(hour)
+}
+
+#[test]
+fn open_task_has_the_curves_of_its_last_hour_as_soon_as_it_is_open() {
+    let shown = |hour| {
+        let leak = Choice { filter: "leak".to_owned(), ..by_cpu() };
+        screen_with(NOW, &host(), (120, 40), leak, &[Act::Open], None, hour)
+    };
+    let text = shown(Some(last_hour()));
+    let lines: Vec<&str> = text.lines().skip_while(|line| *line != "last 59m 50s").collect();
+    let bars = |line: &str| -> Vec<usize> {
+        let chart = line.chars().skip(22).enumerate();
+        chart.filter(|(_, c)| *c != ' ').map(|(column, _)| column).collect()
+    };
+    // Its quota is half a core: a fifth of it all the time, and once four fifths.
+    assert!(lines[1].starts_with("CPU            0.400"), "{text}");
+    let peak = bars(lines[1]);
+    assert!(peak.len() == 1 && (45..53).contains(&peak[0]), "{peak:?}: {text}");
+    assert_eq!(bars(lines[2]), (0..98).collect::<Vec<_>>(), "{text}");
+    assert!(lines[3].starts_with("memory       1.0 MiB"), "{text}");
+    // Without one, or with a shorter one, the curves are those of the two looks.
+    let without = shown(None);
+    assert!(without.contains("\nlast 1.0 s\n"), "{without}");
+    let mut short = Curves::default();
+    short.push(NOW, [Some(0.5), None, None]);
+    assert_eq!(shown(Some(Arc::new(short))), without);
+    for width in (40..=200).step_by(23) {
+        for height in [10, 24, 60] {
+            let size = (width, height);
+            screen_with(NOW, &host(), size, by_cpu(), &[Act::Open], None, Some(last_hour()));
+        }
     }
 }
 

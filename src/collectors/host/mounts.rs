@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_costs_its_own_values_alone_and_is_told_in_time() {
+    fn source_that_hangs_loses_its_own_values_alone_in_time() {
         let (_dir, roots) = machine(TABLE);
         let mut mounts = Mounts::default();
         answered(&mut mounts, &roots, 2).1.unwrap();

@@ -96,7 +96,8 @@ fn array(md: &Path) -> Result<Option<[u64; 3]>, CollectError> {
     for member in directory(md, |name| name.starts_with("dev-"), MOST_MEMBERS)? {
         // `faulty,blocked` and the like; a member may go at any moment.
         let state = untrusted::read(&md.join(member).join("state"), LARGEST_FILE).unwrap_or_default();
-        failed += u64::from(trim(&state).split(|b| *b == b',').any(|word| word == b"faulty"));
+        let line = state.split(|b| *b == b'\n').next().unwrap_or_default();
+        failed += u64::from(line.split(|b| *b == b',').any(|word| trim(word) == b"faulty"));
     }
     Ok(Some([disks, degraded, failed]))
 }
@@ -106,7 +107,7 @@ fn number(md: &Path, name: &'static str) -> Result<Option<u64>, CollectError> {
     match untrusted::read(&path, LARGEST_FILE).map_err(|e| ReadError::new(path, e)) {
         Ok(bytes) => {
             // While an array is reshaped: the new number, and the old one in parentheses.
-            let first = trim(&bytes).split(|b| *b == b' ').next().unwrap_or_default();
+            let first = trim(&bytes).split(u8::is_ascii_whitespace).next().unwrap_or_default();
             Ok(Some(single(name, first)?))
         }
         Err(ReadError::Absent { .. } | ReadError::Gone { .. }) => Ok(None),
@@ -116,6 +117,8 @@ fn number(md: &Path, name: &'static str) -> Result<Option<u64>, CollectError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::tests::{host, lines};
     use super::*;
 
@@ -148,6 +151,40 @@ mod tests {
         ];
         assert!(is_ok);
         assert_eq!(found, expected, "md2 has no redundancy to lose");
+    }
+
+    proptest! {
+        /// Words, lines, members and arrays that no kernel of today has, beside those that it has.
+        #[test]
+        fn odd_rows_words_and_names_cost_only_themselves(
+            word in "new[ -+.-~]{0,9}", line in "[ -~]{0,20}", name in "[a-z0-9_.~-]{1,20}"
+        ) {
+            let good = [
+                ("sys/block/md0/md/raid_disks", "3\n"),
+                ("sys/block/md0/md/degraded", "2\n"),
+                ("sys/block/md0/md/dev-sda1/state", "in_sync\n"),
+                ("sys/block/md0/md/dev-sdb1/state", "faulty,blocked\n"),
+                ("sys/block/md0/md/dev-sdc1/state", "blocked,faulty\n"),
+            ];
+            let expected = lines_of(&good);
+            prop_assert_eq!(&expected.0[2], "raid_failed_disks{md0} Int(2)");
+            let states = [format!("in_sync,{word}\n{line}\n"), format!("{word},faulty,{word}\n"), format!("faulty\n{line}\n")];
+            let member = format!("sys/block/md0/md/new-{name}/state");
+            let new_file = format!("sys/block/md0/md/new.{name}");
+            let array = format!("sys/block/new-{name}/md/raid_disks");
+            let odd = [
+                (good[0].0, format!("3 (2) {word}\n{line}\n")),
+                (good[1].0, format!("2\n{line}\n")),
+                (good[2].0, states[0].clone()),
+                (good[3].0, states[1].clone()),
+                (good[4].0, states[2].clone()),
+                (&*member, "faulty\n".to_owned()),
+                (&*new_file, line.clone()),
+                (&*array, line.clone()),
+            ];
+            let odd: Vec<(&str, &str)> = odd.iter().map(|(path, text)| (*path, text.as_str())).collect();
+            prop_assert_eq!(lines_of(&odd), expected, "{:?}", odd);
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod session;
 mod settings;
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use self::known::Reserve;
 use self::output::PluginOutput;
 use self::program::Program;
 use self::session::PluginSession;
+use super::entry::PluginEntry;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use super::protocol::certificate::Identity;
 use crate::model::device::DeviceReservation;
@@ -40,6 +42,18 @@ use crate::telemetry::{chain, lock};
 
 /// Stack of the thread: nested messages are parsed recursively, and the default stack may be small.
 const STACK: usize = 2 << 20;
+
+pub static ENTRY: PluginEntry = PluginEntry {
+    kind: "external",
+    build: |parts| {
+        let Some(directory) = &parts.config.plugin_dir else { return Vec::new() };
+        let found = find(directory, parts.taken);
+        for refused in &found.refused {
+            tracing::error!(error = %chain(refused), "device plugin not started");
+        }
+        found.plugins.into_iter().map(|plugin| Arc::new(plugin) as Arc<dyn DevicePlugin>).collect()
+    },
+};
 
 impl External {
     /// Runs the plugin from start to exit.

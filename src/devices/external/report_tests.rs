@@ -137,7 +137,7 @@ fn times_are_those_of_the_plugin_where_it_gives_one() {
 }
 
 #[test]
-fn a_device_that_was_not_reported_has_no_reading_and_is_told() {
+fn device_without_report_has_no_reading_and_is_named() {
     let said = |id: &str| (id.to_owned(), InstanceStats::default());
     let group = |id| GroupStats { instance_stats: [said(id)].into(), ..GroupStats::default() };
     let known = [DeviceId::from("a")].into();

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_anew_goes_on_and_what_is_not_told_is_not_made_up() {
+    fn a_counter_that_restarts_goes_on_and_an_absent_one_stays_absent() {
         assert_eq!(
             follow(&[Some(5), Some(9), None, Some(2), Some(4)], false),
             [Some(5), Some(9), None, Some(11), Some(13)]

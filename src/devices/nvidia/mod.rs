@@ -11,19 +11,21 @@
 //! thread is started beside one that hangs. No setting of a GPU is ever changed. The agent runs all of this in a
 //! separate process ([`isolated`]).
 
+mod config;
 mod counters;
+mod entry;
 mod isolated;
 mod shared;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+pub use self::config::NvidiaConfig;
+pub use self::entry::ENTRY;
 pub use self::isolated::{HELPER, Isolated, serve_agent};
 use self::shared::{Shared, thread};
 use self::watch::Watch;
@@ -47,14 +49,6 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const COMMON_NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 /// The plugin's label in metrics and events.
 const NAME: &str = "nvidia";
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NvidiaConfig {
-    /// `None`: the default name of the library.
-    pub library: Option<PathBuf>,
-    /// UUIDs of GPUs that are neither listed nor read.
-    pub ignored: Vec<String>,
-}
 
 pub struct Nvidia {
     config: NvidiaConfig,
@@ -333,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_on_the_bus_are_told_by_their_number_and_nothing_else_on_it_is_one() {
+    fn gpus_on_the_bus_are_known_by_their_address_and_class() {
         let directory = tempfile::tempdir().unwrap();
         let roots = Roots::below(directory.path());
         assert_eq!(idle_hardware(&roots), None, "no bus at all");

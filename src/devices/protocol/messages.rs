@@ -1,8 +1,9 @@
 //! The protobuf messages, written by hand, so that no protobuf compiler is needed. Conversion to model values:
 //! `external::report`, `served::answer`.
 //!
-//! Source: `plugins/base/proto/base.proto`, `plugins/device/proto/device.proto`, `plugins/shared/structs/proto/{attribute,stats}.proto`,
-//! `plugins/shared/hclspec/hcl_spec.proto` of Nomad 1.x; go-plugin's `grpc_stdio.proto`; gRPC's `health.proto`.
+//! Source: `plugins/base/proto/base.proto`, `plugins/device/proto/device.proto`,
+//! `plugins/shared/structs/proto/{attribute,stats}.proto`, `plugins/shared/hclspec/hcl_spec.proto` of Nomad 1.x;
+//! go-plugin's `grpc_stdio.proto`; gRPC's `health.proto`.
 
 use std::collections::BTreeMap;
 

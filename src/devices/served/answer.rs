@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_of_what_is_in_no_group_is_not_told() {
+    fn a_reading_of_a_device_in_no_group_is_not_exposed() {
         assert_eq!(stats(&[], &[]), StatsAnswer::default());
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_of_a_device_that_went_are_not_told() {
+    fn readings_of_a_removed_device_are_not_exposed() {
         let (feed, _) = after(vec![
             PluginReport::Groups(groups(&["a", "b"])),
             reading("a"),

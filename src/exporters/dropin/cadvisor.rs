@@ -1,9 +1,11 @@
 //! What cAdvisor and the kubelet would say of this host, under their names: `GET /metrics/cadvisor`.
 //!
-//! A row is a container, that is a task whose cgroup is there, as long as it runs; of a pod its own cgroup too, and the host's root. Its values are those of
-//! that cgroup alone, as in cAdvisor: a container that is started again counts from 0.
+//! A row is a container, that is a task whose cgroup is there, as long as it runs; of a pod its own cgroup too, and the
+//! host's root. Its values are those of that cgroup alone, as in cAdvisor: a container that is started again counts
+//! from 0.
 //!
-//! Source: cAdvisor 0.49, docs/storage/prometheus.md and its handlers of cgroups; the kubelet's labels of its `/metrics/cadvisor`.
+//! Source: cAdvisor 0.49, docs/storage/prometheus.md and its handlers of cgroups; the kubelet's labels of its
+//! `/metrics/cadvisor`.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -12,7 +14,7 @@ use super::root;
 use super::tables::{native, one, peer_measures, unit_of};
 use crate::exporters::prometheus;
 use crate::exporters::walk::{
-    Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families, is_named_pod,
+    Filter, Listener, MeasuredRows, PageSource, PeerReading, PeerRow, Rows, Walk, families, is_named_pod,
 };
 use crate::model::alloc::{AllocSource, TaskIdentity};
 use crate::model::answer::Format;
@@ -232,9 +234,9 @@ pub fn encode(snapshot: &Snapshot, metrics: &Metrics, format: Format) -> Vec<u8>
 
 struct Containers;
 
-impl Teller for Containers {
-    fn tell(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
-        walk.tell_measures(listener, &OF_CONTAINERS);
+impl PageSource for Containers {
+    fn expose(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
+        walk.expose_measures(listener, &OF_CONTAINERS);
         let info = &walk.snapshot.info;
         one(listener, &MACHINE_CPU_CORES, &[Vec::new()], [Some(Value::Int(info.cpus))]);
         one(listener, &MACHINE_MEMORY, &[Vec::new()], [info.memory_bytes.map(Value::Int)]);
@@ -308,7 +310,8 @@ fn by_device(row: PeerRow, disks: &[DiskIo]) -> Vec<PeerRow> {
     std::iter::once(whole).chain(of_devices).collect()
 }
 
-/// What cAdvisor calls it: a container by its runtime's name, or id; what is no container has only the path of its cgroup.
+/// What cAdvisor calls it: a container by its runtime's name, or id; what is no container has only the path of its
+/// cgroup.
 fn name(alloc: &AllocView, known: &TaskIdentity, cgroup: &str) -> String {
     match alloc.identity.source {
         AllocSource::Docker | AllocSource::Podman | AllocSource::Containerd | AllocSource::Lxc => {

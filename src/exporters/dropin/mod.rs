@@ -1,11 +1,11 @@
-//! Pages under the names of other exporters, so that boards and rules made for those work: readers of the walk like any other, a
-//! table of names each. Nothing is measured for them, and nobody pays for a page that is not asked for.
+//! Pages under the names of other exporters, so that boards and rules made for those work: readers of the walk like any
+//! other, a table of names each. Nothing is measured for them, and a page that is not requested costs nothing.
 //!
 //! ```text
 //! Snapshot ─► rows: whose each is, in the peer's labels ─► Walk ─► a table, name to measure ─► the encoder of /metrics
 //! ```
-//! What is not measured is absent here too, whatever the peer prints in its place. docs/dropin.md holds the tables for readers; a
-//! test compares it with these.
+//! What is not measured is absent here too, whatever the peer prints in its place. docs/dropin.md holds the tables for
+//! readers; a test compares it with these.
 
 pub mod cadvisor;
 pub mod nomad;

@@ -1,7 +1,7 @@
 //! What a Nomad client would say of its allocs and of this host, under its names: `GET /metrics/nomad`.
 //!
-//! Of our own allocs, and of those that a Nomad here runs. Nomad tells what a task uses of CPUs in percent, of two readings: so does
-//! this page, of the readings of two scrapes.
+//! Of our own allocs, and of those that a Nomad here runs. Nomad reports CPU usage of a task in percent, from two
+//! readings. This page does the same, from the readings of two scrapes.
 //!
 //! Source: Nomad 1.8, `client/client.go`, `client/allocrunner/taskrunner`; its operations/metrics-reference.
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use super::nomad_host::{self, HostCpu, HostTimes};
 use super::tables::{native, one, peer_measures, unit_of};
 use crate::exporters::prometheus;
-use crate::exporters::walk::{Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families};
+use crate::exporters::walk::{Filter, Listener, MeasuredRows, PageSource, PeerReading, PeerRow, Rows, Walk, families};
 use crate::model::alloc::{AllocSource, TaskIdentity};
 use crate::model::answer::Format;
 use crate::model::id::{AllocId, TaskName};
@@ -148,7 +148,7 @@ pub fn descriptors() -> Vec<&'static MetricDesc> {
     of_allocs.chain(GAUGES.iter().copied()).chain(nomad_host::descriptors()).collect()
 }
 
-/// The whole page. `total_mhz`: of all CPUs together, where the host tells it.
+/// The whole page. `total_mhz`: of all CPUs together, where the host reports it.
 pub fn encode(
     snapshot: &Snapshot,
     metrics: &Metrics,
@@ -169,10 +169,10 @@ struct Client {
     cpu: Option<HostCpu>,
 }
 
-impl Teller for Client {
+impl PageSource for Client {
     #[allow(clippy::cast_precision_loss, reason = "MiB and MHz of one host")]
-    fn tell(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
-        walk.tell_measures(listener, &OF_NOMAD);
+    fn expose(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
+        walk.expose_measures(listener, &OF_NOMAD);
         let snapshot = walk.snapshot;
         let host = [vec![("host", snapshot.info.hostname.as_str())]];
         let mut gauge = |desc, value: Option<Value>| one(listener, desc, &host, [value]);
@@ -201,7 +201,7 @@ impl Teller for Client {
         gauge(&HOST_USED, total.zip(available).and_then(|(total, free)| total.checked_sub(free)).map(Value::Int));
         let uptime = snapshot.info.booted_at.map(|at| snapshot.taken_at.since(at).0 / 1_000_000_000);
         gauge(&UPTIME, uptime.map(Value::Int));
-        nomad_host::tell(listener, snapshot, self.cpu, self.total_mhz);
+        nomad_host::expose(listener, snapshot, self.cpu, self.total_mhz);
     }
 }
 
@@ -247,7 +247,7 @@ fn reading(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView)) -> Peer
         .filter(|_| !alloc.ended)
         .and_then(|status| status.task_group()?.task(known.name.as_str()));
     let asked = asked.map(|task| &task.resources);
-    let told = PeerReading {
+    let reading = PeerReading {
         usage,
         runs,
         asked_cpu_mhz: asked.and_then(|of| of.cpu_shares),
@@ -256,12 +256,12 @@ fn reading(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView)) -> Peer
         ..PeerReading::default()
     };
     match &task.managed {
-        Some(managed) => counted(&managed.status, told),
-        None => told,
+        Some(managed) => counted(&managed.status, reading),
+        None => reading,
     }
 }
 
-fn counted(task: &TaskStatus, told: PeerReading) -> PeerReading {
+fn counted(task: &TaskStatus, reading: PeerReading) -> PeerReading {
     let is_over = task.state == TaskState::Dead;
     PeerReading {
         starts: Some(task.event_counts.get("started").copied().unwrap_or(0)),
@@ -270,7 +270,7 @@ fn counted(task: &TaskStatus, told: PeerReading) -> PeerReading {
         oom_attempts: Some(task.oom_attempts.max(task.exit_counts[Outcome::Oom.index()])),
         completed: Some(u64::from(is_over && !task.failed)),
         failed: Some(u64::from(is_over && task.failed)),
-        ..told
+        ..reading
     }
 }
 
@@ -281,7 +281,7 @@ type Cores = HashMap<(AllocId, TaskName), [Option<f64>; 3]>;
 #[derive(Debug)]
 struct Looked {
     epoch: u64,
-    /// When its readings were taken: our own tasks', others'. Who looks may have the latter read later.
+    /// When its readings were taken: of managed tasks, of observed tasks. A request may have the latter read later.
     at: [Option<Timestamp>; 2],
     used: HashMap<(AllocId, TaskName), Used>,
     host: Option<(Timestamp, HostTimes)>,
@@ -294,7 +294,7 @@ struct Used {
     cpu: [Option<u64>; 3],
 }
 
-/// From one scrape to the next: of whom nobody asks costs nothing. Concurrency: any thread.
+/// From one scrape to the next: without a scraper it costs nothing. Concurrency: any thread.
 #[derive(Debug, Default)]
 pub struct CpuWindow(Mutex<[Option<Looked>; 2]>);
 
@@ -305,7 +305,7 @@ impl CpuWindow {
     /// What each task and the host used since the scrape before. Absent: of one that was not there then.
     fn look(&self, snapshot: &Snapshot) -> (Cores, Option<HostCpu>) {
         let mut kept = lock(&self.0);
-        // Whoever asks twice within a tick is told the same.
+        // A scraper that comes twice within a tick gets the same answer.
         if kept[1].as_ref().is_none_or(|latest| latest.epoch < snapshot.epoch) {
             let latest = kept[1].replace(Looked::at(snapshot));
             kept[0] = latest;

@@ -178,7 +178,7 @@ fn disks(host: &Samples) -> Vec<(String, Disk)> {
 }
 
 /// `total_mhz`: of all CPUs together, where the host reports it.
-pub(super) fn tell(listener: &mut impl Listener, snapshot: &Snapshot, cpu: Option<HostCpu>, total_mhz: Option<f64>) {
+pub(super) fn expose(listener: &mut impl Listener, snapshot: &Snapshot, cpu: Option<HostCpu>, total_mhz: Option<f64>) {
     let host = ("host", snapshot.info.hostname.as_str());
     let cells = [vec![host, ("cpu", ALL_CPUS)]];
     for (index, desc) in CPU.iter().enumerate() {

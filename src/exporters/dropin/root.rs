@@ -1,7 +1,7 @@
 //! The root cgroup (`id="/"`), as far as the collectors of the host know it: none of them reads that cgroup itself.
 //!
 //! ```text
-//! {id="/"}                     CPU time, memory, swap, pressure, of which the host has one each
+//! {id="/"}                     CPU time, memory, swap, pressure: the host has one each
 //! {id="/", interface="eth0"}   what each of its interfaces has carried
 //! ```
 
@@ -13,7 +13,8 @@ use crate::model::metric::{Sample, Value};
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::Snapshot;
 
-/// Which families of ours, with which labels, are summed to what stands for it in the row. A time in which nothing ran is none that was used.
+/// Which families of ours, with which labels, are summed to what stands for it in the row. A time in which nothing ran
+/// is none that was used.
 const SUMS: [(Field, &str, &[&[&str]]); 10] = [
     (
         Field::cpu_usage_ns,

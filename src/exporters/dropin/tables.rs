@@ -31,7 +31,7 @@ macro_rules! peer_measures {
 
 pub(super) use peer_measures;
 
-/// A family of which there is one row.
+/// A family of a single row.
 pub(super) fn one(
     listener: &mut impl Listener,
     desc: &'static MetricDesc,

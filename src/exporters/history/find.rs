@@ -1,4 +1,4 @@
-//! What somebody asks for, out of the files.
+//! Records that match a query, read from the files.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::place::History;
 use super::record::{self, Brief, Called, Sought};
-use crate::exporters::prometheus::{PieceWriter, Telling};
+use crate::exporters::prometheus::{BodyStream, PieceWriter};
 use crate::model::answer::Detail;
 use crate::model::units::{Nanos, Timestamp};
 use crate::store::lines;
@@ -15,8 +15,8 @@ use crate::store::lines;
 /// The answer ends with the record with which it is longer than this.
 const LONGEST: usize = 16 << 20;
 
-/// What is found, written as it is read: thousands of records as trees of values would take a gigabyte. Records that match
-/// less than exactly wait until all are read, because an exact match may follow: at most as many as are written.
+/// What is found, written as it is read: thousands of records as trees of values would take a gigabyte. Records that
+/// match less than exactly wait until all are read, because an exact match may follow: at most as many as are written.
 struct Page<'w> {
     out: &'w mut PieceWriter,
     bytes: usize,
@@ -78,11 +78,12 @@ fn write_record(out: &mut PieceWriter, before: usize, record: &[u8]) -> io::Resu
 }
 
 impl History {
-    /// `{"ended": [..], "has_more": ..}`, the newest record first. A whole ID comes before others that begin with it, and these before names.
-    /// It ends soon where its reader is gone. The caller has a turn: to unpack and search months takes a second of a core.
-    pub fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> Telling {
+    /// `{"ended": [..], "has_more": ..}`, the newest record first. A whole ID comes before others that begin with it,
+    /// and these before names. It ends soon where its reader is gone. The caller has a turn: to unpack and search
+    /// months takes a second of a core.
+    pub fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> BodyStream {
         let history = Arc::clone(self);
-        Telling::of_writer(move |out| history.write(&sought, detail, now, out))
+        BodyStream::of_writer(move |out| history.write(&sought, detail, now, out))
     }
 
     fn write(&self, sought: &Sought, detail: Detail, now: Timestamp, out: &mut PieceWriter) -> io::Result<()> {
@@ -94,8 +95,8 @@ impl History {
         let (found_as, waiting) = (Called::Named, Vec::new());
         let mut page = Page { out, bytes: 0, count: 0, limit: sought.limit, has_more: false, found_as, waiting };
         let mut written = Ok(());
-        // To parse a line costs many times what this does. A record that a later one of the same end replaces has its ID and
-        // names as well.
+        // To parse a line costs many times what this does. A record that a later one of the same end replaces has its
+        // ID and names as well.
         let may_match = |line: &[u8]| match (&id, std::str::from_utf8(line)) {
             (Some(id), Ok(line)) => line.contains(id.as_str()),
             (None, _) | (_, Err(_)) => true,
@@ -135,7 +136,7 @@ mod tests {
 
     use super::super::place::Config;
     use super::*;
-    use crate::exporters::prometheus::TellingBegun;
+    use crate::exporters::prometheus::BodyStart;
     use crate::store::lines::LineLog;
 
     fn line(id: &str, ended_at: u64, status: &str) -> Vec<u8> {
@@ -153,7 +154,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let json = runtime.block_on(async {
             match history.find(sought, Detail::Public, Timestamp(1_500)).begun().await {
-                Ok(TellingBegun::Whole(json)) => json,
+                Ok(BodyStart::Whole(json)) => json,
                 other => panic!("{other:?}"),
             }
         });
@@ -177,12 +178,12 @@ mod tests {
             line("docker:a", 1_000, "complete"),
         ];
         let all = || Sought { limit: 10, ..Sought::default() };
-        let told = |sought| found(&lines, sought);
+        let matching = |sought| found(&lines, sought);
         let every = ["docker:a complete", "docker:ab failed", "docker:a failed"].map(str::to_owned).to_vec();
-        assert_eq!(told(all()), (every.clone(), false), "what is older than is kept is not told");
-        assert_eq!(told(Sought { failed: true, ..all() }).0, every[1..]);
-        assert_eq!(told(Sought { limit: 2, ..all() }), (every[..2].to_vec(), true));
-        let by_id = |id: &str| told(Sought { id: Some(id.to_owned()), ..all() }).0.len();
+        assert_eq!(matching(all()), (every.clone(), false), "what is older than is kept is not found");
+        assert_eq!(matching(Sought { failed: true, ..all() }).0, every[1..]);
+        assert_eq!(matching(Sought { limit: 2, ..all() }), (every[..2].to_vec(), true));
+        let by_id = |id: &str| matching(Sought { id: Some(id.to_owned()), ..all() }).0.len();
         assert_eq!(["docker:a", "a", "docker:ab", "docker:", "b"].map(by_id), [2, 2, 1, 3, 0]);
         assert_eq!(["named-a", "named-ab", "j", "named"].map(by_id), [2, 1, 3, 0], "names of allocs and jobs");
         let odd = [line("docker:\"日\\", 1_000, "failed"), line("docker:b", 1_100, "failed")];
@@ -196,6 +197,6 @@ mod tests {
             (vec!["docker:a complete".to_owned()], true),
             "an exact match after one that begins so"
         );
-        assert_eq!(told(Sought { until: Some(Timestamp(1_250)), ..all() }).0.len(), 2);
+        assert_eq!(matching(Sought { until: Some(Timestamp(1_250)), ..all() }).0.len(), 2);
     }
 }

@@ -1,4 +1,5 @@
-//! One line: `{"ended_at": .., "alloc": {as /v1/allocs/{id}}, "stats": {as /v1/allocs/{id}/stats}}`, without what is of a moment only.
+//! One line: `{"ended_at": .., "alloc": {as /v1/allocs/{id}}, "stats": {as /v1/allocs/{id}/stats}}`, without what is of
+//! a moment only.
 
 use std::borrow::Cow;
 
@@ -61,7 +62,7 @@ pub(super) fn record(snapshot: &Snapshot, alloc: &AllocView, ended_at: Timestamp
     json!(EndedAnswer { ended_at, alloc: own, stats })
 }
 
-/// What somebody asks for; nothing said: everything.
+/// A query; the default matches everything.
 #[derive(Debug, Clone, Default)]
 pub struct Sought {
     /// An ID, a prefix of one, the name that its source uses; otherwise the name of an alloc or of its job.

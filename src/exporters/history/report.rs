@@ -1,4 +1,5 @@
-//! What each workload used: from the ends on record and from what runs. Truth first: what no record says is absent, never 0.
+//! What each workload used: from the ends on record and from what runs. Truth first: what no record says is absent,
+//! never 0.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -11,7 +12,7 @@ use super::place::History;
 use super::tally::{OneUse, Tally, UseSums, WorkloadUse};
 use crate::model::alloc::AllocSource;
 use crate::model::device::GPU_KIND;
-use crate::model::task::{Outcome, TaskState};
+use crate::model::task::{Outcome, ShownState, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::{AllocView, Snapshot, TaskView};
@@ -36,7 +37,8 @@ pub struct ReportQuery {
 pub struct UsageReport {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// Of the oldest end on record, whatever was asked for: of the time before that nothing is known. Absent: none is on record.
+    /// Of the oldest end on record, whatever was asked for: of the time before that nothing is known. Absent: none is
+    /// on record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_record_at: Option<Timestamp>,
     /// Ends on record that were counted, and allocs that run.
@@ -119,9 +121,11 @@ impl UsageReport {
     }
 }
 
-/// Of a managed task all attempts of its alloc, of an observed one the life that goes on: those before are ends on record.
+/// Of a managed task all attempts of its alloc, of an observed one the life that goes on: those before are ends on
+/// record.
 fn of_view<'a>(task: &'a TaskView, snapshot: &Snapshot, gpus: u64) -> OneUse<'a> {
-    let (at, runs_now) = (snapshot.taken_at, task.state() == Some(TaskState::Running));
+    let runs_now = matches!(task.state(), Some(ShownState::Running | ShownState::Paused));
+    let at = snapshot.taken_at;
     if let Some(managed) = &task.managed {
         return OneUse {
             at,

@@ -37,7 +37,7 @@ async fn follow(mut writer: Writer, mut snapshots: Snapshots) {
     loop {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
         let is_untidy = tidied.elapsed() > TIDIED_EACH;
-        // Before the first tick nobody knows what has ended.
+        // Before the first tick the ended allocs are not known.
         if snapshot.epoch > 0 && (is_untidy || writer.has_work(&snapshot)) {
             if is_untidy {
                 tidied = Instant::now();
@@ -70,7 +70,7 @@ struct Writer {
     log: LineLog,
     /// What is on record of those that are shown.
     known: HashMap<AllocId, OnRecord>,
-    /// What an agent before this one has written was looked for.
+    /// The records of the agent before this one were searched.
     has_looked: bool,
     waiting: Vec<Vec<u8>>,
     /// When the disk refused what waits.

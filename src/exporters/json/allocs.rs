@@ -19,7 +19,7 @@ use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork, NetworkMode}
 use crate::model::placement::NotPlaced;
 use crate::model::sensitive::HIDDEN;
 use crate::model::service::CheckStatus;
-use crate::model::task::{Exit, ExitStatus, Failure, Outcome, ServiceResult, TaskState};
+use crate::model::task::{Exit, ExitStatus, Failure, Outcome, ServiceResult, ShownState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::restarts::says_how_it_ended;
@@ -101,7 +101,7 @@ pub struct AllocSummary {
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct TaskSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<TaskState>,
+    pub state: Option<ShownState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_since: Option<Timestamp>,
     /// It failed, and is not restarted.
@@ -297,7 +297,8 @@ fn summary(alloc: &AllocView, detail: Detail) -> AllocSummary {
     let observed = alloc.observed.as_deref();
     let job = status.map(|status| &status.job);
     let lineage = status.map(|status| &status.lineage);
-    let not_placed = status.map(|status| status.not_placed.iter().map(|one| told(one, detail)).collect::<Vec<_>>());
+    let not_placed =
+        status.map(|status| status.not_placed.iter().map(|one| placement_reason(one, detail)).collect::<Vec<_>>());
     let labels = observed.filter(|observed| !observed.labels.is_empty());
     AllocSummary {
         id: identity.id.clone(),
@@ -310,7 +311,9 @@ fn summary(alloc: &AllocView, detail: Detail) -> AllocSummary {
         status: status.map(|status| status.state).or(observed.map(|observed| observed.state())),
         description: status.map(|status| status.description().into_owned()),
         desired: status.map(|status| status.desired),
-        finished_at: status.and_then(|status| status.finished_at).or(observed.and_then(|observed| observed.ended_at)),
+        finished_at: status
+            .and_then(|status| status.finished_at)
+            .or(observed.and_then(|observed| observed.finished_at())),
         labels: labels
             .map(|observed| observed.labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect()),
         may_run: status.map(|status| status.may_run.clone()).filter(|tasks| !tasks.is_empty()),
@@ -324,7 +327,7 @@ fn summary(alloc: &AllocView, detail: Detail) -> AllocSummary {
 }
 
 /// A reason may cite metadata of the node.
-fn told(one: &NotPlaced, detail: Detail) -> NotPlaced {
+fn placement_reason(one: &NotPlaced, detail: Detail) -> NotPlaced {
     let message = if detail == Detail::Full { one.message.as_str() } else { WITHHELD };
     NotPlaced::new(one.reason, message)
 }
@@ -336,7 +339,7 @@ fn observed_summary(task: &TaskView, detail: Detail) -> TaskSummary {
     TaskSummary {
         state: Some(task.state()),
         restarts: Some(task.restarts_total()),
-        state_since: task.since,
+        state_since: task.state_since(),
         started_at,
         last_exit: task.exits.back().map(|exit| exit_answer(exit, detail)),
         ..TaskSummary::default()
@@ -348,7 +351,7 @@ fn task_summary(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail
     let Some(ManagedTask { status: task, .. }) = &task.managed else { return observed_summary(task, detail) };
     let group = alloc.status.as_ref().and_then(|status| status.task_group());
     TaskSummary {
-        state: Some(task.state),
+        state: Some(task.state.into()),
         state_since: Some(task.state_since),
         failed: Some(task.failed),
         failure: task.failure,

@@ -1,4 +1,4 @@
-//! Devices as the API tells them: all of a host, and those of an alloc.
+//! Devices as the API reports them: all of a host, and those of an alloc.
 //!
 //! ```text
 //! /v1/devices            devices: each with all that is known of it, and the tasks on it
@@ -237,13 +237,13 @@ fn whole_row(view: &DeviceView, detail: Detail) -> DeviceAnswer {
     let facts = &view.device.facts;
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let is_full = detail == Detail::Full;
-    let told = view.attributes.iter().filter(|(_, attribute)| detail.tells(attribute));
+    let attributes = view.attributes.iter().filter(|(_, attribute)| detail.shows(attribute));
     DeviceAnswer {
         id: view.device.id.clone(),
         plugin: view.plugin.to_string(),
         device: name(view),
         now: now(view, detail),
-        attributes: told.map(|(name, attribute)| (name.clone(), attribute.clone())).collect(),
+        attributes: attributes.map(|(name, attribute)| (name.clone(), attribute.clone())).collect(),
         unowned_memory_bytes: view.unowned_bytes,
         index: facts.index,
         pci_bus_id: text(&facts.pci_bus_id),
@@ -296,8 +296,8 @@ fn holder(of: &TaskDevice) -> HolderAnswer {
 
 /// What a task uses of a device.
 fn on_task(of: &TaskDevice) -> UseOfDevice {
-    let told = measures::ON_TASK.iter().filter(|measure| !(of.ended && measure.nature().goes_with_the_end()));
-    UseOfDevice { reserved: of.reserved, is_final: of.ended, values: measured(told, &of.usage) }
+    let exposed = measures::ON_TASK.iter().filter(|measure| !(of.ended && measure.nature().goes_with_the_end()));
+    UseOfDevice { reserved: of.reserved, is_final: of.ended, values: measured(exposed, &of.usage) }
 }
 
 /// Of a task of `/v1/allocs/{id}/stats`, by device. `None`: it has none.
@@ -333,11 +333,11 @@ fn together(row: &mut DeviceOfAlloc, tasks: &[&TaskDevice]) {
     for of in tasks {
         if of.ended { sum.add_ended(&of.usage) } else { sum.add(&of.usage) }
     }
-    let told = measures::ON_TASK.iter().filter(|measure| {
+    let exposed = measures::ON_TASK.iter().filter(|measure| {
         let nature = measure.nature();
         nature.is_of_allocs() && !(ended && nature.goes_with_the_end())
     });
-    row.usage = Some(measured(told, sum.get()));
+    row.usage = Some(measured(exposed, sum.get()));
     row.reserved = Some(tasks.iter().any(|of| of.reserved));
     row.is_final = Some(ended);
 }

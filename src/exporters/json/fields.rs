@@ -28,8 +28,8 @@ impl<S: HasFields> Measure<S> {
     }
 }
 
-/// The values of measures under the names that they have in the exposition, without whose they are: `{"power_watts": 71.3,
-/// "utilization_ratio": {"general": 0.5}}`.
+/// The values of measures under the names that they have in the exposition, without whose they are:
+/// `{"power_watts": 71.3, "utilization_ratio": {"general": 0.5}}`.
 #[derive(Debug)]
 pub struct MeasuredValues<T>(Map<String, Json>, PhantomData<T>);
 
@@ -123,9 +123,9 @@ mod tests {
             ..DeviceUsage::default()
         };
         let all = |of: &DeviceUsage| -> MeasuredValues<DeviceTable> { measured(measures::DEVICE.iter(), of) };
-        let told = serde_json::to_string(&all(&usage)).unwrap();
+        let answer = serde_json::to_string(&all(&usage)).unwrap();
         assert_eq!(
-            told,
+            answer,
             r#"{"ecc_errors_total":{"corrected":{"volatile":0},"uncorrected":{"aggregate":3}},"energy_joules_total":123456789.012,"power_watts":71.3,"utilization_ratio":{"encoder":0.0,"general":0.5}}"#
         );
         assert!(all(&DeviceUsage::default()).0.is_empty());

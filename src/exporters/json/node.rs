@@ -1,4 +1,5 @@
-//! `/v1/node`: this host: what it is, what can be measured, what runs and ran on it. The rest of that answer is the runner's.
+//! `/v1/node`: this host: what it is, what can be measured, what runs and ran on it. The rest of that answer is the
+//! runner's.
 
 use std::collections::BTreeMap;
 

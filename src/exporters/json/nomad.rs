@@ -1,8 +1,9 @@
 //! The same snapshot in the shape of Nomad's client API, for what reads that.
 //!
-//! Source: Nomad's HTTP API, `/v1/client/allocation/:id/stats` and `/v1/client/stats`; `AllocResourceUsage` and `HostStats` there.
-//! Absent when: Nomad derives it from two readings (`Percent`, `SystemMode`, `UserMode`, `TotalTicks`, the CPUs of the host): a rate
-//! is for who scrapes. `Measured` names what is there, as in Nomad.
+//! Source: Nomad's HTTP API, `/v1/client/allocation/:id/stats` and `/v1/client/stats`; `AllocResourceUsage` and
+//! `HostStats` there.
+//! Absent when: Nomad derives it from two readings (`Percent`, `SystemMode`, `UserMode`, `TotalTicks`, the CPUs of the
+//! host): a rate is for who scrapes. `Measured` names what is there, as in Nomad.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -290,12 +291,12 @@ fn groups<'a>(devices: impl Iterator<Item = &'a DeviceView>, detail: Detail) -> 
     groups.into_iter().map(row).collect()
 }
 
-/// What is known by name stands beside what its plugin tells.
+/// Measures known by name, beside the stats that its plugin reports.
 fn instance(reading: &DeviceReading, detail: Detail) -> NomadDeviceStats {
-    let (mut told, own) = (stats_of(&reading.values), detail.stats(&reading.stats));
-    told.attributes.extend(own.attributes);
-    told.nested.extend(own.nested);
-    NomadDeviceStats { stats: object(&told), timestamp: reading.at.rfc3339(), summary: summary_of(&told).map(value) }
+    let (mut stats, own) = (stats_of(&reading.values), detail.stats(&reading.stats));
+    stats.attributes.extend(own.attributes);
+    stats.nested.extend(own.nested);
+    NomadDeviceStats { stats: object(&stats), timestamp: reading.at.rfc3339(), summary: summary_of(&stats).map(value) }
 }
 
 fn object(of: &StatObject) -> NomadStatObject {

@@ -108,8 +108,8 @@ pub fn stats(snapshot: &Snapshot, alloc: &AllocView, detail: Detail, now: Timest
     }
 }
 
-/// `/v1/stats`, as [`StatsAnswer`] has it. Each alloc is made as it is written: all of thousands at once is memory that a heap does
-/// not give back.
+/// `/v1/stats`, as [`StatsAnswer`] has it. Each alloc is made as it is written: all of thousands at once is memory that
+/// a heap does not give back.
 pub fn stats_of_all(snapshot: &Snapshot, detail: Detail, now: Timestamp) -> impl Serialize {
     BTreeMap::from([("allocs", Each(&snapshot.allocs, move |alloc: &AllocView| stats(snapshot, alloc, detail, now)))])
 }
@@ -146,8 +146,8 @@ fn task_stats(
     }
 }
 
-/// An upper bound of what the tasks needed together, and no peak: they need not have had theirs at the same time. Absent
-/// where one task has none.
+/// An upper bound of what the tasks needed together, and no peak: they need not have had theirs at the same time.
+/// Absent where one task has none.
 fn sum_of_peaks(alloc: &AllocView) -> Option<u64> {
     alloc.tasks.iter().try_fold(0_u64, |sum, t| Some(sum.saturating_add(t.usage.memory_peak_bytes()?)))
 }

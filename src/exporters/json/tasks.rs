@@ -5,18 +5,20 @@
 //!  "fields": ["cpu_usage_ns", ..],
 //!  "tasks": [{"alloc_id": "docker:web-1", "task": "web", "state": "running", .., "usage": [1500000000, null, ..]}, ..]}
 //! ```
-//! `usage` has one value for each of `fields`, `null` where there is none. Written straight from the snapshot: a tree of values in
-//! between would cost more than the rows themselves.
+//! `usage` has one value for each of `fields`, `null` where there is none. Written straight from the snapshot: a tree
+//! of values in between would cost more than the rows themselves.
 //!
-//! Who has an answer already is told what changed since: `since` is the `taken_at` of that answer, and a row that was in it is
+//! A client that has an answer already receives what changed since: `since` is the `taken_at` of that answer. A row
+//! that was in it is
 //!
 //! ```text
 //! 7                                   row 7 of that answer, as it was
 //! [7, 1764241000000000000, 0, 1600000000, 5, null]   the same, but for sampled_at, and fields 0 and 5
 //! ```
-//! One that is new, or of which more changed than numbers, is told whole.
+//! A row that is new, or whose changes are not numbers alone, is sent whole.
 //!
-//! A client without an answer gets rates at once from `before=1`: each row, and the host, then has an earlier reading beside it.
+//! A client without an answer gets rates at once from `before=1`: each row, and the host, then has an earlier reading
+//! beside it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use crate::model::alloc::{AllocSource, Measured, TaskIdentity};
 use crate::model::answer::Detail;
 use crate::model::id::{AllocId, GroupName, JobId, TaskName};
 use crate::model::metric::{Sample, Samples, Value};
-use crate::model::task::{Exit, ExitStatus, Outcome, TaskState};
+use crate::model::task::{Exit, ExitStatus, Outcome, ShownState};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
@@ -74,7 +76,7 @@ pub fn all_with_before(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
     answer(snapshot, None, detail, true)
 }
 
-/// The same for who has been told `before`.
+/// The same for a client that has received `before`.
 pub fn changes(snapshot: &Snapshot, before: &Snapshot, detail: Detail) -> Vec<u8> {
     answer(snapshot, Some(before), detail, false)
 }
@@ -118,7 +120,8 @@ pub struct TasksAnswer<'a> {
     tasks: Rows<'a>,
 }
 
-/// A whole row; the number of a row that did not change; that number, the time of the sample, and pairs of field and value.
+/// A whole row; the number of a row that did not change; that number, the time of the sample, and pairs of field and
+/// value.
 fn rows(generator: &mut SchemaGenerator) -> Schema {
     let whole = generator.subschema_for::<TaskRow<'_>>();
     let changes = json_schema!({ "type": "array", "items": { "type": ["integer", "null"] } });
@@ -165,16 +168,16 @@ impl Serialize for Rows<'_> {
 /// The allocs of the answer before, beside those of this one.
 struct Before<'a> {
     /// In their order.
-    told: Vec<ToldAlloc<'a>>,
+    allocs: Vec<AnsweredAlloc<'a>>,
     /// So many are in both at the same place: nearly always all, and new ones come last.
     same: usize,
     /// The others, by id.
-    moved: HashMap<&'a AllocId, ToldAlloc<'a>>,
+    moved: HashMap<&'a AllocId, AnsweredAlloc<'a>>,
 }
 
 /// An alloc of the answer before, and the number of its first row there.
 #[derive(Clone, Copy)]
-struct ToldAlloc<'a> {
+struct AnsweredAlloc<'a> {
     first: usize,
     view: &'a AllocView,
 }
@@ -185,21 +188,21 @@ impl<'a> Before<'a> {
         let rows = before.iter().scan(0, |row, view| {
             let first = *row;
             *row += view.tasks().count();
-            Some(ToldAlloc { first, view })
+            Some(AnsweredAlloc { first, view })
         });
-        let told: Vec<_> = rows.collect();
-        let moved = told[same..].iter().map(|alloc| (&alloc.view.identity.id, *alloc)).collect();
-        Before { told, same, moved }
+        let allocs: Vec<_> = rows.collect();
+        let moved = allocs[same..].iter().map(|alloc| (&alloc.view.identity.id, *alloc)).collect();
+        Before { allocs, same, moved }
     }
 
     /// `place`: of the alloc among those of now. `None`: it is new, or has another name or other tasks than before.
-    fn find(&self, place: usize, alloc: &AllocView) -> Option<ToldAlloc<'a>> {
-        let told = if place < self.same { self.told.get(place) } else { self.moved.get(&alloc.identity.id) };
-        told.copied().filter(|told| Arc::ptr_eq(&told.view.identity, &alloc.identity))
+    fn find(&self, place: usize, alloc: &AllocView) -> Option<AnsweredAlloc<'a>> {
+        let found = if place < self.same { self.allocs.get(place) } else { self.moved.get(&alloc.identity.id) };
+        found.copied().filter(|found| Arc::ptr_eq(&found.view.identity, &alloc.identity))
     }
 }
 
-impl<'a> ToldAlloc<'a> {
+impl<'a> AnsweredAlloc<'a> {
     /// Of its task at this place. `None`: more than numbers changed.
     fn news(self, place: usize, now: &'a Arc<TaskView>) -> Option<News<'a>> {
         let (row, before) = (self.first + place, self.view.tasks.get(place)?);
@@ -213,7 +216,7 @@ impl<'a> ToldAlloc<'a> {
     }
 }
 
-/// Of a row that was told before.
+/// Changes of a row of the answer before.
 enum News<'a> {
     Same(usize),
     Numbers { row: usize, at: Option<Timestamp>, before: &'a Usage, now: &'a Usage },
@@ -252,7 +255,7 @@ struct TaskRow<'a> {
     of: usize,
     measured: Measured,
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<TaskState>,
+    state: Option<ShownState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state_since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -263,7 +266,7 @@ struct TaskRow<'a> {
     sampled_at: Option<Timestamp>,
     /// A value of each of `fields`.
     #[schemars(with = "Vec<Option<u64>>")]
-    usage: Told<'a>,
+    usage: ListedUsage<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<TaskBefore>,
 }
@@ -296,9 +299,9 @@ struct LastExit {
     finished_at: Timestamp,
 }
 
-struct Told<'a>(&'a Usage);
+struct ListedUsage<'a>(&'a Usage);
 
-impl Serialize for Told<'_> {
+impl Serialize for ListedUsage<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(LISTED_FIELDS.iter().map(|field| self.0.get(*field)))
     }
@@ -318,7 +321,7 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
         of: alloc.tasks.len(),
         measured: alloc.identity.measured,
         state: task.state(),
-        state_since: managed.map(|task| task.state_since).or_else(|| observed.and_then(|task| task.since)),
+        state_since: managed.map(|task| task.state_since).or_else(|| observed.and_then(|task| task.state_since())),
         restarts: managed.map(|task| task.restarts_total()).or_else(|| observed.map(|task| task.restarts_total())),
         last_exit: exit.map(|exit| LastExit {
             outcome: exit.outcome,
@@ -326,7 +329,7 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
             finished_at: exit.finished_at,
         }),
         sampled_at: task.sampled_at,
-        usage: Told(&task.usage),
+        usage: ListedUsage(&task.usage),
         before: None,
     }
 }

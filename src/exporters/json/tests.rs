@@ -170,7 +170,8 @@ fn snapshot(allocs: Vec<Arc<AllocView>>, devices: Vec<Arc<DeviceView>>, mut uses
     Snapshot { allocs, devices, epoch: 9, ..Snapshot::empty(Arc::new(info), NOW) }
 }
 
-/// One alloc of two tasks on a GPU that is shared and on an instance of another; a second alloc that has left the first GPU.
+/// One alloc of two tasks on a GPU that is shared and on an instance of another; a second alloc that has left the first
+/// GPU.
 fn host() -> Snapshot {
     let (a, b) = (alloc("a", &["serve", "train"]), alloc("b", &["gone"]));
     let uses = vec![
@@ -210,7 +211,7 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_device_tells_what_it_is_how_it_is_and_who_is_on_it() {
+fn device_answer_has_facts_state_and_holders() {
     let all = shown_devices(&host(), Detail::Full);
     let [gpu, whole, lost, part] = [0, 1, 2, 3].map(|at| &all["devices"][at]);
     assert_eq!((&all["epoch"], &gpu["id"], &gpu["plugin"]), (&json!(9), &json!("GPU-0"), &json!("nvidia")));
@@ -253,16 +254,16 @@ fn serial_numbers_places_and_texts_of_plugins_are_for_the_owner() {
     let stats = shown_stats(&snapshot, &snapshot.allocs[0], Detail::Public, NOW);
     let nomad = shown_nomad(&snapshot, &snapshot.allocs[0], Detail::Public);
     let client = shown_client(&snapshot, Detail::Public);
-    for told in [&all, &stats, &nomad, &client] {
-        assert!(!told.to_string().contains("SECRET"), "{told}");
-        assert!(told.to_string().contains("lanes"), "numbers are for everybody: {told}");
+    for answer in [&all, &stats, &nomad, &client] {
+        assert!(!answer.to_string().contains("SECRET"), "{answer}");
+        assert!(answer.to_string().contains("lanes"), "numbers are for everybody: {answer}");
     }
     assert_eq!((&all["devices"][0]["why"], &all["plugins"][0]["message"]), (&json!(WITHHELD), &json!(WITHHELD)));
     assert_eq!(keys(&all["devices"][0]["attributes"]), ["memory"]);
 }
 
 #[test]
-fn each_device_of_an_alloc_is_told_once_and_its_tasks_refer_to_it() {
+fn device_of_an_alloc_is_listed_once_and_its_tasks_refer_to_it() {
     let snapshot = host();
     let [a, b] = [0, 1].map(|at| shown_stats(&snapshot, &snapshot.allocs[at], Detail::Full, NOW));
     assert_eq!(keys(&a["devices"]), ["GPU-0", "GPU-1", "MIG-1"], "of an instance the whole too");
@@ -314,10 +315,10 @@ fn nomads_shape_says_of_each_value_what_ours_says() {
     assert_eq!((&groups[0]["Vendor"], &groups[0]["Type"]), (&json!("nvidia"), &json!("gpu")));
     let instance = &groups[0]["InstanceStats"]["GPU-0"];
     assert_eq!(instance["Timestamp"], "2026-01-02T03:04:05.000000006Z");
-    let told = |name: &str, part: &str| instance["Stats"]["Attributes"][name][part].as_i64();
+    let reported = |name: &str, part: &str| instance["Stats"]["Attributes"][name][part].as_i64();
     let ours = |name: &str| stats["devices"]["GPU-0"]["values"][name].as_u64().and_then(|n| i64::try_from(n).ok());
-    assert_eq!(told("Memory state", "IntNumeratorVal"), ours("memory_used_bytes").map(|n| n >> 20));
-    assert_eq!(told("Memory state", "IntDenominatorVal"), ours("memory_total_bytes").map(|n| n >> 20));
+    assert_eq!(reported("Memory state", "IntNumeratorVal"), ours("memory_used_bytes").map(|n| n >> 20));
+    assert_eq!(reported("Memory state", "IntDenominatorVal"), ours("memory_total_bytes").map(|n| n >> 20));
     assert_eq!(instance["Summary"], instance["Stats"]["Attributes"]["Memory state"]);
     let power = json!({"IntNumeratorVal": 412, "IntDenominatorVal": 700, "Unit": "W", "Desc": "Power used by the board, of its limit"});
     assert_eq!(instance["Stats"]["Attributes"]["Power usage"], power);
@@ -341,7 +342,7 @@ fn nomads_shape_of_a_host_has_each_device_that_answers() {
     assert_eq!(client["Memory"], json!({}), "nothing was read of it");
 }
 
-/// What of an answer tells of devices, in bytes, and how often one is told.
+/// Bytes of an answer that describe devices, and how many descriptions there are.
 fn device_data(answer: &Value) -> (usize, usize) {
     match answer {
         Value::Object(fields) => fields.iter().fold((0, 0), |(bytes, times), (name, value)| match name.as_str() {
@@ -402,15 +403,15 @@ fn a_short_row_has_a_value_for_each_field_and_null_where_there_is_none() {
         samples.push_int(&RECEIVED, &[interface], bytes);
     }
     snapshot.host = Arc::new(samples);
-    let told: Value = serde_json::from_slice(&super::tasks::all(&snapshot, Detail::Public)).unwrap();
-    assert_eq!((&told["epoch"], &told["devices"]), (&json!(9), &json!(4)));
+    let answer: Value = serde_json::from_slice(&super::tasks::all(&snapshot, Detail::Public)).unwrap();
+    assert_eq!((&answer["epoch"], &answer["devices"]), (&json!(9), &json!(4)));
     let expected =
         json!({"hostname": "host", "cpus": 1, "cpu_busy_ns": 7_000_000_000_u64, "network_receive_bytes": 15});
-    assert_eq!(told["host"], expected, "what waits and what others took is not busy, what never left is not received");
-    let rows = told["tasks"].as_array().unwrap();
+    assert_eq!(answer["host"], expected, "idle, iowait and steal time are not busy, what never left is not received");
+    let rows = answer["tasks"].as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| format!("{}/{}", row["alloc_id"], row["task"])).collect();
     assert_eq!(names, [r#""a"/"serve""#, r#""a"/"train""#, r#""b"/"gone""#]);
-    let fields = told["fields"].as_array().unwrap();
+    let fields = answer["fields"].as_array().unwrap();
     for (row, task) in rows.iter().zip(snapshot.allocs.iter().flat_map(|alloc| &alloc.tasks)) {
         let values = row["usage"].as_array().unwrap();
         assert_eq!(values.len(), fields.len());
@@ -421,7 +422,7 @@ fn a_short_row_has_a_value_for_each_field_and_null_where_there_is_none() {
     }
 }
 
-fn told(snapshot: &Snapshot, before: Option<&Snapshot>) -> Value {
+fn tasks_since(snapshot: &Snapshot, before: Option<&Snapshot>) -> Value {
     let answer = match before {
         None => super::tasks::all(snapshot, Detail::Public),
         Some(before) => super::tasks::changes(snapshot, before, Detail::Public),
@@ -465,7 +466,7 @@ fn managed(state: TaskState, since: u64) -> ManagedTask {
 }
 
 #[test]
-fn who_comes_back_is_told_numbers_that_changed_and_whole_rows_only_of_what_is_new_or_says_more() {
+fn client_that_comes_back_receives_changed_numbers_and_whole_rows_of_what_is_new() {
     let [a, b] = [alloc("a", &["x", "y"]), alloc("b", &["x"])];
     let before = at(1, &[Arc::clone(&a), Arc::clone(&b)]);
     let moved = changed(&a, |task| {
@@ -474,7 +475,8 @@ fn who_comes_back_is_told_numbers_that_changed_and_whole_rows_only_of_what_is_ne
         usage.set(Field::memory_peak_bytes, None);
         task.sampled_at = Some(Timestamp(5));
     });
-    let (whole, answer) = (told(&before, None), told(&at(2, &[moved, b, alloc("c", &["z"])]), Some(&before)));
+    let (whole, answer) =
+        (tasks_since(&before, None), tasks_since(&at(2, &[moved, b, alloc("c", &["z"])]), Some(&before)));
     assert_eq!((&whole["since"], &answer["since"], &answer["taken_at"]), (&json!(0), &json!(1), &json!(2)));
     let place = |field: Field| super::tasks::LISTED_FIELDS.iter().position(|listed| *listed == field);
     let numbers = json!([0, 5, place(Field::memory_usage_bytes), 200, place(Field::memory_peak_bytes), null]);
@@ -513,9 +515,9 @@ proptest! {
                 }
             }
             let now = at(n, &allocs);
-            let whole = rows(&[], &told(&now, None));
+            let whole = rows(&[], &tasks_since(&now, None));
             if let Some((before, known)) = &before {
-                prop_assert_eq!(&rows(known, &told(&now, Some(before))), &whole);
+                prop_assert_eq!(&rows(known, &tasks_since(&now, Some(before))), &whole);
             }
             before = Some((now, whole));
         }

@@ -22,7 +22,7 @@ pub(super) enum Answer {
     Bad { message: String },
     /// It will not be taken, however often it comes.
     Refused { message: String },
-    /// Nobody has it, as far as we know.
+    /// As far as is known it was not stored.
     Later { after: Option<Duration>, message: String },
 }
 
@@ -63,8 +63,8 @@ fn taken_as_json(body: &[u8]) -> Option<Answer> {
     Some(Answer::Taken { rejected, message: log_text(message) })
 }
 
-/// The outcome that the answer's body reports. An empty body is a message without fields. `None`: OTLP does not define this answer,
-/// whatever its status: the page of a proxy, a portal or another service at this address.
+/// The outcome that the answer's body reports. An empty body is a message without fields. `None`: OTLP does not define
+/// this answer, whatever its status: the page of a proxy, a portal or another service at this address.
 fn success(answer: &Response) -> Option<Answer> {
     if answer.body.is_empty() {
         return taken(&[]);
@@ -107,7 +107,7 @@ pub(super) fn of_http(answer: &Response) -> (String, Answer) {
 
 /// Why, as it has it: the specification's `google.rpc.Status`, else the first line of a text.
 fn reason_of(answer: &Response) -> String {
-    /// So much of it is told.
+    /// The longest reason that is reported.
     const LONGEST: usize = 300;
     let text = if media_type(answer) == "application/x-protobuf" {
         Status::decode(&*answer.body).map(|status| status.message).unwrap_or_default()
@@ -130,7 +130,7 @@ fn retry_after(text: &str) -> Option<Duration> {
 /// Source: OTLP specification, the table of retryable gRPC codes.
 pub(super) fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
     let Some(status) = reply.status else {
-        // A proxy in between, or an answer that broke off: with 200 nobody has said that it will not be taken.
+        // A proxy in between, or an answer that broke off: 200 does not say that it will not be taken.
         let message = format!("the collector answers HTTP {} without a status of gRPC", reply.http_status);
         let answer = match reply.http_status {
             200 | 429 | 502 | 503 | 504 => Answer::Later { after: None, message },
@@ -236,13 +236,13 @@ pub(super) mod tests {
             assert!(matches!(reply(Some(never), None), Answer::Refused { .. }), "{never}");
         }
         assert!(matches!(reply(Some(0), None), Answer::Taken { rejected: 0, .. }));
-        assert!(matches!(reply(None, None), Answer::Later { .. }), "it broke off, and nobody has refused it");
+        assert!(matches!(reply(None, None), Answer::Later { .. }), "it broke off, and was not refused");
         assert!(matches!(reply(Some(3), None), Answer::Bad { .. }));
-        assert!(matches!(reply(Some(8), None), Answer::Bad { .. }), "nobody says when");
+        assert!(matches!(reply(Some(8), None), Answer::Bad { .. }), "without a time to retry");
         // Encoded by another library: code 8, RetryInfo of 7.5 s.
         let details = "CAgaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ==";
-        let told = reply(Some(8), Some(details));
-        assert!(matches!(told, Answer::Later { after: Some(after), .. } if after.as_millis() == 7_500), "{told:?}");
+        let answer = reply(Some(8), Some(details));
+        assert!(matches!(answer, Answer::Later { after: Some(after), .. } if after.as_millis() == 7_500), "{answer:?}");
     }
 
     #[test]
@@ -258,7 +258,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_collector_says_over_http_is_told_as_its_status_or_its_first_line() {
+    fn reason_of_an_http_answer_is_its_status_or_its_first_line() {
         let of =
             |kind: &str, body: Vec<u8>| reason_of(&Response::of_parts(400, &[("content-type", kind)], body.into()));
         let status = Status { message: "no such tenant".to_owned(), details: Vec::new() };
@@ -387,7 +387,10 @@ pub(super) mod tests {
                 answer
             };
             if let Answer::Later { after, .. } = answer {
-                assert!(wait(3, after) <= LONGEST_ASKED + FIRST_WAIT.max(LONGEST_WAIT), "nobody puts us off for ever");
+                assert!(
+                    wait(3, after) <= LONGEST_ASKED + FIRST_WAIT.max(LONGEST_WAIT),
+                    "no collector delays a retry for ever"
+                );
             }
         });
     }

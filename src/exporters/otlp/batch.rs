@@ -1,5 +1,5 @@
-//! What is in a parcel of each signal: how much, and how it is told in halves. Logs and traces have their own trees, of the same shape as
-//! that of metrics.
+//! What is in a parcel of each signal: how much, and how it is split in halves. Logs and traces have their own trees,
+//! of the same shape as that of metrics.
 
 use std::io;
 

@@ -4,7 +4,7 @@
 //! Walk ── families, row by row ──► places: host, agent, each alloc, task and device ──► ResourceMetrics
 //!                                    └── what was exported before and is absent now: a point that says so (`Endings`)
 //! ```
-//! Workloads have no resource: what is told of them are points of the agent's, with their labels as attributes.
+//! Workloads have no resource: their points belong to the agent's resource, with their labels as attributes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -52,7 +52,8 @@ struct RowPlace {
     place: usize,
     /// In front of the attributes of its cells.
     labels: Vec<(String, String)>,
-    /// What the points of its info family say besides: of who has a device. Others' is said by their resources.
+    /// Further attributes of its info family, where the row is of a task or alloc on a device. Other rows have them in
+    /// their resource.
     info: Vec<(String, String)>,
     /// Of what type a device is.
     hardware: Option<String>,
@@ -99,7 +100,7 @@ pub(super) fn collect_each(
     mut each: impl FnMut(ResourceMetrics),
 ) {
     let mut gathered = Gathered::new(walk);
-    walk.tell(&mut gathered);
+    walk.expose(&mut gathered);
     let (node, at) = (&*walk.snapshot.info, walk.snapshot.taken_at.0);
     let allocs = walk.allocs.iter().map(|alloc| identity.alloc(node, alloc));
     let tasks = walk.allocs.iter().flat_map(|alloc| alloc.tasks().map(|task| identity.task(node, alloc, task)));
@@ -109,7 +110,7 @@ pub(super) fn collect_each(
     for (resource, mut points) in resources.zip(gathered.places) {
         without_whole(&mut points);
         states::complete(&mut points);
-        let series: Vec<Series> = points.iter().map(|told| told.series.clone()).collect();
+        let series: Vec<Series> = points.iter().map(|point| point.series.clone()).collect();
         let id = instance(&resource).to_owned();
         if let Some((_, before)) = exported_before.remove(&id) {
             points.extend(ended(before, &series, at));
@@ -121,7 +122,7 @@ pub(super) fn collect_each(
     let mut gone: Vec<_> = exported_before.into_iter().collect();
     gone.sort_by(|(a, _), (b, _)| a.cmp(b));
     let last = |(resource, before): (Resource, Vec<Series>)| message(&resource, ended(before, &[], at), aggregation);
-    gone.into_iter().filter_map(|(_, told)| last(told)).for_each(each);
+    gone.into_iter().filter_map(|(_, exported)| last(exported)).for_each(each);
 }
 
 impl<'w> Gathered<'w> {
@@ -257,7 +258,8 @@ pub(super) fn began(walk: &Walk<'_>) -> Option<Timestamp> {
     began.and_then(|sample| moment(sample.value))
 }
 
-/// Since when a series counts; 0: unknown. `of_row`: what its row says, unless the source of the family says whose it is.
+/// Since when a series counts; 0: unknown. `of_row`: what its row says, unless the source of the family says whose it
+/// is.
 pub(super) fn start(
     (walk, began): (&Walk<'_>, Option<Timestamp>),
     head: &Head<'_>,
@@ -280,7 +282,7 @@ pub(super) fn start(
     since.map_or(0, |since| since.0)
 }
 
-/// Which instance, and of which device.
+/// The IDs of an instance and of its device.
 fn of_instance(subject: &RowSubject<'_>) -> Vec<(String, String)> {
     let key = |label| if label == "mig_uuid" { names::DEVICE_ID } else { names::PARENT };
     subject.labels.iter().map(|(label, value)| (key(*label).to_owned(), (*value).to_owned())).collect()
@@ -355,7 +357,7 @@ fn containers(alloc: &AllocView) -> impl Iterator<Item = bool> + '_ {
     alloc.tasks().map(move |(known, _)| names::is_container(source, known.driver.as_deref()))
 }
 
-/// CPU time is told by mode or as a whole, never both: who adds the points up would count it twice.
+/// CPU time is exported by mode or as a whole, never both: a sum of the points would count it twice.
 fn without_whole(points: &mut Vec<SeriesPoint>) {
     const MODE: &str = "cpu.mode";
     let key = |series: &Series| {
@@ -363,10 +365,10 @@ fn without_whole(points: &mut Vec<SeriesPoint>) {
         (series.desc.otlp.map(|otlp| otlp.name), rest)
     };
     let has_mode = |series: &Series| series.attributes.iter().any(|(key, _)| key == MODE);
-    let by_mode: BTreeSet<_> = points.iter().map(|told| &told.series).filter(|s| has_mode(s)).map(key).collect();
-    points.retain(|told| {
-        let is_time = told.series.desc.otlp.is_some_and(|otlp| otlp.name.ends_with("cpu.time"));
-        !is_time || has_mode(&told.series) || !by_mode.contains(&key(&told.series))
+    let by_mode: BTreeSet<_> = points.iter().map(|point| &point.series).filter(|s| has_mode(s)).map(key).collect();
+    points.retain(|point| {
+        let is_time = point.series.desc.otlp.is_some_and(|otlp| otlp.name.ends_with("cpu.time"));
+        !is_time || has_mode(&point.series) || !by_mode.contains(&key(&point.series))
     });
 }
 

@@ -1,4 +1,5 @@
-//! What waits in the queue goes to the collector, the oldest first and one at a time: a thread of its own, which may wait.
+//! What waits in the queue goes to the collector, the oldest first and one at a time: a thread of its own, which may
+//! wait.
 //!
 //! ```text
 //! front ──► send ──► taken, refused ──► settle ──► front ...
@@ -25,8 +26,8 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A collector that wants more than this is asked again all the same.
 pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(600);
 
-/// Of a parcel of which nothing was taken so far, so many parts are refused before the rest is given up: it is the collector then,
-/// and not a point.
+/// Of a parcel without a taken part, so many parts are refused before the rest is dropped: the fault is the
+/// collector's then, not that of a point.
 const MOST_BAD: u32 = 100;
 
 /// A parcel on its way: what of it is still to be sent, the next part last.
@@ -49,7 +50,7 @@ struct Later {
 /// Until the outbox is closed.
 pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<Delta>) {
     let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
-    let (mut way, mut tries, mut told): (Option<Way>, u32, String) = (None, 0, String::new());
+    let (mut way, mut tries, mut logged): (Option<Way>, u32, String) = (None, 0, String::new());
     while let Some(parcel) = outbox.next() {
         let mut current = match way.take() {
             Some(way) if way.id == parcel.id => way,
@@ -64,9 +65,9 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
                 outbox.settle(current.id, current.rejected);
             }
             Some(Later { after, code, message }) => {
-                if tries == 0 || told != code {
+                if tries == 0 || logged != code {
                     tracing::warn!(destination, signal, reason = message, "collector did not take points: they wait");
-                    told = code;
+                    logged = code;
                 }
                 let wait = wait(tries, after);
                 tries = tries.saturating_add(1);
@@ -87,7 +88,7 @@ fn go_on(
     let mut is_retry = is_retry;
     while let Some((count, bytes)) = way.rest.last() {
         let count = *count;
-        let told = match delta {
+        let part = match delta {
             None => Some((Cow::Borrowed(bytes), Notes::new())),
             Some(delta) => match packed::read(bytes) {
                 Ok(mut request) => {
@@ -105,12 +106,12 @@ fn go_on(
                 }
             },
         };
-        let Some((told, notes)) = told else {
+        let Some((request, notes)) = part else {
             way.rest.pop();
             continue;
         };
         let asked = Instant::now();
-        let (code, answer) = sender.send(&told);
+        let (code, answer) = sender.send(&request);
         outbox.asked(code.clone(), is_retry, asked.elapsed());
         is_retry = false;
         match answer {
@@ -195,6 +196,6 @@ mod tests {
         assert!(wait(0, None) <= FIRST_WAIT);
         assert!((0..100).map(|_| wait(10, None)).max() > Some(secs(30)));
         assert_ne!(wait(10, None), wait(10, None));
-        assert!(wait(0, Some(secs(1 << 40))) <= LONGEST_ASKED + FIRST_WAIT, "nobody puts us off for ever");
+        assert!(wait(0, Some(secs(1 << 40))) <= LONGEST_ASKED + FIRST_WAIT, "no collector delays a retry for ever");
     }
 }

@@ -1,12 +1,12 @@
-//! Differences for who wants them: what waits in the queue are sums from their beginning, and on its way out each becomes what came since the
-//! collector took the last one. What is lost on the way, refused or dropped, is in the next one; nothing is told twice.
+//! Delta temporality: the queue holds sums from their beginning. On its way out each becomes the difference to the sum
+//! that the collector took last. What is lost, refused or dropped is in the next difference; nothing is exported twice.
 //!
 //! ```text
 //! batch 7: sum 40 since noon ──► known: batch 5, sum 25 at 12:10 ──► 15 since 12:10 ──► taken ──► known: batch 7, sum 40
 //!                                                                                   └► not: as it was
 //! ```
-//! What the collector took last is durable before the batch is settled: killed in between, the agent leaves the same points out when
-//! the batch comes again. A sum of which nobody knows when it began is first told when it is known since when.
+//! What the collector took last is durable before the batch is settled: killed in between, the agent leaves the same
+//! points out when the batch comes again. A sum with an unknown start is first exported once its start is known.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ use crate::store::keyed::{KeyedLog, KeyedState};
 
 /// Under it stands before when nothing is known.
 const UNKNOWN: u128 = 0;
-/// What was not told for so long while others were is told no more.
+/// A series that was not exported for so long, while others were, is forgotten.
 const FORGOTTEN: Nanos = Nanos(48 * 3_600 * 1_000_000_000);
 
 /// What a collector took last of a series.
@@ -69,20 +69,20 @@ pub(super) type Notes = Vec<(u128, Option<Vec<u8>>)>;
 pub(super) struct Delta {
     log: KeyedLog,
     temporality: Temporality,
-    /// Of what began before, nobody knows what was told.
+    /// Of sums that began before, it is not known what was exported.
     unknown_before: u64,
 }
 
 impl Delta {
-    /// `has_told`: the collector had points before, of whatever kind. `next`: of the queue's batches.
-    pub fn open(path: &Path, temporality: Temporality, has_told: bool, next: u64, now: Timestamp) -> Delta {
+    /// `has_exported`: the collector had points before, of whatever kind. `next`: of the queue's batches.
+    pub fn open(path: &Path, temporality: Temporality, has_exported: bool, next: u64, now: Timestamp) -> Delta {
         let (log, state) = KeyedLog::open(path);
         let mut delta = Delta { log, temporality, unknown_before: 0 };
         let last = |value: &[u8]| Last::decode(value).unwrap_or_default();
         let all = || delta.log.values().filter(|(key, _)| *key != UNKNOWN);
         let is_ahead = all().any(|(_, value)| last(value).batch >= next);
-        if is_ahead || state == KeyedState::Damaged || (state == KeyedState::New && has_told) {
-            // The queue was begun anew, or this was lost.
+        if is_ahead || state == KeyedState::Damaged || (state == KeyedState::New && has_exported) {
+            // The queue is a new one, or this file was lost.
             let gone: Notes = all().map(|(key, _)| (key, None)).collect();
             delta.forget(gone, Some(now.0));
             return delta;
@@ -101,7 +101,7 @@ impl Delta {
     fn forget(&mut self, mut gone: Notes, unknown_before: Option<u64>) {
         if let Some(at) = unknown_before {
             tracing::warn!(
-                "what a collector was told last is not known: sums that began before are told from their next point on"
+                "the last points a collector took are not known; older sums are exported from their next point on"
             );
             self.unknown_before = at;
             gone.push((UNKNOWN, Some(at.to_le_bytes().to_vec())));
@@ -109,7 +109,7 @@ impl Delta {
         self.note(&gone);
     }
 
-    /// The request becomes what is to be told of it, which may be nothing.
+    /// The request becomes what is to be exported of it, which may be nothing.
     pub fn convert(&self, batch: u64, request: &mut ExportMetricsServiceRequest) -> Notes {
         let mut notes = Vec::new();
         for of in &mut request.resource_metrics {
@@ -123,7 +123,7 @@ impl Delta {
         notes
     }
 
-    /// False: nothing of it is to be told.
+    /// False: nothing of it is to be exported.
     fn metric(&self, batch: u64, whose: &str, metric: &mut Metric, notes: &mut Notes) -> bool {
         let key = |attributes: &[KeyValue]| series(whose, &metric.name, attributes);
         let temporality = AggregationTemporality::Delta.into();
@@ -165,7 +165,7 @@ impl Delta {
         let less = match (value, before.int, before.double) {
             (AsInt(now), Some(before), _) if now >= before => Some(AsInt(now - before)),
             (AsDouble(now), _, Some(before)) if now >= before => Some(AsDouble(now - before)),
-            // It began anew, and nobody noted when.
+            // It was reset, at an unknown time.
             _ => None,
         };
         point.value = less.or(point.value);
@@ -191,7 +191,7 @@ impl Delta {
             point.bucket_counts.iter_mut().zip(&before.counts).for_each(|(n, before)| *n -= before);
             point.count = point.bucket_counts.iter().sum();
             point.sum = point.sum.zip(before.double).map(|(now, before)| now - before);
-            // Those before were told before.
+            // Those before were exported before.
             point.exemplars.retain(|exemplar| exemplar.time_unix_nano > before.at);
         }
         true
@@ -219,13 +219,13 @@ impl Delta {
         true
     }
 
-    /// What was told before is told to have ended, and nothing is known of it any more.
+    /// The end of a series that was exported before; nothing is known of it any more.
     fn ended(&self, key: u128, notes: &mut Notes) -> bool {
         notes.push((key, None));
         true
     }
 
-    /// Since when a point tells; what is to be noted of it.
+    /// The start of the interval of a point; what is to be noted of it.
     fn since(&self, now: &Last, key: u128, start: u64, notes: &mut Notes) -> Since {
         let before = self.log.get(key).and_then(|value| Last::decode(value).ok());
         if before.as_ref().is_some_and(|before| before.batch >= now.batch) {
@@ -238,7 +238,7 @@ impl Delta {
         notes.push((key, Some(now.encode_to_vec())));
         match before {
             Some(before) if start <= before.at => Since::Last(before),
-            // It began after that, and is told whole.
+            // It began after that, and is exported whole.
             Some(_) => Since::Beginning,
             None if start == 0 || start <= self.unknown_before => Since::Nothing,
             None => Since::Beginning,
@@ -251,13 +251,13 @@ impl Delta {
             return;
         }
         if let Err(error) = self.log.commit(notes) {
-            tracing::error!(error = error.to_string(), "what a collector was told is not durable: the disk refuses it");
+            tracing::error!(error = error.to_string(), "failed to persist the last points a collector took");
         }
     }
 }
 
 enum Since {
-    /// There is nothing to tell.
+    /// There is nothing to export.
     Nothing,
     /// As it is.
     Beginning,
@@ -344,9 +344,9 @@ mod tests {
         }
     }
 
-    /// Start, time and value of what is told; the four agree.
+    /// Start, time and value of what is exported; the four agree.
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "small and not negative")]
-    fn told(request: &ExportMetricsServiceRequest) -> Option<(u64, u64, u64)> {
+    fn exported(request: &ExportMetricsServiceRequest) -> Option<(u64, u64, u64)> {
         let metrics: Vec<&Metric> =
             request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|s| &s.metrics).collect();
         let delta: i32 = AggregationTemporality::Delta.into();
@@ -382,8 +382,8 @@ mod tests {
         Some(first)
     }
 
-    fn opened(dir: &Path, has_told: bool, next: u64) -> Delta {
-        Delta::open(&dir.join("told"), Temporality::Delta, has_told, next, Timestamp(50_000))
+    fn opened(dir: &Path, has_exported: bool, next: u64) -> Delta {
+        Delta::open(&dir.join("exported"), Temporality::Delta, has_exported, next, Timestamp(50_000))
     }
 
     #[derive(Debug, Clone)]
@@ -400,7 +400,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever becomes of batches and agents: the differences add up to the sum, and their times follow each other.
+        /// Whatever becomes of batches and agents: the differences add up to the sum, and their times follow each
+        /// other.
         #[test]
         fn differences_add_up_whatever_is_lost_on_the_way(
             steps in prop::collection::vec((0_u64..9, prop_oneof![
@@ -409,19 +410,19 @@ mod tests {
         ) {
             let dir = tempfile::tempdir().unwrap();
             let mut delta = opened(dir.path(), false, 1);
-            let (mut value, mut sum, mut last, mut was_told) = (0, 0, BEGAN, false);
+            let (mut value, mut sum, mut last, mut was_exported) = (0, 0, BEGAN, false);
             for (at, (more, fate)) in steps.into_iter().enumerate() {
                 value += more;
                 let (batch, time) = (at as u64 + 1, 2_000 + 10 * at as u64);
-                let tell = |delta: &mut Delta| {
+                let convert = |delta: &mut Delta| {
                     let mut request = request(time, BEGAN, value);
                     let notes = delta.convert(batch, &mut request);
-                    (told(&request), notes)
+                    (exported(&request), notes)
                 };
                 let mut take = |delta: &mut Delta| {
-                    let (told, notes) = tell(delta);
+                    let (point, notes) = convert(delta);
                     delta.note(&notes);
-                    if let Some((start, at, more)) = told {
+                    if let Some((start, at, more)) = point {
                         assert_eq!((start, at), (last, time));
                         last = at;
                         sum += more;
@@ -430,10 +431,10 @@ mod tests {
                 match fate {
                     Fate::Lost => continue,
                     Fate::Taken => take(&mut delta),
-                    Fate::Again(anew) => {
-                        tell(&mut delta);
-                        if anew {
-                            delta = opened(dir.path(), was_told, batch + 1);
+                    Fate::Again(is_new_agent) => {
+                        convert(&mut delta);
+                        if is_new_agent {
+                            delta = opened(dir.path(), was_exported, batch + 1);
                         }
                         take(&mut delta);
                     }
@@ -443,25 +444,25 @@ mod tests {
                         take(&mut delta);
                     }
                 }
-                was_told = true;
+                was_exported = true;
                 prop_assert_eq!(sum, value);
             }
         }
     }
 
-    /// What is told of these, one after the other.
+    /// What is exported of these, one after the other.
     fn all(delta: &mut Delta, points: &[(u64, u64, u64)]) -> Vec<Option<(u64, u64, u64)>> {
-        let tell = |(batch, (at, start, value)): (usize, &(u64, u64, u64))| {
+        let convert = |(batch, (at, start, value)): (usize, &(u64, u64, u64))| {
             let mut request = request(*at, *start, *value);
             let notes = delta.convert(batch as u64 + 10, &mut request);
             delta.note(&notes);
-            told(&request)
+            exported(&request)
         };
-        points.iter().enumerate().map(tell).collect()
+        points.iter().enumerate().map(convert).collect()
     }
 
     #[test]
-    fn what_began_anew_is_told_whole_and_what_began_nobody_knows_when_only_from_its_second_point_on() {
+    fn restarted_sum_is_exported_whole_and_one_without_a_start_from_its_second_point() {
         let dir = tempfile::tempdir().unwrap();
         let mut delta = opened(dir.path(), false, 10);
         let points = [(100, 0, 7), (200, 0, 9), (300, 250, 4), (400, 250, 4), (500, 250, 3)];
@@ -478,44 +479,44 @@ mod tests {
     }
 
     #[test]
-    fn of_a_clock_that_was_set_back_the_start_is_not_known_and_what_did_not_move_is_not_told_again() {
+    fn start_after_a_clock_set_back_is_unknown_and_an_unmoved_point_is_not_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let mut delta = opened(dir.path(), false, 10);
         let points = [(900, 50, 7), (900, 50, 7), (600, 50, 9), (700, 50, 9)];
         assert_eq!(all(&mut delta, &points), [Some((50, 900, 7)), None, Some((0, 600, 2)), Some((600, 700, 0))]);
     }
 
-    /// The file is lost or damaged, the queue was begun anew, or the collector had sums before: what it knows of old ones nobody knows.
+    /// The file is lost or damaged, the queue is a new one, or the collector had sums before: what it has is unknown.
     #[test]
-    fn where_it_is_not_known_what_was_told_old_sums_are_told_from_their_next_point_on_and_new_ones_whole() {
+    fn lost_state_exports_old_sums_from_their_next_point_and_new_ones_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let told = |delta: &mut Delta| {
+        let check = |delta: &mut Delta| {
             let (old, new) = ((60_000, BEGAN, 7), (61_000, BEGAN, 8));
             assert_eq!(all(delta, &[old, new]), [None, Some((60_000, 61_000, 1))]);
         };
-        told(&mut opened(dir.path(), true, 10));
+        check(&mut opened(dir.path(), true, 10));
         // The batches of the queue begin at 1 again.
-        told(&mut opened(dir.path(), true, 1));
-        let path = dir.path().join("told");
+        check(&mut opened(dir.path(), true, 1));
+        let path = dir.path().join("exported");
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[30] ^= 1;
         let whole = bytes.clone();
         bytes.extend(whole[..20].iter());
         std::fs::write(&path, [&bytes[..], &std::fs::read(&path).unwrap()].concat()).unwrap();
-        told(&mut opened(dir.path(), true, 100));
+        check(&mut opened(dir.path(), true, 100));
         let delta = opened(dir.path(), true, 100);
         let mut young = request(70_000, 65_000, 5);
         for of in &mut young.resource_metrics[0].scope_metrics[0].metrics {
             of.name += " of another";
         }
         delta.convert(200, &mut young);
-        assert_eq!(super::tests::told(&young), Some((65_000, 70_000, 5)), "it began since");
+        assert_eq!(exported(&young), Some((65_000, 70_000, 5)), "it began since");
     }
 
     #[test]
-    fn low_memory_is_of_histograms_alone_and_an_end_is_told_and_forgotten() {
+    fn low_memory_is_of_histograms_alone_and_an_end_is_exported_and_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("told");
+        let path = dir.path().join("exported");
         let mut delta = Delta::open(&path, Temporality::LowMemory, false, 1, Timestamp(1));
         let mut first = request(100, 50, 7);
         let notes = delta.convert(1, &mut first);
@@ -537,7 +538,7 @@ mod tests {
             }
         }
         let notes = delta.convert(2, &mut end);
-        assert_eq!(end.resource_metrics[0].scope_metrics[0].metrics.len(), 4, "it is told");
+        assert_eq!(end.resource_metrics[0].scope_metrics[0].metrics.len(), 4, "the end is exported");
         delta.note(&notes);
         assert_eq!(KeyedLog::open(&path).0.values().count(), 0);
     }

@@ -1,8 +1,8 @@
-//! A walk under the names of `/metrics` (`names = "prometheus"`): each series of a scrape is one point with the same labels, so boards and
-//! alerts read a store that was only pushed to.
+//! A walk under the names of `/metrics` (`names = "prometheus"`): each series of a scrape is one point with the same
+//! labels, so boards and alerts read a store that was only pushed to.
 //!
-//! All of a host is one resource, because stores make `job` and `instance` of resources. There is no unit, no scope and no schema: of these
-//! some stores make suffixes and labels, which a scrape does not have.
+//! All of a host is one resource, because stores make `job` and `instance` of resources. There is no unit, no scope and
+//! no schema: of these some stores make suffixes and labels, which a scrape does not have.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ struct RowLabels {
     since: Option<Timestamp>,
 }
 
-/// What `/metrics` has, some thousand points at a time. `is_flat`: `job` and `instance` are labels of the points and no resource is sent.
+/// What `/metrics` has, some thousand points at a time. `is_flat`: `job` and `instance` are labels of the points and no
+/// resource is sent.
 pub(super) fn collect_exposed(
     walk: &Walk<'_>,
     identity: &HostIdentity,
@@ -73,7 +74,7 @@ pub(super) fn collect_exposed(
         each,
     };
     with_itself(walk, &mut exposed, |exposed| {
-        walk.tell(exposed);
+        walk.expose(exposed);
         std::mem::take(&mut exposed.counts)
     });
     let series = std::mem::take(&mut exposed.series);

@@ -55,9 +55,9 @@ mod tests {
         let Some(metric::Data::Gauge(gauge)) = &request.resource_metrics[0].scope_metrics[0].metrics[0].data else {
             panic!("it is a gauge")
         };
-        let told: Vec<_> = gauge.data_points.iter().map(|point| point.attributes.clone()).collect();
+        let attributes: Vec<_> = gauge.data_points.iter().map(|point| point.attributes.clone()).collect();
         assert_eq!(
-            told,
+            attributes,
             [of(&[("task", "own"), ("mode", "user"), ("alloc", "a")]), of(&[("alloc", "a"), ("task", "t")])]
         );
         assert_eq!(request.resource_metrics[0].resource.as_ref().map(|r| r.attributes.len()), Some(2), "and it stays");

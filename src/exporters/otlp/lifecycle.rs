@@ -1,11 +1,13 @@
-//! What happens becomes logs and traces: events of the runner, made when a snapshot knows them, into a queue of their own.
+//! What happens becomes logs and traces: events of the runner, made when a snapshot knows them, into a queue of their
+//! own.
 //!
 //! ```text
 //! events ── a snapshot that knows them ──► logs   ─┐ a record each       number of a batch: that of the last event in it, so that
 //!                                          traces ─┴► outbox ── deliver   the queue itself says up to where everything is in it
 //! ```
-//! An event is in the record of its task before anybody hears of it. So what an agent heard and had not queued when it was killed is heard by the
-//! next one, and what it had queued is known by the number of the last batch: none is lost, and none is queued twice.
+//! An event is in the record of its task before anybody hears of it. So what an agent heard and had not queued when it
+//! was killed is heard by the next one, and what it had queued is known by the number of the last batch: none is lost,
+//! and none is queued twice.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,10 +28,10 @@ use super::packed::pack;
 use super::resource::HostIdentity;
 use super::settings::Compression;
 use super::traces::Traces;
+use crate::board::events::{Item, Log};
 use crate::host::clock::{Clock, SystemClock};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
-use crate::runner::events::{Item, Log};
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
 use crate::telemetry::otlp::{LossReason, Signal};
 
@@ -37,7 +39,8 @@ use crate::telemetry::otlp::{LossReason, Signal};
 const OPEN: &str = "open";
 /// Of one batch.
 const EVENTS: usize = 128;
-/// So many ticks a snapshot may take to know what happened: an alloc that it does not know then was forgotten meanwhile.
+/// So many ticks a snapshot may take to know what happened: an alloc that it does not know then was forgotten
+/// meanwhile.
 const TICKS: u64 = 3;
 
 /// Makes one signal of events.
@@ -60,12 +63,13 @@ impl Maker {
         Maker { identity, compression, queued, traces }
     }
 
-    /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that there is.
+    /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that
+    /// there is.
     pub fn from(&mut self, newest: u64) -> u64 {
         if self.queued > newest {
             // The agent's state was lost, or is an older one: rather twice than never.
             let queued = self.queued;
-            tracing::warn!(queued, newest, "events are numbered anew: all that are kept are sent again");
+            tracing::warn!(queued, newest, "event numbers restarted; all kept events are sent again");
             self.queued = 0;
         }
         if self.traces.is_some() { 0 } else { self.queued }
@@ -217,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_queue_is_not_made_again_unless_events_are_numbered_anew() {
+    fn what_is_in_the_queue_is_not_made_again_unless_event_numbers_restart() {
         let dir = tempfile::tempdir().unwrap();
         let opened = |signal| Maker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
         assert_eq!(opened(Signal::Logs).from(500), 500);

@@ -39,7 +39,8 @@ const HOOKS: &[&str] = &["hooks", "alloc_hooks"];
 /// Sampled, as W3C has it.
 pub(super) const SAMPLED: u32 = 1;
 
-/// `observed`: when it was made. An event of an attempt is in the trace of that attempt, others are in that of their alloc.
+/// `observed`: when it was made. An event of an attempt is in the trace of that attempt, others are in that of their
+/// alloc.
 pub(super) fn record(event: &Event, observed: Timestamp) -> LogRecord {
     let severity = severity(event);
     let mut attributes = vec![int("allostat.event.id", event.seq)];
@@ -79,7 +80,7 @@ fn event_name(event: &Event) -> String {
     format!("allostat.{of}.{}", event.kind.label())
 }
 
-/// An error is what somebody should look at, a warning what went wrong and is seen to.
+/// An error needs the attention of an operator; a warning went wrong and is handled.
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
         AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,

@@ -177,8 +177,8 @@ fn push(metric: &mut Metric, exported: SeriesPoint) {
     }
 }
 
-/// Counts and bytes are integers, whatever has another unit is a float: one metric is always one of both, as far as OTLP's
-/// integers reach.
+/// Counts and bytes are integers, whatever has another unit is a float: one metric is always one of both, as far as
+/// OTLP's integers reach.
 fn number(unit: Unit, value: Value) -> number_data_point::Value {
     let whole =
         if let (Unit::None | Unit::Bytes, Value::Int(n)) = (unit, value) { i64::try_from(n).ok() } else { None };
@@ -194,7 +194,7 @@ pub(super) fn seconds(value: Value) -> f64 {
     }
 }
 
-/// `has_traces`: somebody gets the trace of its alloc.
+/// `has_traces`: the trace of its alloc is exported.
 pub(super) fn exemplar_message(exemplar: &Exemplar, has_traces: bool) -> ExemplarMessage {
     let mut filtered_attributes = vec![key_value("allostat.alloc.id", exemplar.alloc_id.as_str())];
     filtered_attributes.extend(exemplar.event_id.map(|id| key_value("allostat.event.id", &id.to_string())));

@@ -1,13 +1,14 @@
-//! OTLP: what a walk says, as messages of the OpenTelemetry protocol, pushed to a collector; and what happened, as logs and traces.
+//! OTLP: what a walk says, as messages of the OpenTelemetry protocol, pushed to a collector; and what happened, as logs
+//! and traces.
 //!
 //! ```text
 //! Walk ── collect ──► one request ── flat? ── parts ──► packed ──► outbox (store::queue, on disk) ── deliver ── delta? ──► send ──► collector
 //! task output, observed tasks ── workload_logs ────────► packed ──► outbox ───────── deliver ────────────────────────► send ──► collector
 //! events ── lifecycle ──► logs, traces ────────────────► packed ──► outbox of each ───────────────── deliver ────────────► send ──► collector
 //! ```
-//! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
-//! exported before and is absent now gets one more point, without a value. `exposed` takes the place of `collect` where metrics have the names
-//! of `/metrics`. `docs/otlp.md` is what users may rely on.
+//! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is
+//! absent is absent; what was exported before and is absent now gets one more point, without a value. `exposed` takes
+//! the place of `collect` where metrics have the names of `/metrics`. `docs/otlp.md` is what users may rely on.
 
 mod answer;
 mod attribute;
@@ -50,7 +51,7 @@ pub use settings::{
     SignalConfig, Temporality, destination_name, endpoint, headers, joined, pairs,
 };
 
-/// One request for nobody who was told anything before.
+/// One request, without any that was exported before.
 pub fn encode(walk: &Walk<'_>) -> Vec<u8> {
     collect(walk, &HostIdentity::default(), HistogramAggregation::Explicit, &mut Endings::default()).encode_to_vec()
 }

@@ -1,5 +1,6 @@
-//! What our families are called in OTLP, to the letter of the semantic conventions where there is one: instruments and attributes.
-//! Names and units stand beside each family ([`MetricDesc::otlp`]); what no convention knows is `allostat.*`, with our labels.
+//! What our families are called in OTLP, to the letter of the semantic conventions where there is one: instruments and
+//! attributes. Names and units stand beside each family ([`MetricDesc::otlp`]); what no convention knows is
+//! `allostat.*`, with our labels.
 //!
 //! Source: OpenTelemetry semantic conventions 1.44: system, container, process, hardware, otel.sdk metrics.
 
@@ -36,7 +37,7 @@ pub(super) enum Naming {
 
 /// Of one device of a host.
 pub(super) const DEVICE_ID: &str = "hw.id";
-/// The device of which that is a part.
+/// The device that contains it.
 pub(super) const PARENT: &str = "hw.parent";
 pub(super) const HARDWARE_TYPE: &str = "hw.type";
 
@@ -62,8 +63,8 @@ const UP_DOWN: &[&str] = &[
     "allostat.task.status",
 ];
 
-/// What a label is called as an attribute, by the end of the metric's name (all end in nothing): those of allocs and workloads are
-/// called alike.
+/// What a label is called as an attribute, by the end of the metric's name (all end in nothing): those of allocs and
+/// workloads are called alike.
 const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ("cpu.time", "mode", "cpu.mode"),
     ("paging.faults", "kind", "system.paging.fault.type"),
@@ -84,7 +85,7 @@ const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ("otel.sdk.metric_reader.collection.duration", "collector", "otel.component.name"),
 ];
 
-/// Several families of ours are one metric: what tells them apart, by what their name holds.
+/// Several families of ours are one metric: the attribute that distinguishes them, by a part of their name.
 const APART: &[(&str, &str, &str)] = &[
     ("_io_read_bytes_", "disk.io.direction", "read"),
     ("_io_written_bytes_", "disk.io.direction", "write"),
@@ -115,8 +116,8 @@ const APART: &[(&str, &str, &str)] = &[
 /// Of whichever hardware, which its points say: `hw.type`.
 const OF_HARDWARE: [&str; 4] = ["hw.energy", "hw.errors", "hw.power", "hw.status"];
 
-/// Where a value of ours is another in the conventions, which want theirs as far as it reaches and leave room for others: metric,
-/// attribute, our value, what stands for it.
+/// Where a value of ours is another in the conventions, which want theirs as far as it reaches and leave room for
+/// others: metric, attribute, our value, what stands for it.
 const VALUES: &[(&str, &str, &str, &[AttributePair])] = &[
     ("system.cpu.time", "cpu.mode", "irq", &[("cpu.mode", "interrupt")]),
     ("hw.temperature.limit", "hw.limit_type", "slowdown", &[("hw.limit_type", "high.degraded"), SENSOR_GPU]),
@@ -168,7 +169,8 @@ pub(super) fn is_container(source: AllocSource, driver: Option<&str>) -> bool {
     }
 }
 
-/// Name, unit and instrument. Exposed names contain their unit: with a unit beside them, some stores would append it again.
+/// Name, unit and instrument. Exposed names contain their unit: with a unit beside them, some stores would append it
+/// again.
 pub(super) fn of(desc: &'static MetricDesc, naming: Naming) -> Option<(Cow<'static, str>, &'static str, Instrument)> {
     match naming {
         Naming::Conventions | Naming::NotContainer => {
@@ -212,7 +214,7 @@ pub(super) fn attributes(desc: &MetricDesc, label: &str, value: &str) -> Vec<(St
     theirs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// What tells devices apart.
+/// The attribute that distinguishes devices.
 pub(super) fn of_device(label: &str) -> &str {
     if label == "device_uuid" { DEVICE_ID } else { label }
 }
@@ -230,8 +232,8 @@ pub(super) fn apart(desc: &MetricDesc) -> Option<(&'static str, &'static str)> {
 /// Labels that say which alloc's and task's resource a point has.
 pub(super) const OF_RESOURCES: [&str; 3] = ["alloc_id", "task", "workload"];
 
-/// What a family is in OTLP, for people: metric, instrument, unit, and its attributes that are no resource's. `None`: see
-/// [`instrument`].
+/// What a family is in OTLP, for people: metric, instrument, unit, and its attributes that are no resource's. `None`:
+/// see [`instrument`].
 pub(in crate::exporters) fn twin(desc: &MetricDesc) -> Option<String> {
     let kind = match instrument(desc)? {
         Instrument::Counter => "counter",
@@ -261,7 +263,8 @@ mod tests {
     use super::*;
     use crate::exporters::catalogue::CATALOGUE;
 
-    /// Stores rewrite names: tokens joined by one underscore, `_total` at the end of counters alone, units appended unless none is said.
+    /// Stores rewrite names: tokens joined by one underscore, `_total` at the end of counters alone, units appended
+    /// unless none is said.
     ///
     /// Source: OpenTelemetry specification, "Prometheus and OpenMetrics Compatibility", "Metric Metadata".
     #[test]
@@ -283,7 +286,8 @@ mod tests {
         }
     }
 
-    /// Made from the documents: metric, instrument, unit, attributes. `tests/conventions.rs` reads what OpenTelemetry publishes of them.
+    /// Made from the documents: metric, instrument, unit, attributes. `tests/conventions.rs` reads what OpenTelemetry
+    /// publishes of them.
     const DOCUMENTS: &str = "
         container.cpu.time                          counter        s                  cpu.mode
         container.memory.usage                      updowncounter  By                 -
@@ -332,7 +336,7 @@ mod tests {
 
     #[test]
     fn every_name_of_a_convention_has_its_instrument_its_unit_and_its_attributes() {
-        let mut told = BTreeMap::new();
+        let mut named = BTreeMap::new();
         for desc in CATALOGUE.iter() {
             let Some(otlp) = desc.otlp.filter(|otlp| !otlp.name.starts_with("allostat.")) else { continue };
             let whose = ["alloc_id", "task", "workload"];
@@ -344,18 +348,18 @@ mod tests {
             let instrument = format!("{:?}", instrument(desc).unwrap()).to_lowercase();
             // One without a mode stands for both where no modes are known.
             if desc.name != "allostat_task_cpu_usage_seconds_total" {
-                told.insert(otlp.name.to_owned(), format!("{instrument} {} {attributes}", otlp.unit));
+                named.insert(otlp.name.to_owned(), format!("{instrument} {} {attributes}", otlp.unit));
             }
         }
         let documented = DOCUMENTS.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             Some((words.next()?.to_owned(), words.collect::<Vec<_>>().join(" ")))
         });
-        assert_eq!(told, documented.collect::<BTreeMap<_, _>>());
+        assert_eq!(named, documented.collect::<BTreeMap<_, _>>());
     }
 
     #[test]
-    fn families_that_share_a_metric_are_told_apart_and_are_one_instrument_of_one_unit() {
+    fn families_that_share_a_metric_differ_in_an_attribute_and_have_one_instrument() {
         let mut metrics: BTreeMap<&str, Vec<&MetricDesc>> = BTreeMap::new();
         for desc in CATALOGUE.iter() {
             if let Some(otlp) = desc.otlp {

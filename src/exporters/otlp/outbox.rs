@@ -1,4 +1,4 @@
-//! The queue between who collects and who delivers, and what is told of it.
+//! The queue between collection and delivery, and its metrics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,10 +9,10 @@ use crate::store::queue::{Accepted, Parcel, Queue};
 use crate::telemetry::otlp::{Lane, LossReason, PushState, Signal};
 use crate::telemetry::{Metrics, lock};
 
-/// So often who waits looks whether it is to end, and whether something is too old.
+/// So often a waiting thread checks whether it is to end, and whether something is too old.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Concurrency: any thread; who asks waits for the disk.
+/// Concurrency: any thread; callers wait for the disk.
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
     came: Condvar,
@@ -25,7 +25,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub fn new(lane: Lane, queue: Queue, capacity_bytes: u64, metrics: Arc<Metrics>) -> Outbox {
-        metrics.push.tell(&lane, |state| state.capacity_bytes = capacity_bytes);
+        metrics.push.update(&lane, |state| state.capacity_bytes = capacity_bytes);
         let outbox = Outbox {
             queue: Mutex::new(queue),
             came: Condvar::new(),
@@ -108,7 +108,7 @@ impl Outbox {
         }
     }
 
-    /// The disk is busy with earlier ones, and nobody waits for it.
+    /// Drops and counts points that come while the disk is busy with earlier ones.
     pub fn turn_away(&self, points: u64) {
         tracing::error!(
             destination = self.destination(),
@@ -171,7 +171,7 @@ impl Outbox {
     }
 
     fn publish(&self, queue: &Queue) {
-        self.metrics.push.tell(&self.lane, |state| {
+        self.metrics.push.update(&self.lane, |state| {
             *state = PushState {
                 ledger: queue.ledger(),
                 bytes: queue.waiting_bytes(),
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::store::queue::{QueueLimits, SegmentFiles};
 
-    /// Whoever never comes to the queue is in its books all the same, with why.
+    /// Points that never reach the queue are counted in its ledger all the same, with the reason.
     #[test]
     fn points_that_a_busy_disk_turned_away_and_events_that_were_not_kept_are_counted_as_lost() {
         let dir = tempfile::tempdir().unwrap();

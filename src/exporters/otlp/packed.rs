@@ -74,11 +74,11 @@ mod tests {
                 let bytes = packed(&plain, kept);
                 for wanted in Compression::ALL {
                     let sent = packed_as(&bytes, wanted).unwrap();
-                    let told = if wanted == Compression::None { sent } else {
+                    let received = if wanted == Compression::None { sent } else {
                         prop_assert_eq!(compression(&sent), wanted);
                         unpack(&sent).unwrap()
                     };
-                    prop_assert_eq!(&told, &plain);
+                    prop_assert_eq!(&received, &plain);
                 }
             }
         }

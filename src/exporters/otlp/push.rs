@@ -21,10 +21,10 @@ use super::send::Sender;
 use super::settings::{Compression, Config, DEFAULT, MetricNames, Temporality};
 use super::workload_logs::{self, WorkloadMaker};
 use super::{deliver, lifecycle, packed};
+use crate::board::events::Log;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::untrusted;
-use crate::runner::events::Log;
 use crate::snapshot::Snapshots;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
 use crate::telemetry::otlp::{Lane, Signal};
@@ -32,13 +32,14 @@ use crate::telemetry::{Metrics, chain};
 
 /// The queue's directory, in the data directory; with a dash and the name behind it that of a further destination.
 pub const QUEUE_DIR: &str = "otlp";
-/// What the collector was told last, in the queue's directory: where it is told differences.
-const TOLD: &str = "told";
+/// The sums that the collector took last, in the queue's directory, for delta temporality. Earlier agents used this
+/// name.
+const TAKEN_SUMS: &str = "told";
 /// What the disk refuses waits here.
 const MEMORY_BYTES: usize = 16 << 20;
 
-/// Each signal to each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing of it is there.
-/// `selection`: what `/metrics` has.
+/// Each signal to each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing
+/// of it is there. `selection`: what `/metrics` has.
 pub fn run(
     (config, selection): (&Config, &Arc<Selection>),
     data_dir: &Path,
@@ -158,19 +159,19 @@ fn open(opening: &Opening) -> (Queue, Option<Delta>) {
     if *signal != Signal::Metrics {
         return (queue, None);
     }
-    let told = dir.join(TOLD);
+    let taken_sums = dir.join(TAKEN_SUMS);
     let delta = match config.temporality {
         // Stores that know the names of `/metrics` know sums from their beginning only.
         _ if config.names == MetricNames::Prometheus => None,
         Temporality::Cumulative => {
             // It will not be true any more.
-            if std::fs::remove_file(told).is_ok() {
-                tracing::info!(destination = name, "sums are told from their beginning again");
+            if std::fs::remove_file(taken_sums).is_ok() {
+                tracing::info!(destination = name, "sums are exported from their beginning again");
             }
             None
         }
         temporality => {
-            Some(Delta::open(&told, temporality, queue.ledger().exported > 0, queue.next_id(), SystemClock.now()))
+            Some(Delta::open(&taken_sums, temporality, queue.ledger().exported > 0, queue.next_id(), SystemClock.now()))
         }
     };
     (queue, delta)
@@ -197,7 +198,7 @@ async fn collect_all(
     let (is_flat, compression, aggregation) = (config.flat, config.compression, config.aggregation);
     let (names, wanted) = (config.names, Arc::new(wanted));
     let (mut endings, identity) = (Endings::default(), Arc::new(identity));
-    let (mut door, mut told) = (Door { outbox: Arc::clone(outbox), pushing: None }, 0);
+    let (mut door, mut exported) = (Door { outbox: Arc::clone(outbox), pushing: None }, 0);
     // The first comes at once, when nothing is known yet.
     let mut snapshots = snapshots.clone();
     if snapshots.wait_for(|snapshot| snapshot.epoch > 0).await.is_err() {
@@ -205,9 +206,9 @@ async fn collect_all(
     }
     loop {
         interval.tick().await;
-        let snapshot = snapshots.bring().await;
+        let snapshot = snapshots.refresh().await;
         // Its points would have the times of those before them.
-        if std::mem::replace(&mut told, snapshot.version) == snapshot.version {
+        if std::mem::replace(&mut exported, snapshot.version) == snapshot.version {
             continue;
         }
         let (metrics, identity, wanted) = (Arc::clone(metrics), Arc::clone(&identity), Arc::clone(&wanted));
@@ -240,7 +241,7 @@ struct Door {
 }
 
 impl Door {
-    /// Never waits: who comes while those before are still on their way to the disk is turned away.
+    /// Never waits: batches that come while those before are still on their way to the disk are dropped.
     fn put(&mut self, batches: Vec<(u64, Vec<u8>)>) {
         if self.pushing.as_ref().is_some_and(|pushing| !pushing.is_finished()) {
             self.outbox.turn_away(batches.iter().map(|(points, _)| points).sum());
@@ -251,7 +252,7 @@ impl Door {
     }
 }
 
-/// What receivers take, made while resources come: of all that is told only one request is there unpacked.
+/// What receivers take, made while resources come: only one request is in memory unpacked.
 struct Batches {
     is_flat: bool,
     compression: Compression,
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_while_the_disk_is_busy_is_turned_away_and_counted_and_keeps_nobody_waiting() {
+    async fn put_on_busy_disk_drops_and_counts_without_waiting() {
         let dir = tempfile::tempdir().unwrap();
         let limits = QueueLimits { bytes: 1 << 20, age: std::time::Duration::from_secs(60), memory_bytes: 1 << 20 };
         let ((began, asked), (release, go_on)) = (channel(), channel());
@@ -359,7 +360,7 @@ mod tests {
         door.pushing.take().unwrap().await.unwrap();
         door.put(batch(4_000));
         door.pushing.take().unwrap().await.unwrap();
-        let ledger = metrics.push.told()[&lane].ledger;
+        let ledger = metrics.push.states()[&lane].ledger;
         assert_eq!((ledger.queued, ledger.dropped[LossReason::SlowDisk.index()]), (4_001, 320));
         assert_eq!(ledger.enqueued, 4_321);
     }

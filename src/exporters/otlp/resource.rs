@@ -1,7 +1,7 @@
 //! Whose points are: one resource for each task, alloc, device, the host and the agent.
 //!
-//! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the rest: so
-//! each has an instance id that no other has.
+//! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the
+//! rest: so each has an instance id that no other has.
 
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -20,7 +20,7 @@ const SERVICE: &str = "service.name";
 const NAMESPACE: &str = "service.namespace";
 const INSTANCE: &str = "service.instance.id";
 
-/// Who this host is, and what somebody wants to stand on everything.
+/// The identity of this host, and the attributes that the settings add to everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostIdentity {
     /// `/etc/machine-id`.
@@ -147,7 +147,8 @@ impl HostIdentity {
         format!("{}/{part}", self.host_id.as_deref().unwrap_or(&node.hostname))
     }
 
-    /// What somebody set comes first: what we know ourselves is not overwritten, but for the name of the host.
+    /// Attributes from the settings come first. They do not overwrite what the agent knows itself, but for the host
+    /// name.
     fn resource(&self, node: &NodeInfo, own: Vec<(String, String)>) -> Resource {
         let host =
             self.host_id.iter().map(|id| ("host.id", id.as_str())).chain([("host.name", node.hostname.as_str())]);
@@ -173,8 +174,8 @@ pub(super) fn instance(resource: &Resource) -> &str {
 }
 
 /// Of an observed one without a workload its own name is that of the service. The workload of a pod, and of a container
-/// of containerd, begins with its namespace, which has an attribute of its own: Prometheus makes `namespace/name` of the
-/// two.
+/// of containerd, begins with its namespace, which has an attribute of its own: Prometheus makes `namespace/name` of
+/// the two.
 fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
     let workload = known.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
     let name = workload.unwrap_or(&known.name);
@@ -190,10 +191,10 @@ const CONVENTIONAL: [&str; 5] = ["alloc_ns", "namespace", "pod", "container", "n
 
 /// What else it is, as its info family has it.
 fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
-    let told = subject.info.iter().filter(|(label, _)| !CONVENTIONAL.contains(label));
+    let labels = subject.info.iter().filter(|(label, _)| !CONVENTIONAL.contains(label));
     // Labels of containers are attributes of their own.
-    let told = told.filter(|(label, _)| !label.starts_with("label_"));
-    told.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
+    let labels = labels.filter(|(label, _)| !label.starts_with("label_"));
+    labels.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
 }
 
 /// What a label of the info of devices is called, where the conventions have it.

@@ -108,8 +108,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// All destinations with their names that are not disabled: the further ones are of the same host and agent, where they do not say
-    /// otherwise.
+    /// All destinations with their names that are not disabled: the further ones are of the same host and agent, where
+    /// they do not say otherwise.
     pub fn all(&self) -> Vec<(String, Config)> {
         if self.disabled {
             return Vec::new();
@@ -156,8 +156,8 @@ impl Config {
         Some(target)
     }
 
-    /// Settings that are fine alone and impossible together: each such case in a sentence, behind the keys that it is about, those that
-    /// win first.
+    /// Settings that are fine alone and impossible together: each such case in a sentence, behind the keys that it is
+    /// about, those that win first.
     pub fn clashes(&self) -> Vec<(Vec<String>, String)> {
         let mut found: Vec<(Vec<String>, String)> = Vec::new();
         let own = Signal::ALL.into_iter().filter(|signal| signal.settings() == *signal);
@@ -428,9 +428,9 @@ mod tests {
         };
         config.signals[Signal::Traces.index()].is_off = true;
         assert_eq!(config.clashes(), []);
-        let told = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
+        let targets = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
         let logs = Some("http://c:2/".to_owned());
-        assert_eq!(told, [Some("http://all:1/v1/metrics".to_owned()), logs.clone(), None, logs]);
+        assert_eq!(targets, [Some("http://all:1/v1/metrics".to_owned()), logs.clone(), None, logs]);
         let of = Signal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
         let logs = (Protocol::Grpc, 0);
         assert_eq!(of, [(Protocol::HttpProtobuf, 1), logs, (Protocol::HttpProtobuf, 1), logs]);

@@ -19,11 +19,11 @@
 //! ├─ running               it runs → it is asked to end, or ends
 //! └─ kill                  it is asked to end → all of it is gone
 //! ```
-//! A trace has a bounded number of spans however long a service lives, and its root is there from the start. A crash loop
-//! is bounded too: of the attempts of a task in an hour only the first [`DETAILED`] have children.
+//! A trace has a bounded number of spans however long a service lives, and its root is there from the start. A crash
+//! loop is bounded too: of the attempts of a task in an hour only the first [`DETAILED`] have children.
 //!
-//! A span is made once, with the event that ends it. What has begun is kept beside the queue: after a kill of the agent the events that came
-//! since are heard again, and those of which spans are in the queue make none.
+//! A span is made once, with the event that ends it. What has begun is kept beside the queue: after a kill of the agent
+//! the events that came since are heard again, and those whose spans are in the queue make none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct OpenTrace {
     seq: u64,
     #[prost(fixed64, tag = "3")]
     began: u64,
-    /// How often all its tasks have begun anew.
+    /// How often all its tasks have begun again.
     #[prost(uint32, tag = "4")]
     life: u32,
     #[prost(bool, tag = "5")]
@@ -152,8 +152,8 @@ impl Traces {
         Traces { log }
     }
 
-    /// Hears events in their order, those that it heard before as well. `known`: the alloc as it was shown after them. Gives the spans
-    /// that end with each; nothing of it is kept before [`Traces::keep`].
+    /// Hears events in their order, those that it heard before as well. `known`: the alloc as it was shown after them.
+    /// Gives the spans that end with each; nothing of it is kept before [`Traces::keep`].
     pub fn hear<'v>(
         &self,
         events: &[Arc<Event>],
@@ -182,7 +182,8 @@ impl Traces {
         (made, notes)
     }
 
-    /// What was heard is durable when it returns. `is_known`: allocs that have ended and are not known any more are forgotten.
+    /// What was heard is durable when it returns. `is_known`: allocs that have ended and are not known any more are
+    /// forgotten.
     pub fn keep(&mut self, notes: TraceNotes, is_known: impl Fn(&AllocId) -> bool) {
         let gone = self.log.values().filter_map(|(key, value)| {
             let open = OpenTrace::decode(value).ok()?;
@@ -231,7 +232,7 @@ impl Heard<'_> {
             open.tasks.len() - 1
         });
         if matches!(self.event.kind, RestartSignaled | TaskSetup) && open.tasks[place].has_ended {
-            // All its tasks begin anew.
+            // All its tasks begin again.
             if std::mem::take(&mut open.has_ended) {
                 (open.life, open.began) = (open.life + 1, at);
             }
@@ -274,7 +275,7 @@ impl Heard<'_> {
         self.last_of(open, place, known);
     }
 
-    /// The alloc's own hooks, which are told with the first event behind them.
+    /// The alloc's own hooks, whose times are in the first event behind them.
     fn prerun(&mut self) {
         let Some(over) = self.event.details.get("alloc_hooks_over_ns").and_then(|at| at.parse::<u64>().ok()) else {
             return;
@@ -294,14 +295,14 @@ impl Heard<'_> {
     }
 
     fn begins(&mut self, task: &mut OpenTask) {
-        let told = self.event.details.get("attempt").and_then(|number| number.parse().ok());
-        if told.is_some() && task.attempt.as_ref().map(|attempt| attempt.number) == told {
+        let reported = self.event.details.get("attempt").and_then(|number| number.parse().ok());
+        if reported.is_some() && task.attempt.as_ref().map(|attempt| attempt.number) == reported {
             // The agent was killed before it ran: the next one sets the same attempt up.
             return;
         }
         self.ends(task);
         let at = self.event.time.0;
-        let number = told.unwrap_or_else(|| task.last.map_or(0, |last| last + 1));
+        let number = reported.unwrap_or_else(|| task.last.map_or(0, |last| last + 1));
         // The clock may have been set back.
         if task.hour == 0 || at.saturating_sub(task.hour) >= HOUR {
             (task.hour, task.attempts) = (at, 0);
@@ -325,8 +326,8 @@ impl Heard<'_> {
         let Some(attempt) = &mut task.attempt else { return };
         let at = self.event.time.0;
         attempt.started = at;
-        let told = |name: &str| self.event.details.get(&format!("{name}_ns")).and_then(|ns| ns.parse::<u64>().ok());
-        let (Some(prestart), Some(setup), Some(driver)) = (told("prestart"), told("setup"), told("driver")) else {
+        let took = |name: &str| self.event.details.get(&format!("{name}_ns")).and_then(|ns| ns.parse::<u64>().ok());
+        let (Some(prestart), Some(setup), Some(driver)) = (took("prestart"), took("setup"), took("driver")) else {
             return;
         };
         let hooks = hook_times(self.event, "hooks");
@@ -380,7 +381,7 @@ impl Heard<'_> {
         }
         let mut failure = attempt.failure;
         if self.event.kind == EventKind::Terminated {
-            attributes.extend(details(self.event).filter(|told| told.key != "allostat.task.attempt"));
+            attributes.extend(details(self.event).filter(|detail| detail.key != "allostat.task.attempt"));
             let outcome = self.event.details.get("outcome").and_then(|word| Outcome::parse(word));
             failure = match outcome {
                 Some(Outcome::Success | Outcome::Killed) => String::new(),
@@ -532,7 +533,7 @@ mod tests {
     }
 
     /// Name, start and end of what these events make, heard one batch after the other by one agent each.
-    fn told(dir: &Path, batches: &[&[Arc<Event>]]) -> Vec<(String, u64, u64)> {
+    fn made(dir: &Path, batches: &[&[Arc<Event>]]) -> Vec<(String, u64, u64)> {
         let mut all = Vec::new();
         for events in batches {
             let mut traces = Traces::open(&dir.join("open"));
@@ -568,7 +569,7 @@ mod tests {
     #[test]
     fn spans_are_the_same_wherever_an_agent_was_killed_between_events_and_whatever_is_heard_again() {
         let all = life();
-        let whole = told(tempfile::tempdir().unwrap().path(), &[&all]);
+        let whole = made(tempfile::tempdir().unwrap().path(), &[&all]);
         let expected = [
             ("submit", 100, 100),
             ("prerun", 140, 190),
@@ -590,7 +591,7 @@ mod tests {
             for again in 0..=cut {
                 let dir = tempfile::tempdir().unwrap();
                 assert_eq!(
-                    told(dir.path(), &[&all[..cut], &all[again..]]),
+                    made(dir.path(), &[&all[..cut], &all[again..]]),
                     whole,
                     "killed after {cut}, heard from {again}"
                 );
@@ -598,14 +599,14 @@ mod tests {
         }
     }
 
-    /// As it is told where the agent is killed between both, which are in the record of the task.
+    /// As the events are where the agent is killed between both, which are in the record of the task.
     #[test]
     fn an_attempt_that_is_set_up_twice_is_one_attempt() {
         let set_up = |seq| event(seq, EventKind::TaskSetup, &[("attempt", "0")]);
         let all = [set_up(1), set_up(2), event(3, EventKind::Started, &[]), event(4, EventKind::Terminated, &[])];
         let dir = tempfile::tempdir().unwrap();
-        let told = told(dir.path(), &[&all]);
-        assert_eq!(told, [("running", 300, 400), ("attempt", 100, 400)].map(|(n, f, t)| (n.to_owned(), f, t)));
+        let spans = made(dir.path(), &[&all]);
+        assert_eq!(spans, [("running", 300, 400), ("attempt", 100, 400)].map(|(n, f, t)| (n.to_owned(), f, t)));
     }
 
     #[test]
@@ -677,14 +678,14 @@ mod tests {
         assert_eq!(traces.values().flatten().filter(|span| omitted(span)).count(), 395);
     }
 
-    /// The events before are not there any more, or nobody wanted traces then.
+    /// The events before are not there any more, or traces were disabled then.
     #[test]
-    fn what_began_nobody_knows_when_is_left_out_and_nothing_panics() {
+    fn span_with_an_unknown_start_is_left_out() {
         let all = life();
         for from in 0..all.len() {
             let dir = tempfile::tempdir().unwrap();
-            let told = told(dir.path(), &[&all[from..]]);
-            assert!(told.iter().all(|(_, from, to)| *from > 0 && from <= to), "{told:?}");
+            let spans = made(dir.path(), &[&all[from..]]);
+            assert!(spans.iter().all(|(_, from, to)| *from > 0 && from <= to), "{spans:?}");
         }
     }
 }

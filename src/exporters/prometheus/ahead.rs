@@ -1,4 +1,4 @@
-//! Who comes regularly, and so is encoded for in advance. Pure: time comes in.
+//! Scrapers that come regularly: their bodies are encoded in advance. Pure: time comes in.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_expected_who_came_once_or_at_odd_times() {
+    fn scraper_that_came_once_or_at_odd_times_is_not_expected() {
         let start = Instant::now();
         let mut visits = Visits::default();
         for second in [0, 3, 50, 51, 200] {

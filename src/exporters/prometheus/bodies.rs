@@ -1,5 +1,5 @@
-//! Bodies: written while their reader takes them, or kept. Kept is what several ask for of one snapshot, and what is compressed,
-//! ahead of a scraper that comes regularly; compressed is never for nobody.
+//! Bodies: written while their reader takes them, or kept. A body is kept if several clients request it of one
+//! snapshot, and if it is compressed. It is compressed ahead only for a scraper that comes regularly.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,19 +11,19 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::ahead::Visits;
+use super::body_stream::{BodyStream, PIECE};
 use super::encode::{Encoder, write};
 use super::page::Sink;
-use super::telling::{PIECE, Telling};
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::model::answer::{Encoding, Format};
 use crate::model::profile::Profile;
 use crate::snapshot::{ScraperKey, Snapshot, Snapshots};
 use crate::telemetry::{Metrics, lock};
 
-/// What was kept and nobody asked for during so long gives its memory back.
+/// A kept body that is not requested for so long is freed.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Concurrency: any thread. Who asks for a body that is being made waits for it.
+/// Concurrency: any thread. A request for a body that is being made waits for it.
 #[derive(Debug)]
 pub struct Bodies {
     metrics: Arc<Metrics>,
@@ -43,18 +43,18 @@ pub struct Bodies {
 /// What is kept of one format.
 #[derive(Debug)]
 struct Slot {
-    /// Of which snapshot.
+    /// The snapshot of the bodies.
     version: u64,
     /// In the order of [`Encoding::ALL`].
     bodies: [Option<Bytes>; Encoding::ALL.len()],
-    /// The snapshot that somebody was told while it was written: who asks next has it kept.
-    told: u64,
+    /// The snapshot that was streamed to its first client: for the next one the body is kept.
+    streamed: u64,
     asked: Instant,
 }
 
 impl Slot {
     fn new() -> Slot {
-        Slot { version: 0, bodies: Default::default(), told: 0, asked: Instant::now() }
+        Slot { version: 0, bodies: Default::default(), streamed: 0, asked: Instant::now() }
     }
     /// Of this snapshot or of a newer one.
     fn ready(&mut self, version: u64, encoding: Encoding) -> Option<Bytes> {
@@ -73,7 +73,7 @@ impl Slot {
 }
 
 impl Bodies {
-    /// `selection`: what a body has that nobody narrows.
+    /// `selection`: the families of a body that no request narrows.
     pub fn new(metrics: Arc<Metrics>, selection: Arc<Selection>) -> Bodies {
         for format in Format::ALL {
             for encoding in Encoding::ALL {
@@ -127,12 +127,17 @@ impl Bodies {
         self.slots[format.index()].try_lock().ok()?.ready(snapshot.version, encoding)
     }
 
-    /// The whole body for the first who asks for it, written while it is read; `waited`: so long already. `None`: somebody has
-    /// asked before, so that it is worth keeping ([`Bodies::get`]).
-    pub fn tell(self: &Arc<Self>, snapshot: &Arc<Snapshot>, format: Format, waited: Duration) -> Option<Telling> {
+    /// The whole body for the first client, written while it is read; `waited`: so long already. `None`: it was
+    /// requested before, so that it is worth keeping ([`Bodies::get`]).
+    pub fn stream_first(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        format: Format,
+        waited: Duration,
+    ) -> Option<BodyStream> {
         let mut slot = self.slots[format.index()].try_lock().ok()?;
-        let is_first = slot.told < snapshot.version && slot.version < snapshot.version;
-        slot.told = slot.told.max(snapshot.version);
+        let is_first = slot.streamed < snapshot.version && slot.version < snapshot.version;
+        slot.streamed = slot.streamed.max(snapshot.version);
         drop(slot);
         is_first.then(|| self.stream(snapshot, format, self.wanted().clone(), waited))
     }
@@ -150,10 +155,10 @@ impl Bodies {
         format: Format,
         filter: Filter,
         waited: Duration,
-    ) -> Telling {
+    ) -> BodyStream {
         let (bodies, snapshot) = (Arc::clone(self), Arc::clone(snapshot));
         let metrics = Arc::clone(&self.metrics);
-        Telling::begin(
+        BodyStream::begin(
             move |page, full| bodies.write(&snapshot, format, &filter, page, full),
             move |took| metrics.scraped(format.as_str(), Encoding::Identity.as_str(), 200, waited + took),
         )
@@ -189,7 +194,7 @@ impl Bodies {
         lock(&self.visits).came(scraper, (format, encoding), Instant::now());
     }
 
-    /// Somebody who comes regularly is about to come.
+    /// A scraper that comes regularly is about to come.
     pub fn is_visited_within(&self, tick: Duration) -> bool {
         !lock(&self.visits).expected(Instant::now(), tick).is_empty()
     }

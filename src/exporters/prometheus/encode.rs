@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::labels::{AllocLabels, Blocks, LabelCache, RowLabels, WorkloadLabels, close};
 use super::page::{Page, Piece, Sink};
 use super::{exemplar, header, itself, protobuf};
-use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, Point, Rows, Teller, WORKLOAD_ROWS, Walk};
+use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, PageSource, Point, Rows, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
 
@@ -24,8 +24,8 @@ pub struct KeptLabels {
 }
 
 impl Encoder {
-    /// Writes a whole body on a page: on `bytes`, which is used up to its length and grown where that is too short. Gives the
-    /// bytes back and how many of them are the body.
+    /// Writes a whole body on a page: on `bytes`, which is used up to its length and grown where that is too short.
+    /// Gives the bytes back and how many of them are the body.
     pub fn encode(&mut self, walk: &Walk<'_>, format: Format, bytes: Vec<u8>) -> (Vec<u8>, usize) {
         write(walk, format, &self.labels(walk, format), bytes, None)
     }
@@ -44,7 +44,8 @@ impl Encoder {
     }
 }
 
-/// Writes a whole body, on `bytes` first. What is full goes to the sink; gives the rest, and how many bytes of it are text.
+/// Writes a whole body, on `bytes` first. What is full goes to the sink; gives the rest, and how many bytes of it are
+/// text.
 pub fn write(
     walk: &Walk<'_>,
     format: Format,
@@ -54,21 +55,23 @@ pub fn write(
 ) -> (Vec<u8>, usize) {
     match format {
         Format::Protobuf => protobuf::write(walk, bytes, sink),
-        Format::Text | Format::OpenMetrics => tell(walk, format, labels, Page::on(bytes, sink), |body| walk.tell(body)),
+        Format::Text | Format::OpenMetrics => {
+            write_body(walk, format, labels, Page::on(bytes, sink), |body| walk.expose(body))
+        }
     }
 }
 
-fn tell(
+fn write_body(
     walk: &Walk<'_>,
     format: Format,
     labels: &KeptLabels,
     page: Page<'_>,
-    tell: impl FnOnce(&mut Body<'_, '_>),
+    expose: impl FnOnce(&mut Body<'_, '_>),
 ) -> (Vec<u8>, usize) {
     let blocks = Blocks::new(&labels.allocs, &labels.workloads);
     let mut body = Body { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
     itself::profile(&mut body, walk);
-    tell(&mut body);
+    expose(&mut body);
     let counts = std::mem::take(&mut body.counts);
     itself::series(&mut body, walk, &counts);
     if format == Format::OpenMetrics {
@@ -78,11 +81,11 @@ fn tell(
 }
 
 /// See [`super::encode_page`].
-pub(super) fn encode_page(walk: &Walk<'_>, format: Format, told: &impl Teller) -> Vec<u8> {
+pub(super) fn encode_page(walk: &Walk<'_>, format: Format, page: &impl PageSource) -> Vec<u8> {
     let blocks = Blocks::new(&[], &[]);
     let mut body =
         Body { page: Page::default(), format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
-    told.tell(walk, &mut body);
+    page.expose(walk, &mut body);
     if format == Format::OpenMetrics {
         body.page.text("# EOF\n");
     }
@@ -212,11 +215,11 @@ fn upper(bound: f64, format: Format) -> String {
 
 /// The name of the samples that say since when a counter counts. OpenMetrics alone has them.
 ///
-/// Source: OpenMetrics 1.0.0, "Counter": a sample beside the total, with the same labels. A task that fails before the first
-/// scrape is first seen at 1: this says that it was 0 within the window that is asked for.
+/// Source: OpenMetrics 1.0.0, "Counter": a sample beside the total, with the same labels. A task that fails before the
+/// first scrape is first seen at 1: this says that it was 0 within the window that is asked for.
 fn created(head: &Head<'_>, format: Format) -> Option<Piece> {
-    let is_told = format == Format::OpenMetrics && *head.rows == WORKLOAD_ROWS;
-    head.desc.created_name().filter(|_| is_told).map(|name| Piece::new(&name))
+    let is_exposed = format == Format::OpenMetrics && *head.rows == WORKLOAD_ROWS;
+    head.desc.created_name().filter(|_| is_exposed).map(|name| Piece::new(&name))
 }
 
 #[cfg(test)]
@@ -348,8 +351,8 @@ mod tests {
         let mut body = |filter: &Filter| {
             let walk = Walk::new(&snapshot, &metrics, filter);
             let labels = encoder.labels(&walk, Format::Text);
-            let of_devices = |body: &mut Body<'_, '_>| walk.tell_measures(body, &OF_DEVICES);
-            let (mut bytes, len) = tell(&walk, Format::Text, &labels, Page::default(), of_devices);
+            let of_devices = |body: &mut Body<'_, '_>| walk.expose_measures(body, &OF_DEVICES);
+            let (mut bytes, len) = write_body(&walk, Format::Text, &labels, Page::default(), of_devices);
             bytes.truncate(len);
             String::from_utf8(bytes).unwrap()
         };

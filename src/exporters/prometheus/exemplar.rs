@@ -1,7 +1,7 @@
 //! Exemplars: from a series that adds up many allocs to one of them. OpenMetrics and protocol buffers have them.
 //!
-//! Source: OpenMetrics 1.0.0, "Exemplars": behind totals of counters and buckets of histograms, labels of at most 128 code
-//! points together.
+//! Source: OpenMetrics 1.0.0, "Exemplars": behind totals of counters and buckets of histograms, labels of at most 128
+//! code points together.
 
 use super::labels::block;
 use super::page::Page;

@@ -155,7 +155,7 @@ impl LabelCache {
         let render = || (stamp, Arc::new(WorkloadLabels::render(view)));
         let entry =
             self.workloads.entry((view.workload.clone(), view.task.clone(), view.source)).or_insert_with(render);
-        // Retired and submitted anew between two bodies.
+        // Retired and submitted again between two bodies.
         if entry.1.created != view.ended.created {
             *entry = render();
         }

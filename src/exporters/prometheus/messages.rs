@@ -1,4 +1,5 @@
-//! What a metric is in Prometheus's protocol buffers, but for its labels: these are written beside it, rendered once for each row.
+//! What a metric is in Prometheus's protocol buffers, but for its labels: these are written beside it, rendered once
+//! for each row.
 //!
 //! Source: `io/prometheus/client/metrics.proto` of prometheus/client_model: names and field numbers.
 

@@ -1,13 +1,14 @@
 //! The exposition: Prometheus text 0.0.4 and 1.0.0, OpenMetrics 1.0.0 and protocol buffers, written by our own encoder.
 //!
 //! ```text
-//! Walk ── labels cached ── page after page ──┬──► Telling: to the first who asks for a snapshot, while it is written
-//!                                            └──► Bodies: kept for the next who asks, or compressed
+//! Walk ── labels cached ── page after page ──┬──► BodyStream: to the first client of a snapshot, while it is written
+//!                                            └──► Bodies: kept for the next client, or compressed
 //! ```
 //! Names and labels of ours have no character that needs UTF-8 names: text 1.0.0 is 0.0.4 but for what it is called.
 
 mod ahead;
 mod bodies;
+mod body_stream;
 mod encode;
 mod exemplar;
 mod header;
@@ -16,19 +17,18 @@ mod labels;
 mod messages;
 mod page;
 mod protobuf;
-mod telling;
 
-use super::walk::{Listener, Teller, Walk};
+use super::walk::{Listener, PageSource, Walk};
 use crate::model::metric::MetricDesc;
 
 pub use bodies::{Bodies, compressed};
+pub use body_stream::{BodyStart, BodyStream, BrokenOff, PieceWriter};
 pub use encode::{Encoder, KeptLabels, write};
 pub use page::Sink;
-pub use telling::{BrokenOff, PieceWriter, Telling, TellingBegun};
 
 pub use crate::model::answer::{Encoding, Format};
 
-/// What it tells of itself.
+/// What it exposes about itself.
 pub static METRICS: &[&MetricDesc] = &[&itself::PROFILE, &itself::SERIES];
 
 /// A walk with the metrics of a body about itself around it: `expose` gives the number of series of each family.
@@ -50,7 +50,7 @@ pub fn encode(walk: &Walk<'_>, format: Format) -> Vec<u8> {
 }
 
 /// A page under other names than ours: it says nothing of itself.
-pub fn encode_page(walk: &Walk<'_>, format: Format, page: &impl Teller) -> Vec<u8> {
+pub fn encode_page(walk: &Walk<'_>, format: Format, page: &impl PageSource) -> Vec<u8> {
     match format {
         Format::Protobuf => protobuf::encode_page(walk, page),
         Format::Text | Format::OpenMetrics => encode::encode_page(walk, format, page),

@@ -1,12 +1,12 @@
-//! The page that an exposition is written on, shaped for speed: this and the loops in `encode.rs` run for every series of
-//! every body.
+//! The page that an exposition is written on, shaped for speed: this and the loops in `encode.rs` run for every series
+//! of every body.
 //!
-//! The page keeps its whole length initialised, so that writing is a bounds check and a copy, never a growth. Text that is
-//! written again and again is a [`Piece`]: padded to 16 bytes, so that it is copied in whole registers without a call; the
-//! next write covers the padding.
+//! The page keeps its whole length initialised, so that writing is a bounds check and a copy, never a growth. Text that
+//! is written again and again is a [`Piece`]: padded to 16 bytes, so that it is copied in whole registers without a
+//! call; the next write covers the padding.
 //!
-//! A page with a sink is handed over whenever it is full, and goes on on the next one: of a body of any size no more stands in
-//! memory, and what is written stays in the cache. A page without one grows.
+//! A page with a sink is handed over whenever it is full, and goes on on the next one: of a body of any size no more
+//! stands in memory, and what is written stays in the cache. A page without one grows.
 
 use crate::model::metric::Value;
 

@@ -1,37 +1,37 @@
-//! A walk into delimited protocol buffers: the one format of a scrape that has native histograms, and in which every counter says
-//! since when it counts.
+//! A walk into delimited protocol buffers: the one format of a scrape that has native histograms, and in which every
+//! counter says since when it counts.
 //!
 //! ```text
 //! length  MetricFamily { name, help, type, metric { labels of the row | labels of the cell | value }, metric ... }
 //! length  MetricFamily ...
 //! ```
-//! What lies side by side is merged by who reads it: so the labels of a row are rendered once, and copied to each of its metrics.
+//! Readers merge fields that lie side by side: so the labels of a row are rendered once, and copied to each metric.
 
 use std::rc::Rc;
 
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
+use super::body_stream::PIECE;
 use super::messages::{
     BucketMessage, BucketSpan, CounterValue, ExemplarMessage, FamilyHead, GaugeValue, HistogramValue, LABEL, LabelPair,
     METRIC, MetricType, MetricValue, TimestampMessage,
 };
 use super::page::Sink;
-use super::telling::PIECE;
 use super::{exemplar, header, itself};
-use crate::exporters::walk::{Head, HistogramPoint, Listener, Point, Rows, Teller, Walk, written};
+use crate::exporters::walk::{Head, HistogramPoint, Listener, PageSource, Point, Rows, Walk, written};
 use crate::model::answer::Format;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::units::Timestamp;
 
-/// Writes a whole body over what stands in `bytes`. Family by family to the sink, where there is one; gives the rest and its
-/// length.
+/// Writes a whole body over what stands in `bytes`. Family by family to the sink, where there is one; gives the rest
+/// and its length.
 pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>) -> (Vec<u8>, usize) {
     bytes.clear();
     let mut body = Messages { out: bytes, sink, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
     itself::profile(&mut body, walk);
-    walk.tell(&mut body);
+    walk.expose(&mut body);
     let counts = std::mem::take(&mut body.counts);
     itself::series(&mut body, walk, &counts);
     let len = body.out.len();
@@ -39,10 +39,10 @@ pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>)
 }
 
 /// See [`super::encode_page`].
-pub(super) fn encode_page(walk: &Walk<'_>, page: &impl Teller) -> Vec<u8> {
+pub(super) fn encode_page(walk: &Walk<'_>, page: &impl PageSource) -> Vec<u8> {
     let mut body =
         Messages { out: Vec::new(), sink: None, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
-    page.tell(walk, &mut body);
+    page.expose(walk, &mut body);
     body.out
 }
 
@@ -208,7 +208,8 @@ where
     }
 }
 
-/// Runs of buckets that have neighbouring numbers. One without a bucket has an empty run: it says that there is a native histogram.
+/// Runs of buckets that have neighbouring numbers. One without a bucket has an empty run: it says that there is a
+/// native histogram.
 fn native(of: &Exponential) -> (Vec<BucketSpan>, Vec<i64>) {
     let (mut spans, mut deltas): (Vec<BucketSpan>, Vec<i64>) = (Vec::new(), Vec::new());
     let (mut next, mut before) = (0, 0);
@@ -241,7 +242,7 @@ fn moment(at: Timestamp) -> TimestampMessage {
     TimestampMessage { seconds: i64::try_from(at.0 / SECOND).unwrap_or(i64::MAX), nanos }
 }
 
-/// The number that who reads the text gets: the nearest to its decimals.
+/// The number that a reader of the text gets: the nearest to its decimals.
 #[allow(clippy::cast_precision_loss, reason = "the nearest is meant")]
 fn number(value: Value) -> f64 {
     /// Up to here the quotient of two exact numbers is the nearest.

@@ -8,7 +8,7 @@ use super::column::TaskCurve;
 use super::sample::{CounterReading, memory};
 use crate::exporters::json::tasks::host;
 use crate::model::id::{AllocId, TaskName};
-use crate::model::task::TaskState;
+use crate::model::task::ShownState;
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
@@ -111,7 +111,9 @@ impl KeptHour {
     fn record_alloc(&mut self, alloc: &AllocView, ticked_at: Timestamp, config: &RecentConfig) {
         let running = |task: &TaskView| {
             let state = task.state();
-            task.sampled_at.filter(|_| matches!(state, None | Some(TaskState::Running | TaskState::Killing)))
+            task.sampled_at.filter(|_| {
+                matches!(state, None | Some(ShownState::Running | ShownState::Paused | ShownState::Killing))
+            })
         };
         let lives = alloc.tasks.iter().filter(|task| running(task).is_some()).count();
         if lives == 0 {

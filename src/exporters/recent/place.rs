@@ -43,8 +43,8 @@ impl RecentHistory {
         true
     }
 
-    /// The curves of CPU and memory of all tasks, and those of the host, with the time of the newest point; encoded once
-    /// for each slot.
+    /// The curves of CPU and memory of all tasks, and those of the host, with the time of the newest point; encoded
+    /// once for each slot.
     pub fn series(&self) -> (Timestamp, Bytes) {
         let mut body = lock(&self.body);
         let kept = lock(&self.kept);

@@ -149,7 +149,7 @@ pub static PLUGIN_FAULTS: MetricDesc = MetricDesc::counter(
 
 /// Whole devices.
 pub static DEVICE_ROWS: Rows = Rows {
-    // There are few devices: all that they tell is in every profile, but for what follows from the rest.
+    // There are few devices: all that they report is in every profile, but for what follows from the rest.
     profile: |profiles| if profiles.own == Profile::Full { Profile::Full } else { Profile::Lean },
     ..Rows::new(
         "allostat_device_",
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
     pub fn devices(&self) -> impl Iterator<Item = &'a DeviceView> + use<'a, '_> {
         self.devices.wholes.iter().chain(&self.devices.instances).copied()
     }
-    /// Of which device a row of devices is.
+    /// The device of a row of devices.
     pub fn device(&self, rows: &Rows, row: usize) -> Option<&'a DeviceView> {
         if *rows == DEVICE_ROWS {
             self.devices.wholes.get(row).copied()
@@ -280,20 +280,20 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.one(&PLUGIN_FAULTS, &cells, counts);
 }
 
-/// A device has the few that it told of, and those that are dangerous.
+/// A device has the few that it reported, and those that are dangerous.
 fn xids(out: &mut Families<'_, impl Listener>, wholes: &[&DeviceView]) {
     let of = |view: &DeviceView| view.reading.as_ref().map(|reading| Arc::clone(&reading.values));
     let all: Vec<_> = wholes.iter().map(|view| of(view)).collect();
     let numbers: BTreeSet<u64> = all.iter().flatten().flat_map(|values| values.xids.keys().copied()).collect();
     let texts: Vec<String> = numbers.iter().map(u64::to_string).collect();
     let cells = by("xid", texts.iter().map(String::as_str));
-    let told = || all.iter().map(|values| numbers.iter().map(move |number| values.as_ref()?.xids.get(number)));
-    out.all(&XID_ERRORS, &DEVICE_ROWS, &cells, told().map(|all| all.map(|xid| int(xid?.count))));
-    let last = told().map(|all| all.map(|xid| plain(Value::Nanos(xid?.last?.0))));
+    let known = || all.iter().map(|values| numbers.iter().map(move |number| values.as_ref()?.xids.get(number)));
+    out.all(&XID_ERRORS, &DEVICE_ROWS, &cells, known().map(|all| all.map(|xid| int(xid?.count))));
+    let last = known().map(|all| all.map(|xid| plain(Value::Nanos(xid?.last?.0))));
     out.all(&XID_LAST, &DEVICE_ROWS, &cells, last);
 }
 
-/// What plugins of others tell, by the names that they give.
+/// Stats of external plugins, by the names that they give.
 fn stats(out: &mut Families<'_, impl Listener>, view: &DevicesView) {
     let mut all: Vec<(&str, String, &str, Value)> = Vec::new();
     for device in &view.devices {
@@ -307,14 +307,14 @@ fn stats(out: &mut Families<'_, impl Listener>, view: &DevicesView) {
     out.one(&DEVICE_STAT, &cells, all.iter().map(|(.., value)| *value));
 }
 
-fn gather<'a>(of: &'a StatObject, path: &str, tell: &mut impl FnMut(String, &'a str, Value)) {
+fn gather<'a>(of: &'a StatObject, path: &str, each: &mut impl FnMut(String, &'a str, Value)) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
     for (name, stat) in &of.attributes {
         if let Some(StatReading::Ratio { numerator, unit, .. }) = &stat.value {
-            tell(below(name), unit.as_ref().map_or("", UnitName::as_str), Value::Float(numerator.as_f64()));
+            each(below(name), unit.as_ref().map_or("", UnitName::as_str), Value::Float(numerator.as_f64()));
         }
     }
     for (name, nested) in &of.nested {
-        gather(nested, &below(name), tell);
+        gather(nested, &below(name), each);
     }
 }

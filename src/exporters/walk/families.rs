@@ -1,5 +1,5 @@
-//! Measures into families: of each kind of rows, one for each measure that it has. A task's measures give one for tasks, one for
-//! allocs and, if it counts, one for workloads.
+//! Measures into families: of each kind of rows, one for each measure that it has. A task's measures give one for
+//! tasks, one for allocs and, if it counts, one for workloads.
 
 use super::rows::{Rows, WORKLOAD_ROWS};
 use crate::model::measure::{HasFields, Measure};
@@ -48,7 +48,7 @@ fn descriptor<S: HasFields>(rows: &Rows, measure: &Measure<S>) -> MetricDesc {
     }
 }
 
-/// The same instrument tells of a task; for allocs and workloads our own names say whose value it is.
+/// The same instrument is used for a task; for allocs and workloads our own names say whose value it is.
 fn otlp(rows: &Rows, twin: Otlp) -> Otlp {
     let Some(whose) = rows.otlp else { return twin };
     let rest =

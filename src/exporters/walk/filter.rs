@@ -1,4 +1,5 @@
-//! What of a walk is wanted: what is exposed at all, `?name[]=` and `?source=` of a request, and what one look without an agent can tell.
+//! What of a walk is wanted: what is exposed at all, `?name[]=` and `?source=` of a request, and what one reading
+//! without an agent can report.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -90,7 +90,8 @@ pub static TASK_STATE: MetricDesc = MetricDesc::gauge(
 )
 .stays()
 .zeros_from(Profile::Standard)
-.from_source("runner")
+.from_source("runner; the observer: cgroup.events, freezer.state, State.Restarting of Docker")
+.absent_when("`paused`, and `backoff` of an observed task: present only while the state lasts")
 .otlp("allostat.task.status", "1");
 
 pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
@@ -101,7 +102,7 @@ pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
 )
 .stays()
 .from_source("runner")
-.absent_when("observed task that was running before the agent first scanned");
+.absent_when("observed task that was running before the agent first scanned, or that is paused");
 
 pub static TASK_START_TIME: MetricDesc = MetricDesc::gauge(
     "allostat_task_start_time_seconds",
@@ -210,7 +211,7 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .from_source("runner; the observer")
 .absent_when("as for task_restarts_total")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.restarts", "{restart}");
 
 pub static WORKLOAD_EXITS: MetricDesc = MetricDesc::counter(
@@ -221,7 +222,7 @@ pub static WORKLOAD_EXITS: MetricDesc = MetricDesc::counter(
 )
 .from_source("runner")
 .absent_when("all outcomes but unknown: observed task, exit status unavailable")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.exits", "{exit}");
 
 pub static WORKLOAD_EXIT_CODES: MetricDesc = MetricDesc::counter(
@@ -232,7 +233,7 @@ pub static WORKLOAD_EXIT_CODES: MetricDesc = MetricDesc::counter(
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
-.tells_created()
+.with_created()
 .absent_when("no attempt has ended with this code or signal")
 .otlp("allostat.workload.exit_codes", "{exit}");
 
@@ -257,7 +258,7 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.kill.escalations", "{kill}");
 
 pub static LOG_LOST: MetricDesc = MetricDesc::counter(
@@ -268,7 +269,7 @@ pub static LOG_LOST: MetricDesc = MetricDesc::counter(
 )
 .from_profile(Profile::Standard)
 .from_source("supervisor")
-.tells_created()
+.with_created()
 .absent_when("no output of this stream was lost")
 .otlp("allostat.workload.log.lost", "By");
 
@@ -280,7 +281,7 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
 )
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
-.tells_created()
+.with_created()
 .otlp("allostat.workload.given_up", "{task}");
 
 pub static START_DURATION: MetricDesc = MetricDesc::new(

@@ -15,7 +15,7 @@ pub struct Head<'a> {
     pub desc: &'static MetricDesc,
     pub source: Source,
     pub rows: &'static Rows,
-    /// A row has a value for each of these, which they tell apart. Whose the row is, is not among them.
+    /// A row has a value for each of these, and their labels distinguish them. Whose the row is, is not among them.
     pub cells: &'a [Labels<'a>],
     /// Of a histogram: the upper bounds of its buckets, but for the last, which has none.
     pub bounds: &'a [f64],
@@ -37,7 +37,7 @@ pub struct HistogramPoint<B> {
     pub sum: Value,
     /// The same observations in finer buckets.
     pub exponential: Arc<Exponential>,
-    /// Since when it counts; `None`: nobody knows.
+    /// Since when it counts; `None`: not known.
     pub since: Option<Timestamp>,
 }
 
@@ -52,9 +52,9 @@ pub trait Listener {
         B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>;
 }
 
-/// What a page is about.
-pub trait Teller {
-    fn tell(&self, walk: &super::Walk<'_>, listener: &mut impl Listener);
+/// The content of a page: the families that it exposes.
+pub trait PageSource {
+    fn expose(&self, walk: &super::Walk<'_>, listener: &mut impl Listener);
 }
 
 /// Families of one source, as they are walked.
@@ -69,7 +69,7 @@ impl<R: Listener> Families<'_, R> {
         self.filter.wants(desc, self.source)
     }
 
-    /// A family of which every subject has a row, in their order.
+    /// A family with a row for every subject, in their order.
     pub(super) fn all<'p, C: IntoIterator<Item = Option<Point<'p>>>>(
         &mut self,
         desc: &'static MetricDesc,
@@ -82,10 +82,10 @@ impl<R: Listener> Families<'_, R> {
         }
         let head = Head { desc, source: self.source, rows, cells, bounds: &[] };
         let Some(left) = self.filter.left_out(desc, cells) else { return self.listener.family(&head, points) };
-        let is_told = |told: bool, point: &Point<'_>| told && !(left.zeros && point.value.is_zero());
+        let is_exposed = |exposed: bool, point: &Point<'_>| exposed && !(left.zeros && point.value.is_zero());
         let of_row = |cells: C| {
-            let points = cells.into_iter().zip(&left.told);
-            points.map(|(point, told)| point.filter(|point| is_told(*told, point)))
+            let points = cells.into_iter().zip(&left.exposed);
+            points.map(|(point, exposed)| point.filter(|point| is_exposed(*exposed, point)))
         };
         self.listener.family(&head, points.map(of_row));
     }
@@ -112,7 +112,7 @@ impl<R: Listener> Families<'_, R> {
         }
         let head = Head { desc, source: self.source, rows, cells, bounds };
         match self.filter.left_out(desc, cells) {
-            Some(left) => self.listener.histograms(&head, all.filter(|histogram| left.told[histogram.cell])),
+            Some(left) => self.listener.histograms(&head, all.filter(|histogram| left.exposed[histogram.cell])),
             None => self.listener.histograms(&head, all),
         }
     }
@@ -126,7 +126,7 @@ pub(super) fn by<'a>(label: &'a str, values: impl IntoIterator<Item = &'a str>) 
 /// The only cell of a family without labels of its own.
 pub(super) const SINGLE: &[Labels<'static>] = &[Vec::new()];
 
-/// A value of which nobody in particular is known to have moved it.
+/// A value without an exemplar.
 pub(super) fn plain<'p>(value: Value) -> Option<Point<'p>> {
     Some(Point { value, exemplar: None })
 }

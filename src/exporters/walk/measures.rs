@@ -1,8 +1,8 @@
 //! The hot loops: every series of every task, alloc and workload, at every body.
 //!
-//! Families must be written one after the other, each over all tasks; but a task's values lie together. Walking through all
-//! tasks once per family would fetch each reading from far memory a hundred times. So a few families at a time are first
-//! taken out of the readings into columns that fit into the cache, and then written from there:
+//! Families must be written one after the other, each over all tasks; but a task's values lie together. Walking through
+//! all tasks once per family would fetch each reading from far memory a hundred times. So a few families at a time are
+//! first taken out of the readings into columns that fit into the cache, and then written from there:
 //! ```text
 //!            families of one group
 //! task 1   [ v  v  v  v  v  v ]   read row by row (a reading's values are neighbours)
@@ -156,7 +156,7 @@ impl Columns {
         while !rest.is_empty() {
             let (group, others) = rest.split_at(together(rest));
             self.take_out(group, &readings);
-            self.tell(out, measured, group, walk, readings.len());
+            self.expose(out, measured, group, walk, readings.len());
             rest = others;
         }
     }
@@ -174,7 +174,7 @@ impl Columns {
         }
     }
 
-    fn tell<S: HasFields>(
+    fn expose<S: HasFields>(
         &self,
         out: &mut Families<'_, impl Listener>,
         measured: &MeasuredRows<S>,

@@ -1,4 +1,4 @@
-//! Rows under the names of another exporter: whose a row is that one says, and what was read is what all walks tell.
+//! Rows under the names of another exporter: the labels follow that exporter, and the values are those of all walks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct PeerRow {
     pub reading: PeerReading,
 }
 
-/// What is told of one. Absent: nobody knows.
+/// The values of one row. Absent: not known.
 #[derive(Debug, Clone, Default)]
 pub struct PeerReading {
     pub usage: Arc<Usage>,

@@ -10,23 +10,23 @@ use crate::telemetry::otlp::{
 };
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
-    let all = metrics.push.told();
+    let all = metrics.push.states();
     if all.is_empty() {
         return;
     }
     let cells: Vec<Labels<'_>> = all.keys().map(labels).collect();
-    let mut told = |desc, of: fn(&PushState) -> u64| out.one(desc, &cells, all.values().map(|s| Value::Int(of(s))));
-    told(&ENQUEUED, |state| state.ledger.enqueued);
-    told(&EXPORTED, |state| state.ledger.exported);
-    told(&REJECTED, |state| state.ledger.rejected);
-    told(&QUEUED, |state| state.ledger.queued);
-    told(&BYTES, |state| state.bytes);
-    told(&CAPACITY, |state| state.capacity_bytes);
-    told(&SEGMENTS, |state| state.segments);
-    told(&IN_MEMORY, |state| state.in_memory);
-    told(&CORRUPT, |state| state.corrupt_records);
-    told(&TRUNCATED, |state| state.truncated_bytes);
-    told(&RETRIES, |state| state.retries);
+    let mut expose = |desc, of: fn(&PushState) -> u64| out.one(desc, &cells, all.values().map(|s| Value::Int(of(s))));
+    expose(&ENQUEUED, |state| state.ledger.enqueued);
+    expose(&EXPORTED, |state| state.ledger.exported);
+    expose(&REJECTED, |state| state.ledger.rejected);
+    expose(&QUEUED, |state| state.ledger.queued);
+    expose(&BYTES, |state| state.bytes);
+    expose(&CAPACITY, |state| state.capacity_bytes);
+    expose(&SEGMENTS, |state| state.segments);
+    expose(&IN_MEMORY, |state| state.in_memory);
+    expose(&CORRUPT, |state| state.corrupt_records);
+    expose(&TRUNCATED, |state| state.truncated_bytes);
+    expose(&RETRIES, |state| state.retries);
     let reasons = LossReason::ALL.map(LossReason::as_str);
     let dropped = all.iter().flat_map(|(lane, state)| {
         reasons.into_iter().zip(state.ledger.dropped).map(move |(reason, n)| (and(lane, ("reason", reason)), n))

@@ -1,4 +1,4 @@
-//! Everything that is told of one moment, row by row.
+//! Everything that is exposed of one moment, row by row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Walk<'a> {
     pub jobs: Vec<JobRow>,
     pub(super) devices: DeviceWalk<'a>,
     pub(super) checks: Vec<ActiveCheck<'a>>,
-    /// Somebody gets the traces of allocs.
+    /// The traces of allocs are exported.
     pub has_traces: bool,
     /// Under the names of another exporter; none on a page under our own.
     pub(super) peers: Vec<PeerRow>,
@@ -82,12 +82,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Rows of one kind: of what they are, how many, whose; and what families of their measures are called. Each is one of a kind, and
-/// known by its address.
+/// Rows of one kind: of what they are, how many, whose; and what families of their measures are called. Each is one of
+/// a kind, and known by its address.
 #[derive(Debug)]
 pub struct Rows {
     pub prefix: &'static str,
-    /// What tells them apart.
+    /// The labels that distinguish them.
     pub labels: &'static [&'static str],
     pub count: fn(&Walk<'_>) -> usize,
     pub subject: for<'w> fn(&'w Walk<'_>, usize) -> RowSubject<'w>,
@@ -192,7 +192,7 @@ pub static ONE_ROW: Rows = Rows::new("allostat_", &[], |_| 1, |_, _| RowSubject:
 /// Those whose totals are kept, and those that are gone and left something.
 fn jobs(snapshot: &Snapshot, metrics: &Metrics) -> Vec<JobRow> {
     let mut all: BTreeMap<JobId, (bool, Option<Arc<Durations>>)> = BTreeMap::new();
-    // Of what others run nobody knows whether it has failed for good.
+    // Whether an observed workload has failed for good is not known.
     for workload in snapshot.workloads.iter().filter(|w| !w.observed).map(|w| &w.workload) {
         all.entry(workload.clone()).or_default().0 = true;
     }

@@ -1,5 +1,5 @@
-//! What is exposed at all: a profile, and what is added to it and taken from it. Who pays for each series sets it once, for everybody
-//! who scrapes.
+//! What is exposed at all: a profile, and what is added to it and taken from it. Who pays for each series sets it once,
+//! for everybody who scrapes.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl Selection {
         Selection { profile, include: Vec::new(), exclude: Vec::new() }
     }
 
-    /// Whether it has series of the family. `by_name`: somebody asked for it by its name, so that no profile hides it.
+    /// Whether it has series of the family. `by_name`: a request names it, so that no profile hides it.
     pub fn has(&self, desc: &MetricDesc, by_name: bool) -> bool {
         let included = || self.include.iter().any(|pattern| pattern.names(desc.name));
         (by_name || desc.profile <= self.profile || included()) && !self.excludes(desc.name)
@@ -48,27 +48,27 @@ impl Selection {
         let (include, exclude) = (of(&self.include), of(&self.exclude));
         let whole = by_name || desc.profile <= self.profile;
         let asked = by_name || include.iter().any(|pattern| pattern.label.is_none());
-        let is_told = |cell: &Labels<'_>| {
-            (whole || include.iter().any(|pattern| pattern.tells(cell)))
-                && !exclude.iter().any(|pattern| pattern.tells(cell))
+        let is_exposed = |cell: &Labels<'_>| {
+            (whole || include.iter().any(|pattern| pattern.matches(cell)))
+                && !exclude.iter().any(|pattern| pattern.matches(cell))
         };
-        let told: Vec<bool> = cells.iter().map(is_told).collect();
+        let exposed: Vec<bool> = cells.iter().map(is_exposed).collect();
         let zeros = desc.zeros > self.profile && !asked;
-        (zeros || told.contains(&false)).then_some(LeftOut { told, zeros })
+        (zeros || exposed.contains(&false)).then_some(LeftOut { exposed, zeros })
     }
 }
 
-/// What of a family is not told.
+/// What of a family is not exposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// Of each cell whether it is.
-    pub told: Vec<bool>,
+    pub exposed: Vec<bool>,
     /// Those that are at 0 are not.
     pub zeros: bool,
 }
 
-/// Families by name, and of these the series with one label: `allostat_task_io_.*`, `allostat_task_state{state="dead"}`. Name and
-/// value after `=~` are anchored regular expressions, as in Prometheus.
+/// Families by name, and of these the series with one label: `allostat_task_io_.*`,
+/// `allostat_task_state{state="dead"}`. Name and value after `=~` are anchored regular expressions, as in Prometheus.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
@@ -88,12 +88,12 @@ impl Pattern {
     pub fn names(&self, family: &str) -> bool {
         self.name.is_match(family)
     }
-    /// The label by whose value it tells series of a family apart.
+    /// The label whose value selects series of a family.
     pub fn label(&self) -> Option<&str> {
         self.label.as_ref().map(|(label, _)| label.as_str())
     }
     /// Whether it means this cell of a family that it names.
-    fn tells(&self, cell: &Labels<'_>) -> bool {
+    fn matches(&self, cell: &Labels<'_>) -> bool {
         let Some((label, wanted)) = &self.label else { return true };
         cell.iter().any(|(name, value)| name == label && wanted.is_match(value))
     }
@@ -154,9 +154,9 @@ mod tests {
         Selection { profile, include: all(include), exclude: all(exclude) }
     }
 
-    fn told(of: &Selection, desc: &MetricDesc, label: &str, values: [&str; 2]) -> Option<(Vec<bool>, bool)> {
+    fn exposed(of: &Selection, desc: &MetricDesc, label: &str, values: [&str; 2]) -> Option<(Vec<bool>, bool)> {
         let cells = values.map(|value| vec![(label, value)]);
-        of.left_out(desc, false, &cells).map(|left| (left.told, left.zeros))
+        of.left_out(desc, false, &cells).map(|left| (left.exposed, left.zeros))
     }
 
     #[test]
@@ -178,18 +178,18 @@ mod tests {
     fn a_family_is_included_whole_or_by_a_label() {
         let some = selection(Profile::Lean, &["allostat_task_page_faults_total{kind=\"major\"}"], &[]);
         assert!(some.has(&FAULTS, false));
-        assert_eq!(told(&some, &FAULTS, "kind", ["major", "minor"]), Some((vec![true, false], false)));
+        assert_eq!(exposed(&some, &FAULTS, "kind", ["major", "minor"]), Some((vec![true, false], false)));
         let whole = selection(Profile::Lean, &["allostat_task_(page_faults_total|state)"], &[]);
-        assert_eq!(told(&whole, &FAULTS, "kind", ["major", "minor"]), None);
-        assert_eq!(told(&whole, &STATES, "state", ["running", "dead"]), None, "with its zeros");
+        assert_eq!(exposed(&whole, &FAULTS, "kind", ["major", "minor"]), None);
+        assert_eq!(exposed(&whole, &STATES, "state", ["running", "dead"]), None, "with its zeros");
     }
 
     #[test]
     fn series_are_taken_out_by_a_label_and_zeros_by_the_profile() {
         let without = selection(Profile::Standard, &[], &["allostat_task_state{state=~\"de.*\"}"]);
-        assert_eq!(told(&without, &STATES, "state", ["running", "dead"]), Some((vec![true, false], false)));
+        assert_eq!(exposed(&without, &STATES, "state", ["running", "dead"]), Some((vec![true, false], false)));
         let lean = selection(Profile::Lean, &["allostat_task_state{state=\"dead\"}"], &[]);
-        assert_eq!(told(&lean, &STATES, "state", ["running", "dead"]), Some((vec![false, true], true)));
+        assert_eq!(exposed(&lean, &STATES, "state", ["running", "dead"]), Some((vec![false, true], true)));
     }
 
     #[test]

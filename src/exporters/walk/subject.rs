@@ -1,4 +1,4 @@
-//! Whose a row is: what tells it from others, what else it is, and its times.
+//! Whose a row is: the labels that identify it, what else it is, and its times.
 
 use std::borrow::Cow;
 
@@ -23,8 +23,8 @@ pub struct RowSubject<'a> {
     pub since: Option<Timestamp>,
 }
 
-/// A label's value as every format writes it. Names were cut and cleaned as they came; the path of a cgroup is kept to the letter, and is
-/// cut and cleaned here.
+/// A label's value as every format writes it. Names were cut and cleaned as they came; the path of a cgroup is kept to
+/// the letter, and is cut and cleaned here.
 pub fn written<'a>(label: &str, value: &'a str) -> Cow<'a, str> {
     if label == CGROUP { label_path(value) } else { Cow::Borrowed(value) }
 }
@@ -103,8 +103,8 @@ impl<'a> RowSubject<'a> {
     }
 }
 
-/// The name of the workload. Of a container or pod without one (its runtime does not answer) the name of the alloc, which
-/// is then its ID.
+/// The name of the workload. Of a container or pod without one (its runtime does not answer) the name of the alloc,
+/// which is then its ID.
 fn workload(of: &AllocIdentity) -> &str {
     use AllocSource::{Containerd, Docker, Kubernetes, Podman};
     let named = of.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
@@ -118,7 +118,7 @@ pub fn is_named_pod(of: &AllocIdentity) -> bool {
 }
 
 /// The labels that Kubernetes' own metrics have. Empty for what is no pod. The kubelet registers its node by the host
-/// name unless it is told another one.
+/// name unless it is configured with another one.
 fn pod_labels<'a>(of: &'a AllocIdentity, host: &'a NodeInfo) -> [(&'a str, &'a str); 3] {
     let (namespace, pod, node) = match is_named_pod(of) {
         true => (of.namespace.as_str(), of.name.as_str(), host.hostname.as_str()),

@@ -7,8 +7,8 @@ use super::lifecycle::{
 use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
-use crate::model::task::TaskState;
-use crate::snapshot::restarts::{self, is_told_how_it_ended};
+use crate::model::task::{ShownState, TaskState};
+use crate::snapshot::restarts::{self, knows_how_it_ended};
 use crate::snapshot::{AllocView, ManagedTask, TaskView};
 
 /// What they say is in the info of their subjects.
@@ -31,18 +31,24 @@ pub(super) fn disks(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
 
 pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let states = by("state", TaskState::ALL.map(TaskState::as_str));
-    // Of an observed task nobody knows what it goes through between its beginning and its end.
+    // The states of an observed task between its start and its end are not known.
     let tasks = || walk.tasks.iter().map(|(_, (_, task))| task.managed.as_ref());
     let steady_at = walk.snapshot.steady_at;
     let views = || walk.tasks.iter().map(|(_, (_, task))| *task);
-    // An observed task runs or is dead: it has no series of the other states.
-    let has = |task: &TaskView, state| task.managed.is_some() || matches!(state, TaskState::Running | TaskState::Dead);
-    let in_state = |task: &TaskView, state| int(u64::from(task.state().filter(|_| has(task, state))? == state));
-    let states_of = views().map(|task| TaskState::ALL.map(|state| in_state(task, state)));
-    out.all(&TASK_STATE, &TASK_ROWS, &states, states_of);
+    // The other states of an observed task have a series only while they last.
+    let has = |task: &TaskView, state| match &task.managed {
+        Some(_) => state != ShownState::Paused,
+        None => matches!(state, ShownState::Running | ShownState::Dead),
+    };
+    let in_state = |task: &TaskView, state| {
+        let is_now = task.state()? == state;
+        int(u64::from(is_now)).filter(|_| is_now || has(task, state))
+    };
+    let states_of = views().map(|task| ShownState::ALL.map(|state| in_state(task, state)));
+    out.all(&TASK_STATE, &TASK_ROWS, &by("state", ShownState::ALL.map(ShownState::as_str)), states_of);
     let since = |task: &TaskView| {
         let managed = task.managed.as_ref().map(|task| task.status.state_since);
-        let since = managed.or_else(|| task.observed.as_ref()?.since)?;
+        let since = managed.or_else(|| task.observed.as_ref()?.state_since())?;
         plain(Value::Nanos(since.0))
     };
     out.all(&TASK_STATE_SINCE, &TASK_ROWS, SINGLE, views().map(|task| [since(task)]));
@@ -53,7 +59,7 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);
     let reasons = by("reason", restarts::REASONS);
     let info = &walk.snapshot.info;
-    let told = |alloc: &AllocView| is_told_how_it_ended(alloc.identity.source, info);
-    let restarts = walk.tasks.iter().map(|(alloc, (_, task))| task.restarts(told(alloc)).map(|n| int(n?)));
+    let is_end_known = |alloc: &AllocView| knows_how_it_ended(alloc.identity.source, info);
+    let restarts = walk.tasks.iter().map(|(alloc, (_, task))| task.restarts(is_end_known(alloc)).map(|n| int(n?)));
     out.all(&TASK_RESTARTS, &TASK_ROWS, &reasons, restarts);
 }

@@ -1,4 +1,5 @@
-//! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and to die.
+//! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and
+//! to die.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
     let reasons = by("reason", restarts::REASONS);
     let info = &walk.snapshot.info;
-    let is_told = |view: &WorkloadView| info.can(KERNEL_ENDS) || is_told_by_runtime(view);
-    let restarts = views.iter().map(|view| view.restarts(is_told(view)).map(|n| int(n?)));
+    let is_end_known = |view: &WorkloadView| info.can(KERNEL_ENDS) || is_end_reported_by_runtime(view);
+    let restarts = views.iter().map(|view| view.restarts(is_end_known(view)).map(|n| int(n?)));
     out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, restarts);
     exits(out, &views);
     let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
@@ -42,7 +43,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     });
     out.all(&KILL_ESCALATIONS, &WORKLOAD_ROWS, SINGLE, escalations);
     let given_up = views.iter().map(|view| {
-        let n = whose(view.ended.given_up, latest(view, |latest| latest.given_up.as_ref()));
+        let n = whose(view.ended.abandoned, latest(view, |latest| latest.abandoned.as_ref()));
         [n.filter(|_| !view.observed)]
     });
     out.all(&GIVEN_UP, &WORKLOAD_ROWS, SINGLE, given_up);
@@ -63,23 +64,24 @@ fn latest<'a>(view: &'a WorkloadView, of: impl Fn(&'a Latest) -> Option<&'a Exem
 }
 
 /// Its runtime reports how its tasks end.
-fn is_told_by_runtime(view: &WorkloadView) -> bool {
+fn is_end_reported_by_runtime(view: &WorkloadView) -> bool {
     view.source.is_some_and(says_how_it_ended)
 }
 
-/// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but unseen.
+/// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but
+/// unseen.
 fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
     let unknown = Outcome::Unknown.index();
-    let is_told = |view: &WorkloadView| {
+    let is_end_known = |view: &WorkloadView| {
         let mut known = view.ended.exits.iter().enumerate().filter(|(outcome, _)| *outcome != unknown);
-        !view.observed || is_told_by_runtime(view) || known.any(|(_, n)| *n > 0)
+        !view.observed || is_end_reported_by_runtime(view) || known.any(|(_, n)| *n > 0)
     };
     let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
     let exits = views.iter().map(|view| {
-        let (all, is_told) = (view.ended.exits.iter().enumerate(), is_told(view));
+        let (all, is_end_known) = (view.ended.exits.iter().enumerate(), is_end_known(view));
         all.map(move |(outcome, n)| {
             let n = whose(*n, latest(view, |latest| latest.exits[outcome].as_ref()));
-            n.filter(|_| is_told || outcome == unknown)
+            n.filter(|_| is_end_known || outcome == unknown)
         })
     });
     out.all(&WORKLOAD_EXITS, &WORKLOAD_ROWS, &outcomes, exits);

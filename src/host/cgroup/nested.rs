@@ -1,7 +1,7 @@
 //! A cgroup below that of a task, for processes that belong to the task and are ended by themselves.
 //!
-//! It is made in one hierarchy only, the one that [ends](super::Cgroup::kill) processes, and without controllers of its own: everything
-//! in it is counted and limited with the task.
+//! It is made in one hierarchy only, the one that [ends](super::Cgroup::kill) processes, and without controllers of its
+//! own: everything in it is counted and limited with the task.
 
 use std::io;
 

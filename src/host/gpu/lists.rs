@@ -11,8 +11,8 @@ use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::RetirementCause;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    nvmlMemory_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE,
-    nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t,
+    nvmlMemory_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE, nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t,
 };
 
 /// GPUs per host.
@@ -57,20 +57,47 @@ pub(super) enum Use {
     Graphics,
 }
 
-/// Source: `nvmlDeviceGet*RunningProcesses_v3` (R510) and `_v2`, which use the same structure.
+/// Source: `nvmlDeviceGet*RunningProcesses_v3` (R510) and `_v2`, which use the same structure, and the functions
+/// without a version (before R450), whose structure has no instances.
 pub(super) fn processes(gpu: &Device<'_>, of: Use) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
     let lib = gpu.nvml().lib();
-    let (newer, older) = match of {
-        Use::Compute => (&lib.nvmlDeviceGetComputeRunningProcesses_v3, &lib.nvmlDeviceGetComputeRunningProcesses_v2),
-        Use::Mps => (&lib.nvmlDeviceGetMPSComputeRunningProcesses_v3, &lib.nvmlDeviceGetMPSComputeRunningProcesses_v2),
-        Use::Graphics => (&lib.nvmlDeviceGetGraphicsRunningProcesses_v3, &lib.nvmlDeviceGetGraphicsRunningProcesses_v2),
+    let (newest, newer, oldest) = match of {
+        Use::Compute => (
+            &lib.nvmlDeviceGetComputeRunningProcesses_v3,
+            &lib.nvmlDeviceGetComputeRunningProcesses_v2,
+            &lib.nvmlDeviceGetComputeRunningProcesses,
+        ),
+        Use::Mps => (
+            &lib.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+            &lib.nvmlDeviceGetMPSComputeRunningProcesses_v2,
+            &lib.nvmlDeviceGetMPSComputeRunningProcesses,
+        ),
+        Use::Graphics => (
+            &lib.nvmlDeviceGetGraphicsRunningProcesses_v3,
+            &lib.nvmlDeviceGetGraphicsRunningProcesses_v2,
+            &lib.nvmlDeviceGetGraphicsRunningProcesses,
+        ),
     };
     let nothing = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
     let list = |call: unsafe extern "C" fn(_, _, _) -> _| {
         // SAFETY: the wrapper's handle is valid; `items` has room for `count` items.
         listed(nothing, |count, items| unsafe { call(gpu.handle(), count, items) })
     };
-    newer_or(|| list(*nvml_sym(newer.as_ref())?), || list(*nvml_sym(older.as_ref())?))
+    let list_oldest = || {
+        let call = nvml_sym(oldest.as_ref())?;
+        let nothing = nvmlProcessInfo_v1_t { pid: 0, usedGpuMemory: 0 };
+        // SAFETY: as above.
+        let all = listed(nothing, |count, items| unsafe { call(gpu.handle(), count, items) })?;
+        let in_no_instance = |of: nvmlProcessInfo_v1_t| nvmlProcessInfo_t {
+            pid: of.pid,
+            usedGpuMemory: of.usedGpuMemory,
+            gpuInstanceId: c_uint::MAX,
+            computeInstanceId: c_uint::MAX,
+        };
+        Ok(all.into_iter().map(in_no_instance).collect())
+    };
+    let list_older = || newer_or(|| list(*nvml_sym(newer.as_ref())?), list_oldest);
+    newer_or(|| list(*nvml_sym(newest.as_ref())?), list_older)
 }
 
 /// Samples newer than `since`, a timestamp in microseconds.
@@ -116,8 +143,8 @@ fn checked(count: c_uint) -> Result<c_uint, NvmlError> {
     if count <= MOST { Ok(count) } else { Err(NvmlError::UnexpectedVariant(count)) }
 }
 
-/// Calls the newer function. Falls back to the older one if the newer is missing (before R510) or fails with "unknown"
-/// (WSL).
+/// Calls the newer function. Falls back to the older one if the newer is missing (an older driver) or fails with
+/// "unknown" (WSL).
 fn newer_or<T>(
     newer: impl FnOnce() -> Result<T, NvmlError>,
     older: impl FnOnce() -> Result<T, NvmlError>,
@@ -131,4 +158,32 @@ fn newer_or<T>(
         E::FailedToLoadSymbol(_) | E::FunctionNotFound | E::NotSupported => error,
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn count_above_the_limit_is_refused_before_the_list_is_requested() {
+        let listed_if = |claimed: u32| {
+            let calls = Cell::new(0);
+            let list = listed(0_u8, |count, items| {
+                calls.set(calls.get() + 1);
+                let (number, code) = match items.is_null() {
+                    true => (claimed, nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE),
+                    false => (3, nvmlReturn_enum_NVML_SUCCESS),
+                };
+                // SAFETY: `listed` passes its own count.
+                unsafe { *count = number };
+                code
+            });
+            (list.ok().map(|items| items.len()), calls.get())
+        };
+        assert_eq!(listed_if(MOST), (Some(3), 2));
+        assert_eq!(listed_if(MOST + 1), (None, 1));
+        assert_eq!(listed_if(u32::MAX), (None, 1));
+    }
 }

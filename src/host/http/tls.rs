@@ -109,8 +109,8 @@ impl TlsFiles {
     }
 }
 
-/// Verifies as webpki does; beyond that a server may show a certificate that the user named as an authority, as `openssl req -x509`
-/// makes them (basicConstraints CA:TRUE). curl does the same.
+/// Verifies as webpki does; beyond that a server may show a certificate that the user named as an authority, as
+/// `openssl req -x509` makes them (basicConstraints CA:TRUE). curl does the same.
 #[derive(Debug)]
 struct OwnCertificate {
     verifier: Arc<WebPkiServerVerifier>,

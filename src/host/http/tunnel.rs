@@ -1,7 +1,7 @@
 //! A connection that stops being HTTP: after its request and a 101 it carries bytes in both directions.
 //!
-//! Source: RFC 9110, section 7.8. Concurrency: [`open`] within the caller's runtime; [`Client::tunnel`] blocks, and leaves the connection
-//! to a thread.
+//! Source: RFC 9110, section 7.8. Concurrency: [`open`] within the caller's runtime; [`Client::tunnel`] blocks, and
+//! leaves the connection to a thread.
 
 use std::future::Future;
 use std::io;

@@ -130,7 +130,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
-    fn each_ends_as_it_was_told() {
+    fn each_ends_as_it_was_ordered() {
         let end = |how| end_as(how, [c"known-first", c"known-second"], Duration::from_micros(50));
         assert_eq!(end(KnownEnd::Code(67)).unwrap().code(), Some(67));
         assert_eq!(end(KnownEnd::Alone(68)).unwrap().code(), Some(68));

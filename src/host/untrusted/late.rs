@@ -1,27 +1,49 @@
 //! Reads that may block for ever. Reading the memory of a process waits for whatever backs it: a process can map its
-//! environment with userfaultfd(2) or FUSE and block the read, which then only SIGKILL ends.
+//! environment with userfaultfd(2) or FUSE and block the read, which then only SIGKILL ends. A runtime's directory can
+//! be on a file system that hangs.
 //!
 //! ```text
-//! one thread per read ── within 500 ms ──► the result
-//!                      └─ later: the thread is abandoned, and the user's processes are skipped for a minute
+//! one thread per read ── within the deadline ──► the result
+//!                      └─ later: the thread is abandoned, and its source is skipped
+//!                         a user's processes: for a minute; a directory: until the thread ends
 //! ```
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
-use std::sync::mpsc::sync_channel;
+use std::mem::discriminant;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A page fault from a swap device takes milliseconds.
 const DEADLINE: Duration = Duration::from_millis(500);
+/// A busy disk takes longer.
+const DIRECTORY_DEADLINE: Duration = Duration::from_secs(2);
 /// After a timeout, the processes of the same user are skipped for this long.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Limit of abandoned threads over all users; at the limit no process is read.
+/// Limit of abandoned threads over all users, and over all directories; at the limit none of the kind is read.
 const MOST_LEFT: usize = 8;
 
-/// By uid. Concurrency: the lock is never held during a read.
-static LATE: Mutex<BTreeMap<u32, Late>> = Mutex::new(BTreeMap::new());
+/// What answers a read, or lets it wait.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    /// The processes of a user.
+    User(u32),
+    Directory(PathBuf),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::User(uid) => write!(f, "processes of user {uid}"),
+            Source::Directory(path) => write!(f, "files in {}", path.display()),
+        }
+    }
+}
+
+/// Concurrency: the lock is never held during a read.
+static LATE: Mutex<BTreeMap<Source, Late>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
 struct Late {
@@ -30,17 +52,25 @@ struct Late {
     until: Instant,
 }
 
-fn late() -> MutexGuard<'static, BTreeMap<u32, Late>> {
+fn late() -> MutexGuard<'static, BTreeMap<Source, Late>> {
     LATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `process`: its directory below `proc`. Errors: those of `work`; `TimedOut`: it took too long, or the user's
 /// processes are being skipped.
-pub(super) fn within_deadline<T: Send + 'static>(
+pub(super) fn of_process<T: Send + 'static>(
     process: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    of_user(user(process)?, DEADLINE, work)
+    within(Source::User(user(process)?), DEADLINE, work)
+}
+
+/// Errors: those of `work`; `TimedOut`: it took too long, or an earlier read in this directory has no answer yet.
+pub(super) fn in_directory<T: Send + 'static>(
+    directory: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    within(Source::Directory(directory.to_owned()), DIRECTORY_DEADLINE, work)
 }
 
 /// The real uid. A process that is non-dumpable (`PR_SET_DUMPABLE`) or runs a setuid program keeps it.
@@ -52,34 +82,39 @@ fn user(process: &Path) -> io::Result<u32> {
     real.map_or_else(|| Ok(rustix::fs::stat(process)?.st_uid), Ok)
 }
 
-fn of_user<T: Send + 'static>(
-    user: u32,
+fn within<T: Send + 'static>(
+    source: Source,
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let is_late = || io::Error::new(io::ErrorKind::TimedOut, format!("processes of user {user} do not answer"));
+    let timed_out = || io::Error::new(io::ErrorKind::TimedOut, format!("{source} do not answer"));
     {
         let now = Instant::now();
         let mut late = late();
         late.retain(|_, late| late.left > 0 || late.until > now);
-        if late.contains_key(&user) || late.values().map(|late| late.left).sum::<usize>() >= MOST_LEFT {
-            return Err(is_late());
+        let alike = late.iter().filter(|(other, _)| discriminant(*other) == discriminant(&source));
+        let left: usize = alike.map(|(_, late)| late.left).sum();
+        if late.contains_key(&source) || left >= MOST_LEFT {
+            return Err(timed_out());
         }
     }
     let (sender, answer) = sync_channel(1);
+    let of = source.clone();
     let answers = move || {
         let result = work();
         let mut late = late();
         // The receiver is gone: this thread was abandoned.
         if sender.send(result).is_err()
-            && let Some(late) = late.get_mut(&user)
+            && let Some(late) = late.get_mut(&of)
         {
             late.left = late.left.saturating_sub(1);
         }
     };
-    std::thread::Builder::new().name("ask-process".into()).spawn(answers)?;
-    if let Ok(result) = answer.recv_timeout(deadline) {
-        return result;
+    std::thread::Builder::new().name("untrusted-read".into()).spawn(answers)?;
+    match answer.recv_timeout(deadline) {
+        Ok(result) => return result,
+        Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the reading thread panicked")),
+        Err(RecvTimeoutError::Timeout) => {}
     }
     {
         let mut late = late();
@@ -87,12 +122,22 @@ fn of_user<T: Send + 'static>(
         if let Ok(result) = answer.try_recv() {
             return result;
         }
-        let late = late.entry(user).or_insert(Late { left: 0, until: Instant::now() });
-        (late.left, late.until) = (late.left + 1, Instant::now() + PAUSE);
+        let pause = if matches!(source, Source::User(_)) { PAUSE } else { Duration::ZERO };
+        let late = late.entry(source.clone()).or_insert(Late { left: 0, until: Instant::now() });
+        (late.left, late.until) = (late.left + 1, Instant::now() + pause);
         drop(answer);
     }
-    tracing::warn!(user, "reading the memory of a process timed out; processes of its user are skipped for a minute");
-    Err(is_late())
+    match &source {
+        Source::User(user) => tracing::warn!(
+            user,
+            "reading the memory of a process timed out; processes of its user are skipped for a minute"
+        ),
+        Source::Directory(path) => tracing::warn!(
+            directory = %path.display(),
+            "reading a file of a runtime timed out; its directory is skipped until the read returns"
+        ),
+    }
+    Err(timed_out())
 }
 
 #[cfg(test)]
@@ -103,26 +148,50 @@ mod tests {
 
     /// Uids that no user of this machine has.
     const USER: u32 = 4_000_000_000;
+    const PATIENT: Duration = Duration::from_secs(60);
 
-    fn left_of(user: u32) -> Option<usize> {
-        late().get(&user).map(|late| late.left)
+    fn left_of(source: &Source) -> usize {
+        late().get(source).map_or(0, |late| late.left)
+    }
+
+    fn wait_until_none_is_left(source: &Source) {
+        let until = Instant::now() + PATIENT;
+        while left_of(source) > 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert_eq!(left_of(source), 0);
+    }
+
+    /// A read that hangs until the sender is dropped.
+    fn hang(source: &Source) -> std::sync::mpsc::Sender<()> {
+        let (answers, waits) = channel::<()>();
+        let hangs = within(source.clone(), Duration::from_millis(10), move || Ok(waits.recv().is_ok()));
+        assert_eq!(hangs.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        answers
     }
 
     #[test]
     fn a_read_without_an_answer_costs_its_user_alone_and_its_thread_ends_with_it() {
-        let (answers, waits) = channel::<()>();
-        let hangs = of_user(USER, Duration::from_millis(10), move || Ok(waits.recv().is_ok()));
-        assert_eq!(hangs.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        let again = of_user(USER, DEADLINE, || -> io::Result<()> { panic!("nobody of that user is asked") });
-        assert_eq!((again.unwrap_err().kind(), left_of(USER)), (io::ErrorKind::TimedOut, Some(1)));
-        let patient = Duration::from_secs(60);
-        assert_eq!(of_user(USER + 1, patient, || Ok(7)).unwrap(), 7, "others are");
+        let (user, other) = (Source::User(USER), Source::User(USER + 1));
+        let answers = hang(&user);
+        let again = within(user.clone(), DEADLINE, || -> io::Result<()> { panic!("this user is skipped") });
+        assert_eq!((again.unwrap_err().kind(), left_of(&user)), (io::ErrorKind::TimedOut, 1));
+        assert_eq!(within(other, PATIENT, || Ok(7)).unwrap(), 7, "others are read");
         drop(answers);
-        let until = Instant::now() + patient;
-        while left_of(USER) != Some(0) && Instant::now() < until {
-            std::thread::yield_now();
-        }
-        assert_eq!(left_of(USER), Some(0));
+        wait_until_none_is_left(&user);
+        assert!(within(user, DEADLINE, || Ok(7)).is_err(), "for a minute");
+    }
+
+    #[test]
+    fn directory_is_skipped_until_its_read_returns() {
+        let [directory, other] = ["/hangs", "/answers"].map(|path| Source::Directory(path.into()));
+        let answers = hang(&directory);
+        let again = within(directory.clone(), PATIENT, || -> io::Result<()> { panic!("this directory is skipped") });
+        assert_eq!(again.unwrap_err().to_string(), "files in /hangs do not answer");
+        assert_eq!(within(other, PATIENT, || Ok(7)).unwrap(), 7);
+        drop(answers);
+        wait_until_none_is_left(&directory);
+        assert_eq!(within(directory, PATIENT, || Ok(8)).unwrap(), 8, "at once");
     }
 
     #[test]

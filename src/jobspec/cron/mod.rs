@@ -6,7 +6,8 @@
 //! 7 fields or more second before them, year after them; what follows is ignored
 //! @yearly @annually @monthly @weekly @daily @hourly
 //! ```
-//! Source: the README of `hashicorp/cronexpr`. Where day of month and day of week are both restricted, either is enough.
+//! Source: the README of `hashicorp/cronexpr`. Where day of month and day of week are both restricted, either is
+//! enough.
 
 mod expression;
 mod fields;
@@ -22,8 +23,8 @@ impl CronExpression {
         fields::parse(text)
     }
 
-    /// The first moment after `after` at which it is due, both in seconds of the Unix epoch; `None`: not before the year 2100. Local
-    /// times that a change of the clock skips are never due; those that it repeats are due twice.
+    /// The first moment after `after` at which it is due, both in seconds of the Unix epoch; `None`: not before the
+    /// year 2100. Local times that a change of the clock skips are never due; those that it repeats are due twice.
     pub fn next_after(&self, after: i64, zone: &Zone) -> Option<i64> {
         next::after(self, after, zone)
     }

@@ -1,4 +1,5 @@
-//! When an expression is due next. A time zone is a row of stretches with one offset each; within a stretch local time is plain arithmetic.
+//! When an expression is due next. A time zone is a row of stretches with one offset each; within a stretch local time
+//! is plain arithmetic.
 
 use super::expression::{CronExpression, DaysOfMonth, DaysOfWeek};
 use super::zone::Zone;

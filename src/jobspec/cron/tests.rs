@@ -138,7 +138,8 @@ proptest! {
         }
     }
 
-    /// The next moment is later, matches on the local clock, and none between does: asked minute by minute, of at most two days.
+    /// The next moment is later, matches on the local clock, and none between does: asked minute by minute, of at most
+    /// two days.
     #[test]
     fn the_next_moment_is_the_first_that_matches_on_the_local_clock(
         cron in expressions(),

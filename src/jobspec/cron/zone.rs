@@ -21,7 +21,8 @@ impl Zone {
         self.stretch(at).0
     }
 
-    /// The offset from UTC at a second of the Unix epoch, and the second from which on another one holds; `None`: never.
+    /// The offset from UTC at a second of the Unix epoch, and the second from which on another one holds; `None`:
+    /// never.
     pub(super) fn stretch(&self, at: i64) -> (i64, Option<i64>) {
         // What is no moment of the calendar has no year that an expression can name.
         let Ok(moment) = Timestamp::from_second(at) else { return (0, None) };

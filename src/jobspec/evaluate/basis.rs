@@ -33,6 +33,13 @@ impl Fault {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Fault {
         Fault { span, message: message.into(), suggestion: None, is_end: false }
     }
+    pub(super) fn too_deep(span: Span) -> Fault {
+        let fault = Fault::new(span, format!("expressions are nested more than {DEEPEST} deep"));
+        fault.advise("make parts of it `locals`")
+    }
+    pub(super) fn too_large(span: &Span) -> Fault {
+        Fault::new(span.clone(), "the number is too large").advise("write it in quotes if it is a text")
+    }
     fn end(span: &Span, message: String) -> Fault {
         let fault = Fault { is_end: true, ..Fault::new(span.clone(), message) };
         fault.advise("make it smaller: fewer elements, or several job files")

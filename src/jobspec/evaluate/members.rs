@@ -7,7 +7,7 @@ use hcl_edit::expr::{Expression, TraversalOperator};
 use super::basis::{Evaluated, Fault};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 
 /// Errors: there is none of that name; then with those that there are.
 pub(super) fn member<'v>(value: Cow<'v, HclValue>, name: &str, span: &Span) -> Evaluated<Cow<'v, HclValue>> {
@@ -18,7 +18,9 @@ pub(super) fn member<'v>(value: Cow<'v, HclValue>, name: &str, span: &Span) -> E
         Cow::Owned(HclValue::Object(mut object)) => {
             object.remove(name).map(Cow::Owned).ok_or_else(|| no_key(name, object.keys(), span))
         }
-        other => Err(Fault::new(span.clone(), format!("{} has no `{name}`", other.kind()))),
+        other => {
+            Err(Fault::new(span.clone(), format!("this must be an object to have `{name}`, not {}", other.kind())))
+        }
     }
 }
 
@@ -40,7 +42,8 @@ pub(super) fn without_value<'k>(
 ) -> Fault {
     let word = if kind == "var" { "variable" } else { "local" };
     if is_declared {
-        return Fault::new(span.clone(), format!("the {word} `{name}` has no value"));
+        let fault = Fault::new(span.clone(), format!("the {word} `{name}` has no value"));
+        return fault.advise("correct its declaration, or give it a value");
     }
     let fault = Fault::new(span.clone(), format!("{word} `{name}` is not declared"));
     fault.advise(match nearest(name, all.map(String::as_str)) {
@@ -50,10 +53,26 @@ pub(super) fn without_value<'k>(
     })
 }
 
+pub(super) fn unknown(name: &str, span: &Span) -> Fault {
+    Fault::new(span.clone(), format!("`{name}` is not known here")).advise("write a text in quotes")
+}
+
+pub(super) fn no_provider(span: &Span) -> Fault {
+    let fault = Fault::new(span.clone(), "functions of providers do not exist here");
+    fault.advise("write a name without `::`")
+}
+
+pub(super) fn no_text(value: &HclValue, span: &Span) -> Fault {
+    let fault = Fault::new(span.clone(), format!("{} cannot stand in a string", value.kind()));
+    fault.advise("make a string of it first: join(), format() or jsonencode()")
+}
+
 fn no_key<'k>(key: &str, keys: impl Iterator<Item = &'k String>, span: &Span) -> Fault {
     let fault = Fault::new(span.clone(), format!("there is no `{key}`"));
     let keys: Vec<&str> = keys.map(String::as_str).take(20).collect();
-    if keys.is_empty() { fault } else { fault.advise(format!("there is: {}", keys.join(", "))) }
+    let known =
+        if keys.is_empty() { "the object is empty".to_owned() } else { format!("there is: {}", keys.join(", ")) };
+    fault.advise(known)
 }
 
 /// Errors: it is no list, or shorter.
@@ -62,7 +81,13 @@ pub(super) fn element<'v>(value: Cow<'v, HclValue>, index: &HclValue, span: &Spa
         Some(HclValue::Int(n)) => usize::try_from(n).ok(),
         _ => None,
     };
-    let of = |count: usize| Fault::new(span.clone(), format!("the list has {count} elements, and not this one"));
+    let of = |count: usize| {
+        let fault = Fault::new(span.clone(), format!("the list has {count} elements, and not this one"));
+        fault.advise(match count {
+            0 => "the list is empty".to_owned(),
+            _ => format!("an index is a whole number from 0 to {}", count - 1),
+        })
+    };
     match value {
         Cow::Borrowed(HclValue::List(list)) => {
             at.and_then(|at| list.get(at)).map(Cow::Borrowed).ok_or_else(|| of(list.len()))
@@ -75,6 +100,6 @@ pub(super) fn element<'v>(value: Cow<'v, HclValue>, index: &HclValue, span: &Spa
             let fault = Fault::new(span.clone(), "the elements of a set have no index");
             Err(fault.advise("make a list of it first: convert(SET, list(string))[0], which is sorted"))
         }
-        other => Err(Fault::new(span.clone(), format!("{} has no elements", other.kind()))),
+        other => Err(Fault::new(span.clone(), format!("this must be a list to have elements, not {}", other.kind()))),
     }
 }

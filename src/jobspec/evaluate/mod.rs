@@ -1,5 +1,5 @@
-//! HCL2 expressions: variables, locals, operators, conditionals, `for`, splats, templates and functions, within a budget of steps and
-//! bytes.
+//! HCL2 expressions: variables, locals, operators, conditionals, `for`, splats, templates and functions, within a
+//! budget of steps and bytes.
 //!
 //! ```text
 //! variables  `variable` blocks                      locals     `locals` blocks
@@ -9,8 +9,8 @@
 //! functions  one table, a file for each subject     value      kinds and how they turn into each other
 //! basis      faults, budget, what is outside of the file
 //! ```
-//! What only a task's start knows passes through as text: `${NOMAD_...}`, `${attr...}`, `${node...}`, `${meta...}`, `${env...}`,
-//! `${device...}`. Nothing here reads a file: [`basis::Outside`] does, with the rights of its caller.
+//! What only a task's start knows passes through as text: `${NOMAD_...}`, `${attr...}`, `${node...}`, `${meta...}`,
+//! `${env...}`, `${device...}`. Nothing here reads a file: [`basis::Outside`] does, with the rights of its caller.
 
 pub mod basis;
 mod constants;

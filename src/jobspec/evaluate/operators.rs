@@ -42,7 +42,7 @@ pub(super) fn binary(operator: BinaryOperator, left: HclValue, right: HclValue, 
 }
 
 fn too_large(span: &Span) -> Fault {
-    Fault::new(span.clone(), "the number gets too large")
+    Fault::new(span.clone(), "the number gets too large").advise("make one of the two smaller")
 }
 
 fn numbers(operator: BinaryOperator, a: &HclValue, b: &HclValue, span: &Span) -> Evaluated {
@@ -70,7 +70,9 @@ fn numbers(operator: BinaryOperator, a: &HclValue, b: &HclValue, span: &Span) ->
         BinaryOperator::Minus => left - right,
         BinaryOperator::Mul => left * right,
         BinaryOperator::Div | BinaryOperator::Mod if right == 0.0 => {
-            return Err(Fault::new(span.clone(), "this divides by zero"));
+            return Err(
+                Fault::new(span.clone(), "this divides by zero").advise("check for 0 first: x == 0 ? 0 : 1 / x")
+            );
         }
         BinaryOperator::Div => left / right,
         BinaryOperator::Mod => left % right,

@@ -1,4 +1,5 @@
-//! What an expression refers to and calls: in the `default` and the `condition` of a variable Nomad allows little of it.
+//! What an expression refers to and calls: in the `default` and the `condition` of a variable Nomad allows little of
+//! it.
 
 use hcl_edit::expr::{Expression, ObjectKey, Traversal, TraversalOperator};
 use hcl_edit::template::{Directive, Element, Template};

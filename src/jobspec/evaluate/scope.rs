@@ -8,7 +8,7 @@ use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, Traver
 use hcl_edit::template::{Directive, Element, Strip, Template};
 
 use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside, span_of};
-use super::members::{attribute_of, element, member, without_value};
+use super::members::{attribute_of, element, member, no_provider, no_text, unknown, without_value};
 use super::types::{converted, type_of};
 use super::value::HclValue;
 use super::{functions, operators};
@@ -16,8 +16,8 @@ use crate::jobspec::diagnostic::Span;
 
 /// Attributes, indices and splats of one reference.
 const LONGEST_REFERENCE: usize = 200;
-/// What an expanded block and each value in one take, about: in the tree, in the job that is made of it, and in the list
-/// of places.
+/// What an expanded block and each value in one take, about: in the tree, in the job that is made of it, and in the
+/// list of places.
 const BLOCK_BYTES: usize = 2 << 10;
 const VALUE_BYTES: usize = 256;
 
@@ -98,7 +98,7 @@ impl<'a> Scope<'a> {
         let span = span_of(expression, &(0..0));
         let depth = self.budget.depth.get() + 1;
         if depth > DEEPEST {
-            return Err(Fault::new(span, format!("expressions are nested more than {DEEPEST} deep")));
+            return Err(Fault::too_deep(span));
         }
         self.budget.depth.set(depth);
         let value = self.budget.step(&span).and_then(|()| self.value(expression, &span));
@@ -116,7 +116,7 @@ impl<'a> Scope<'a> {
                 let n = n.value();
                 let whole = n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
                 let number = whole.map(HclValue::Int).or_else(|| n.as_f64().and_then(HclValue::number));
-                number.ok_or_else(|| Fault::new(span.clone(), "the number is too large"))
+                number.ok_or_else(|| Fault::too_large(span))
             }
             Expression::String(text) => Ok(HclValue::Text(text.value().clone())),
             Expression::StringTemplate(template) => self.template(template, span),
@@ -195,7 +195,7 @@ impl<'a> Scope<'a> {
         match (name, written) {
             ("var" | "local", written) => {
                 let written = written.as_deref().unwrap_or(name);
-                Err(Fault::new(span.clone(), format!("`{written}` is not known here")))
+                Err(unknown(written, span))
             }
             (_, Some(written)) => {
                 let warning = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
@@ -206,7 +206,7 @@ impl<'a> Scope<'a> {
             // With indices: text, as in Nomad.
             (_, None) => match indexed(expression) {
                 Some(written) => Ok(HclValue::Text(format!("${{{written}}}"))),
-                None => Err(Fault::new(span.clone(), format!("`{name}` is not known here"))),
+                None => Err(unknown(name, span)),
             },
         }
     }
@@ -221,7 +221,7 @@ impl<'a> Scope<'a> {
             expression => Cow::Owned(self.evaluate(expression)?),
         };
         if traversal.operators.len() > LONGEST_REFERENCE {
-            return Err(Fault::new(span.clone(), format!("a reference has more than {LONGEST_REFERENCE} parts")));
+            return Err(Fault::new(span.clone(), format!("a reference has at most {LONGEST_REFERENCE} parts")));
         }
         if let (Expression::Variable(kind), Some(first)) = (&traversal.expr, traversal.operators.first()) {
             self.declared(kind.as_str(), &value, first.value(), span)?;
@@ -335,7 +335,7 @@ impl<'a> Scope<'a> {
     fn call(&self, call: &FuncCall, span: &Span) -> Evaluated {
         let name = call.name.name.as_str();
         if !call.name.namespace.is_empty() {
-            return Err(Fault::new(span.clone(), "functions of providers do not exist here"));
+            return Err(no_provider(span));
         }
         // These evaluate what they are given themselves: what fails in it is no failure.
         match name {
@@ -472,7 +472,7 @@ impl Scope<'_> {
     pub fn text_of(&self, expression: &Expression) -> Evaluated<String> {
         let value = self.evaluate(expression)?;
         let span = span_of(expression, &(0..0));
-        value.to_text().ok_or_else(|| Fault::new(span, format!("{} cannot stand in a string", value.kind())))
+        value.to_text().ok_or_else(|| no_text(&value, &span))
     }
 
     /// `${NOMAD_TASK_NAME}` and its like, as it stands.
@@ -502,7 +502,7 @@ impl Scope<'_> {
                     Some(reference) => text.push_str(&reference),
                     None => {
                         let value = self.evaluate(&interpolation.expr)?;
-                        let wrong = || Fault::new(here.clone(), format!("{} cannot stand in a string", value.kind()));
+                        let wrong = || no_text(&value, &here);
                         text.push_str(&value.to_text().ok_or_else(wrong)?);
                     }
                 },

@@ -148,7 +148,7 @@ mod tests {
         // No parser reads it.
         let long = format!("[\"{}\"]", "geheim".repeat(50_000));
         let refused = hidden("list(string)", &long, "1").unwrap_err();
-        assert!(refused.contains("it is no value of its type") && !refused.contains("geheim"), "{refused}");
+        assert!(refused.contains("it must be a value of its type") && !refused.contains("geheim"), "{refused}");
     }
 
     #[test]

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::basis::{Budget, Evaluated, Fault, Outside};
 use super::scope::Scope;
 use super::value::HclValue;
+use crate::jobspec::diagnostic::names_what_is_right;
 
 /// A world of one file.
 struct OneFile;
@@ -104,6 +105,10 @@ const CALLS: &[(&str, &str)] = &[
     (
         "format(\"%s-%03d %q %.2f %5s|%-5s| %x %v%%\", \"a\", 7, \"b\", 1.5, \"c\", \"d\", 255, [1])",
         "\"a-007 \\\"b\\\" 1.50     c|d    | ff [1]%\"",
+    ),
+    (
+        "format(\"%04x|%04X|%06b|%04o|%06.2f|%06d|%04s\", 255, 255, 5, 8, 1.5, -42, \"a\")",
+        "\"00ff|00FF|000101|0010|001.50|-00042|   a\"",
     ),
     ("formatlist(\"%s:%d\", [\"a\", \"b\"], 1)", "[\"a:1\",\"b:1\"]"),
     ("indent(2, \"a\\nb\")", "\"a\\n  b\""),
@@ -296,7 +301,7 @@ fn a_reference_and_its_parts_cost_what_they_give() {
         Ok("[1,3]".to_owned())
     );
     let long = parsed("", &format!("[1]{}", "[0]".repeat(300))).unwrap_err();
-    assert!(long.contains("a reference has more than 200 parts"), "{long}");
+    assert!(long.contains("a reference has at most 200 parts"), "{long}");
 }
 
 #[test]
@@ -376,6 +381,7 @@ fn faults_name_their_place_and_what_would_be_right() {
         ("format(\"%d\", \"x\")", 4, "format(): %d does not take a string"),
     ] {
         let fault = evaluate(text).expect_err(text);
+        assert!(names_what_is_right(&fault.message, fault.suggestion.as_deref()), "{text}: {fault:?}");
         assert_eq!((fault.span.start, &*fault.message), (at, message), "{text}");
     }
     for (text, advice) in [

@@ -14,7 +14,8 @@ use super::secrets::ReadValues;
 use super::types::{Type, converted, type_of};
 use super::value::HclValue;
 use super::{locals, references, secrets};
-use crate::jobspec::nearest::nearest;
+use crate::jobspec::diagnostic::Span;
+use crate::model::nearest::nearest;
 use crate::model::sensitive::SensitiveValues;
 
 /// Sets `var` and `local`. All that is wrong is reported; what cannot be known is absent. Returns what no message may
@@ -37,7 +38,7 @@ pub fn declare(
             continue;
         };
         if declared.contains(&name) {
-            report(Fault::new(place(block), format!("the variable `{name}` is declared twice")));
+            report(declared_twice(place(block), &name));
             continue;
         }
         match variable(block, &name, (given, &mut all_read), scope) {
@@ -51,7 +52,7 @@ pub fn declare(
         let name = attribute.key.as_str().to_owned();
         if declared.contains(&name) {
             let span = attribute.key.span().unwrap_or(0..0);
-            report(Fault::new(span, format!("the variable `{name}` is declared twice")));
+            report(declared_twice(span, &name));
             continue;
         }
         let given = given.0.iter().rfind(|(given, _)| *given == name);
@@ -113,7 +114,8 @@ fn variable(
         let value = constant(&default.value, scope);
         // The fault and its line may show the value.
         let shown = |fault| match is_sensitive {
-            true => Fault::new(place(block), format!("the default of `{name}` is no constant")),
+            true => Fault::new(place(block), format!("the default of `{name}` is no constant"))
+                .advise("write the value itself"),
             false => fault,
         };
         (default, value.map_err(shown))
@@ -131,7 +133,7 @@ fn variable(
     // As in Nomad, a wrong default is an error though it is not used.
     default.map_or(Ok(HclValue::Null), |(_, value)| value)?;
     let wrong = |why: String| Fault::new(place(block), format!("`{name}` of {}: {why}", value.from));
-    let hidden = |why| if is_sensitive { "it is no value of its type".to_owned() } else { why };
+    let hidden = |why| if is_sensitive { "it must be a value of its type".to_owned() } else { why };
     let value = all_read.remove(name).unwrap_or_else(|| read(value, &kind, scope));
     converted(value.map_err(hidden).map_err(wrong)?, &kind).map_err(wrong)
 }
@@ -187,6 +189,10 @@ fn validation(check: &Block, condition: &Expression, name: &str, scope: &Scope<'
         return Err(fault.advise("begin it with a capital letter, and end it with a full stop"));
     }
     Ok(())
+}
+
+fn declared_twice(span: Span, name: &str) -> Fault {
+    Fault::new(span, format!("the variable `{name}` is declared twice")).advise("keep one of them")
 }
 
 fn has_no_value(block: &Block, scope: &Scope<'_>) -> bool {

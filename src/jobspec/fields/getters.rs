@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::{At, Fields, join};
 use crate::jobspec::diagnostic::{Span, quote};
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::{self, QuantityError};
 use crate::jobspec::template::as_written;
 use crate::jobspec::tree::{self, Form, Literal, Node};
+use crate::model::nearest::nearest;
 
 impl<'a> Fields<'a> {
     /// The value, unless it was reported already.

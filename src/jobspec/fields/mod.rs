@@ -21,8 +21,8 @@ mod getters;
 use std::collections::HashMap;
 
 use super::diagnostic::{Problems, Span, quote};
-use super::nearest::nearest;
 use super::tree::{Body, Entry, Form, Literal, Node, join};
+use crate::model::nearest::nearest;
 
 /// A stanza's name and the words that may stand in it.
 #[derive(Debug)]

@@ -18,7 +18,8 @@ pub struct TemplateFault {
     pub suggestion: Option<String>,
     /// Not an error: a key that the template reads does not exist yet. Nomad waits for it.
     pub waits: bool,
-    /// No start can render it: it needs Consul, Vault or a Nomad cluster, or a pipeline of `sockaddr` that allostat does not have.
+    /// No start can render it: it needs Consul, Vault or a Nomad cluster, or a pipeline of `sockaddr` that allostat
+    /// does not have.
     pub never_renders: bool,
 }
 

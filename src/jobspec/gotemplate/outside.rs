@@ -12,8 +12,8 @@ pub trait TemplateSources {
     fn file(&self, path: &str) -> Result<String, String>;
     /// The value of a key of the local key tree; `None` if there is no such key. Errors: why it cannot be read.
     fn key(&self, path: &str) -> Result<Option<String>, String>;
-    /// All keys below a prefix, with their full paths and values, sorted. `is_flat`: only those directly below are needed. Errors:
-    /// why they cannot be read.
+    /// All keys below a prefix, with their full paths and values, sorted. `is_flat`: only those directly below are
+    /// needed. Errors: why they cannot be read.
     fn keys(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String>;
     /// The addresses of the host's interfaces, by interface. Errors: why they are not known.
     fn addresses(&self) -> Result<Vec<InterfaceAddress>, String>;

@@ -114,8 +114,8 @@ impl TemplateParser<'_> {
         Ok(Command { operands, span: start..end })
     }
 
-    /// The functions whose arguments are all written out, as the interpreter calls them: what the command before it yields is the
-    /// last argument of the first one.
+    /// The functions whose arguments are all written out, as the interpreter calls them: what the command before it
+    /// yields is the last argument of the first one.
     fn check_calls(&mut self, command: &Command, before: Option<&Command>) -> Checked {
         let Some((first, arguments)) = command.operands.split_first() else { return Ok(()) };
         if let OperandKind::Function(name) = &first.kind {

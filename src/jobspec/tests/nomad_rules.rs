@@ -47,10 +47,13 @@ fn a_template_of_variables_takes_no_signal() {
 #[test]
 fn a_template_has_data_or_a_source() {
     let with = |lines: &str| in_task(&format!("template {{\ndestination = \"local/a\"\n{lines}\n}}"));
-    refused(&with(""), "5:1 the template has neither `data` nor `source`");
+    refused(
+        &with(""),
+        "5:1 the template has neither `data` nor `source` (add data = \"...\" or source = \"local/FILE\")",
+    );
     refused(
         &with("data = \"x\"\nsource = \"local/b\""),
-        "5:1 a template has either `data` or `source`: this one has both",
+        "5:1 a template has either `data` or `source`: this one has both (keep one of them)",
     );
 }
 
@@ -161,6 +164,35 @@ fn ports_of_docker_are_labels_of_the_network() {
     );
     // Of another driver it is no label.
     assert_eq!(warnings(&with("\"zz\"").replace("\"docker\"", "\"mock\"")), [""; 0]);
+}
+
+/// Of both forms Nomad finds out when the task starts.
+#[test]
+fn port_map_without_a_network_of_the_task_is_warned_of() {
+    let with = |config: &str, resources: &str| {
+        format!(
+            "job \"j\" {{\ngroup \"g\" {{\nnetwork {{\nport \"http\" {{\n}}\n}}\ntask \"t\" {{\ndriver = \"docker\"\nconfig {{\n\
+             image = \"x\"\n{config}\n}}\n{resources}\n}}\n}}\n}}\n"
+        )
+    };
+    let message = "the start of the task will fail: `port_map` maps ports of the task's own `network` alone (write the \
+                   port of the container as `to` of the group's port `http`, and ports = [\"http\"])";
+    for (config, place) in [
+        ("port_map {\nhttp = 80\n}", "12:1"),
+        ("port_map = {\nhttp = 80\n}", "12:1"),
+        ("port_map = [{ http = 80 }]", "11:15"),
+        ("ports = []\nport_map {\nhttp = 80\n}", "13:1"),
+    ] {
+        warned("x.hcl", &with(config, ""), &format!("{place} {message}"));
+    }
+    // An empty one maps nothing, `ports` overrides it, and it is right with a network of the task.
+    let own = "resources {\nnetwork {\nport \"own\" {\n}\n}\n}";
+    for (config, resources) in
+        [("port_map {\n}", ""), ("ports = [\"http\"]\nport_map {\nhttp = 80\n}", ""), ("port_map {\nhttp = 80\n}", own)]
+    {
+        let found = warnings(&with(config, resources));
+        assert!(!found.iter().any(|warning| warning.contains("port_map")), "{config}: {found:?}");
+    }
 }
 
 #[test]

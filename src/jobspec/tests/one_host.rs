@@ -95,15 +95,15 @@ fn constraints_that_nomad_refuses_are_refused_with_their_place() {
         ),
         (
             "attribute = \"${meta.a}\"\nregexp = \"(\"",
-            "7:10 `(` cannot be compared by `regexp`: it is no regular expression: unclosed group",
+            "7:10 `(` cannot be compared by `regexp`: it is no regular expression: unclosed group (write `\\\\` before a character that stands for itself)",
         ),
         (
             "attribute = \"${meta.a}\"\nversion = \">= x\"",
-            "7:11 `>= x` cannot be compared by `version`: it is no version",
+            "7:11 `>= x` cannot be compared by `version`: it is no version (write a version: 1.2, or >= 1.2, < 2)",
         ),
         (
             "attribute = \"${meta.a}\"\nsemver = \"~> 1.2\"",
-            "7:10 `~> 1.2` cannot be compared by `semver`: it is no version",
+            "7:10 `~> 1.2` cannot be compared by `semver`: it is no version (write a version: 1.2, or >= 1.2, < 2)",
         ),
         (
             "attribute = \"${meta.a}\"\nregexp = \"a\"\nversion = \"1\"",
@@ -229,7 +229,7 @@ fn stanzas_about_many_hosts_are_checked_as_nomad_checks_them() {
         ("reschedule {\n  delay = \"1s\"\n}", "3:1 `delay` must be at least 5s"),
         (
             "reschedule {\n  attempts = 5\n  interval = \"1m\"\n  delay = \"30s\"\n  delay_function = \"constant\"\n  unlimited = false\n}",
-            "3:1 5 attempts do not fit into an `interval` of 1m0s",
+            "3:1 5 attempts do not fit into an `interval` of 1m0s: write a longer one",
         ),
         (
             "disconnect {\n  lost_after = \"1h\"\n  stop_on_client_after = \"1m\"\n}",
@@ -302,7 +302,7 @@ fn a_group_may_have_no_alloc_and_a_task_no_group() {
     assert_eq!((group.tasks[0].driver.as_str(), group.restart.attempts), ("mock", 3));
     let twice =
         text.replace("type = \"batch\"", "group \"alone\" {\n    task \"t\" {\n      driver = \"mock\"\n    }\n  }");
-    refused(&twice, "2:9 there is a group `alone` already, in line 7");
+    refused(&twice, "2:9 there is a group `alone` already, in line 7 (give one of them another name)");
     refused("job \"j\" {\n}\n", "1:5 the job has no `group` (add group \"name\" { task \"name\" { ... } })");
 }
 

@@ -609,7 +609,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whoever_has_the_cast_reads_by_loads_and_whole_numbers_around_what_is_wanted() {
+    fn program_with_the_cast_reads_whole_numbers_around_each_field() {
         let bytes = |numbers: u32, at: u32| {
             let mut made = Made::new();
             let long = made.number("long", 8);

@@ -1,6 +1,7 @@
 //! `cpu.stat`: time used (v2 only) and throttling by a quota.
 //!
-//! Source: v1 counts time in ns, v2 in µs, and v2 has the usage lines even without the cpu controller. `nr_bursts` since
+//! Source: v1 counts time in ns, v2 in µs, and v2 has the usage lines even without the cpu controller. `nr_bursts`
+//! since
 //! 5.14. Units: times come out in ns; a time of more than 584 years saturates.
 
 use crate::kernel::error::Parsed;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use procfs::process::MountInfo;
+use procfs::process::{MountInfo, MountOptFields};
 
 use crate::kernel::error::ParseError;
 use crate::kernel::text;
@@ -74,6 +74,15 @@ pub fn source_of(bytes: &[u8], path: &Path) -> Option<String> {
     (source != "none").then_some(source)
 }
 
+/// Whether the mount namespace receives mounts from another one and does not pass on its own: that of a service with
+/// `PrivateTmp=`, for one. Source: the optional field `master:N` of the mount on `/`.
+pub fn root_is_slave(bytes: &[u8]) -> bool {
+    let (mounts, _) = all(bytes);
+    // The last one hides those before it.
+    let root = mounts.into_iter().rfind(|mount| mount.mount_point == Path::new("/"));
+    root.is_some_and(|root| root.opt_fields.iter().any(|field| matches!(field, MountOptFields::Master(_))))
+}
+
 /// Another mount covers it or the mount point below which it is, so its path leads elsewhere.
 fn is_hidden(mount: &MountInfo, later: &[MountInfo]) -> bool {
     later.iter().any(|over| {
@@ -87,14 +96,15 @@ pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
     let (all, error) = all(bytes);
     let mut mounts = Vec::new();
     for (at, mount) in all.iter().enumerate() {
-        if is_hidden(mount, &all[at + 1..]) {
-            continue;
-        }
         let unified = match mount.fs_type.as_str() {
             "cgroup2" => true,
             "cgroup" => false,
             _ => continue,
         };
+        // Last: it visits every later mount.
+        if is_hidden(mount, &all[at + 1..]) {
+            continue;
+        }
         let mut controllers: Vec<String> = match unified {
             true => Vec::new(),
             false => mount

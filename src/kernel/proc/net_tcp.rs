@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_of_this_very_connection_is_found_and_one_that_nobody_accepted_is_nobodys() {
+    fn the_other_end_of_a_connection_is_found_and_an_unaccepted_one_has_none() {
         assert_eq!(found(V4, "127.0.0.1", 0xD2F0), Some((65534, Some(1301))));
         assert_eq!(found(V4, "127.0.0.1", 0xD2F2), Some((0, None)));
         assert_eq!(found(V6, "127.0.0.1", 0xD2F6), Some((1000, Some(77))));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_listens_or_is_of_somebody_else_is_none() {
+    fn socket_that_ended_listens_or_belongs_to_another_user_is_none() {
         for (bytes, port) in [(V4, 0xD2F4), (V4, 0), (V4, 1), (V6, 0xD2F0), (b"", 0xD2F0), (b"  sl\n", 0xD2F0)] {
             assert_eq!(found(bytes, "127.0.0.1", port), None, "{port}");
         }

@@ -3,8 +3,8 @@
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
 
-/// Units: clock ticks (USER_HZ), in the kernel's order. Shape: the modes that this kernel prints; `guest` and `guest_nice`
-/// are left out because `user` and `nice` contain them.
+/// Units: clock ticks (USER_HZ), in the kernel's order. Shape: the modes that this kernel prints; `guest` and
+/// `guest_nice` are left out because `user` and `nice` contain them.
 pub const MODES: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -34,5 +34,7 @@ mod tests;
 
 pub(super) use all::AllLives;
 pub(super) use notes::LifeNotes;
-pub(super) use state::{Action, BriefLife, EndRecord, Event, Facts, Life, Lives, Measures, Refusal, State, Verdict};
+pub(super) use state::{
+    Action, BriefLife, EndRecord, Event, Facts, Life, Lives, Measures, Recovered, Refusal, State, Verdict,
+};
 pub(super) use step::step;

@@ -3,8 +3,8 @@
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{EndBy, is_number};
-use crate::observe::table::ExitFacts;
 
 const SIGKILL: u8 = 9;
 
@@ -89,11 +89,20 @@ impl LifeNotes {
     /// `wall`: converts nanoseconds since boot. `None`: the exit is unknown.
     pub(in crate::observe) fn facts(&self, by: EndBy, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
         let (at, last) = self.last?;
+        let finished_at = Some(wall(at));
+        let unknown = |why: &str| {
+            let status = ExitStatus::Unknown(why.to_owned());
+            Some(ExitFacts { oom: false, on_request: false, will_restart: false, result: None, status, finished_at })
+        };
         let end = match by {
             EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
             EndBy::LastProcess => last,
-            EndBy::Ignored => return None,
-            EndBy::Ranks(_) => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
+            EndBy::Ignored => return unknown("its runtime ended its processes, whose exits are not its own"),
+            EndBy::Ranks(_) => match self.ranks {
+                Some((_, rank)) => rank,
+                None if last.oom_victim => last,
+                None => return unknown("its ranks have no cgroups of their own, so their exits are not known"),
+            },
         };
         let status = match end.signal() {
             // Runtimes report a signal as 128 + n, so the exit code does not depend on who reports it.
@@ -104,9 +113,10 @@ impl LifeNotes {
         Some(ExitFacts {
             oom: end.oom_victim && end.signal().is_some(),
             on_request: false,
+            will_restart: false,
             result: None,
             status,
-            finished_at: Some(wall(at)),
+            finished_at,
         })
     }
 }
@@ -118,6 +128,7 @@ pub(super) fn bit(home: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::task::Outcome;
 
     const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
     const KILLED: ProcessEnd = ProcessEnd { status: 9, oom_victim: true };
@@ -135,8 +146,14 @@ mod tests {
         notes.record(3, &EndNotes { last_at: 60, ..init(1, CODE_3) }, false);
         notes.record(7, &NONE, false);
         let facts = |by| notes.facts(by, Timestamp).unwrap();
-        let expected =
-            |status, oom| ExitFacts { status, oom, on_request: false, result: None, finished_at: Some(Timestamp(70)) };
+        let expected = |status, oom| ExitFacts {
+            status,
+            oom,
+            on_request: false,
+            will_restart: false,
+            result: None,
+            finished_at: Some(Timestamp(70)),
+        };
         assert_eq!(facts(EndBy::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
         assert_eq!(facts(EndBy::LastProcess), expected(ExitStatus::Signal(9), true));
         let mut killed = LifeNotes::default();
@@ -150,7 +167,22 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_oom_killer_chose_is_told_by_the_one_hierarchy_that_counts_it() {
+    fn end_that_no_process_of_a_step_reports_has_its_time_and_the_reason() {
+        let ranks = EndBy::Ranks("task_");
+        let mut notes = LifeNotes::default();
+        notes.record_below(ranks, "/job_1/step_0/user", &ended(ProcessEnd { status: 0, oom_victim: false }, 60));
+        notes.record(3, &NONE, false);
+        for by in [ranks, EndBy::Ignored] {
+            let facts = notes.facts(by, Timestamp).unwrap();
+            assert_eq!((facts.outcome(), facts.finished_at), (Outcome::Unknown, Some(Timestamp(60))), "{by:?}");
+            assert!(matches!(facts.status, ExitStatus::Unknown(_)), "{by:?}: {facts:?}");
+        }
+        notes.record_below(ranks, "/job_1/step_0/user/task_0", &ended(CODE_3, 50));
+        assert_eq!(notes.facts(ranks, Timestamp).unwrap().status, ExitStatus::Code(3));
+    }
+
+    #[test]
+    fn oom_kill_is_reported_by_the_one_hierarchy_that_counts_it() {
         let (chosen, killed) = (KILLED, ProcessEnd { oom_victim: false, ..KILLED });
         for order in [[chosen, killed], [killed, chosen]] {
             let mut notes = LifeNotes::default();

@@ -22,8 +22,9 @@ use crate::model::task::ExitStatus;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{Naming, Recognised};
-use crate::observe::table::{ExitFacts, NewTask, ObservedAllocs};
+use crate::observe::table::{NewTask, ObservedAllocs};
 
 static SAMPLING: LazyLock<Arc<Sampling>> = LazyLock::new(|| {
     let roots = Roots::default();
@@ -285,7 +286,10 @@ impl World {
             Op::Above => return self.happens(Event::Above(self.host.inode)),
             Op::RemovedBelow => return self.happens(Event::RemovedBelow),
             Op::Occupied => return self.happens(Event::Occupied),
-            Op::Recovered => return self.happens(Event::Recovered(Box::new((naming("web"), None)))),
+            Op::Recovered => {
+                let recovered = Recovered { naming: naming("web"), since: None, is_counted: false };
+                return self.happens(Event::Recovered(Box::new(recovered)));
+            }
             Op::Followed => return self.happens(Event::Gathered { is_followed: true }),
             Op::Gathered => return self.happens(Event::Gathered { is_followed: false }),
             Op::Sweep => return self.happens(Event::Sweep),
@@ -298,6 +302,7 @@ impl World {
                     status: ExitStatus::Code(0),
                     oom: false,
                     on_request: false,
+                    will_restart: false,
                     result: None,
                     finished_at: None,
                 };

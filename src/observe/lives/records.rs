@@ -108,7 +108,10 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         if !has_run || life.records.is_empty() || is_of_others {
             return;
         }
+        let is_counted = self.lives.counted.take().is_some();
         match self.facts.measure(&life) {
+            // The record has all of its usage, also what is in the totals.
+            Ok(_) if is_counted => self.act(Action::Miss(EndMissed::Limit)),
             Ok(task) => self.begin_late(life, task),
             Err(Refusal::Limit) => self.act(Action::Miss(EndMissed::Limit)),
             Err(Refusal::Unwanted | Refusal::Undecided) => {}

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::notes::{LifeNotes, bit};
 use crate::kernel::bpf::exits::EndNotes;
 use crate::model::units::Timestamp;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{Naming, Recognised};
-use crate::observe::table::ExitFacts;
 use crate::telemetry::observed::EndMissed;
 
 /// How long the removal of a cgroup from all hierarchies may take.
@@ -106,6 +106,15 @@ pub(in crate::observe) struct EndRecord<M: Measures> {
     pub raw: M::Record,
 }
 
+/// A task that an earlier agent showed.
+#[derive(Debug)]
+pub(in crate::observe) struct Recovered {
+    pub naming: Naming,
+    pub since: Option<Timestamp>,
+    /// The totals include its usage up to now.
+    pub is_counted: bool,
+}
+
 /// The pause before the next query for a name, doubled each time: a source that never answers costs less and less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Retry {
@@ -135,8 +144,10 @@ pub(in crate::observe) struct Lives<M: Measures> {
     /// again; a path with a runtime's ID belongs to one container.
     pub(super) name: Option<Box<(Naming, Instant)>>,
     pub(super) retry: Option<Retry>,
-    /// Name and start from an earlier agent.
-    pub(super) recovered: Option<Box<(Naming, Option<Timestamp>)>>,
+    /// From an earlier agent, until it begins again.
+    pub(super) recovered: Option<Box<Recovered>>,
+    /// Inode of a cgroup whose usage under an earlier agent is in the totals already, and when it last existed.
+    pub(super) counted: Option<(u64, Instant)>,
     /// Hierarchies that reported the removal of the last ended life, and when it ended: further records are late.
     pub(super) over: Option<(u64, Instant)>,
     /// It is or was above a task, with its inode then.
@@ -179,7 +190,7 @@ pub(in crate::observe) enum Event<M: Measures> {
     /// It has or had a process.
     Occupied,
     /// An earlier agent showed it.
-    Recovered(Box<(Naming, Option<Timestamp>)>),
+    Recovered(Box<Recovered>),
     /// `below`: of this cgroup below it. `found`: what it is if it is no measured life.
     Record {
         below: Option<String>,
@@ -262,7 +273,8 @@ pub(in crate::observe) enum Action<M: Measures> {
     },
     /// An end appears nowhere.
     Miss(EndMissed),
-    /// An earlier agent's task did not begin again.
+    /// An earlier agent's task does not begin again. What it used stays in the totals, and later usage counts from then
+    /// on.
     DropRecovered,
 }
 
@@ -333,7 +345,7 @@ impl<M: Measures> Lives<M> {
     }
     /// Start time that an earlier agent knew.
     pub(in crate::observe) fn recovered_since(&self) -> Option<Timestamp> {
-        self.recovered.as_ref().and_then(|recovered| recovered.1)
+        self.recovered.as_ref().and_then(|recovered| recovered.since)
     }
     /// In a place that has to be cleared once the task is gone.
     pub(in crate::observe) fn is_placed(&self) -> bool {
@@ -348,9 +360,11 @@ impl<M: Measures> Lives<M> {
         let homes = self.gathering.as_ref().map(|life| life.notes.homes).filter(|homes| *homes != 0)?;
         Some(move |home| homes & bit(home) != 0)
     }
-    /// The counters of the cgroup of this inode include usage of other tasks, or of itself as an earlier task.
+    /// The counters of the cgroup of this inode include usage of other tasks, or of itself that is counted elsewhere.
     pub(in crate::observe) fn counts_for_others(&self, inode: u64) -> bool {
-        matches!(self.state, State::Covered { inode: known } if known == inode) || self.above == Some(Some(inode))
+        let is_counted = self.counted.is_some_and(|(known, _)| known == inode);
+        let is_covered = matches!(self.state, State::Covered { inode: known } if known == inode);
+        is_counted || is_covered || self.above == Some(Some(inode))
     }
     /// What is in it belongs to a task of this path.
     pub(in crate::observe) fn is_task(&self) -> bool {
@@ -404,8 +418,12 @@ impl<M: Measures> Lives<M> {
     }
     /// A sweep may have something to forget.
     pub(super) fn has_to_forget(&self) -> bool {
-        let Lives { state, made, name, recovered, over, above, removed_below, .. } = self;
+        let Lives { state, made, name, recovered, counted, over, above, removed_below, .. } = self;
         let is_remembered = name.is_some() || recovered.is_some() || over.is_some() || removed_below.is_some();
-        is_remembered || made.is_some() || above.is_some() || matches!(state, State::Covered { .. })
+        is_remembered
+            || counted.is_some()
+            || made.is_some()
+            || above.is_some()
+            || matches!(state, State::Covered { .. })
     }
 }

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use super::notes::LifeNotes;
-use super::state::{Action, Ending, Event, Facts, Late, Life, Lives, Measures, Refusal, Retry, State, Verdict};
+use super::state::{
+    Action, Ending, Event, Facts, Late, Life, Lives, Measures, Recovered, Refusal, Retry, State, Verdict,
+};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{Naming, OwnCgroup};
 use crate::observe::questions::END_IS_AWAITED;
-use crate::observe::table::ExitFacts;
 use crate::telemetry::observed::EndMissed;
 
 /// A runtime creates a container's cgroups in sequence; after this time all of them exist.
@@ -44,7 +46,7 @@ pub(in crate::observe) fn step<M: Measures>(
         Event::RemovedBelow => at.lives.removed_below = Some(at.now),
         Event::Checked(verdict) => at.checked(verdict),
         Event::Occupied => at.check_at(at.now),
-        Event::Recovered(recovered) => at.lives.recovered = Some(recovered),
+        Event::Recovered(recovered) => at.recovered(recovered),
         Event::Record { below: Some(below), record, found } => at.record_below(&below, record, *found),
         Event::Record { below: None, record, found } => at.record(record, *found),
         Event::Gathered { is_followed } => at.gathered(is_followed),
@@ -132,6 +134,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
 
     /// A life on the board is over, or its cgroup is no task any more.
     pub(super) fn hide(&mut self, life: Box<Life<M>>) {
+        self.lives.counted = None;
         self.act(Action::Hide(Box::new(life.found.clone())));
         if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
             self.act(Action::Cover);
@@ -162,6 +165,22 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         if let Some(ending) = self.lives.ending.take() {
             self.end(ending.life, None);
         }
+    }
+
+    fn recovered(&mut self, recovered: Box<Recovered>) {
+        if recovered.is_counted {
+            self.count_from_now();
+        }
+        self.lives.recovered = Some(recovered);
+    }
+    /// The cgroup at the path was counted before.
+    fn count_from_now(&mut self) {
+        self.lives.counted = self.facts.inode().map(|inode| (inode, self.now));
+    }
+    /// It is not shown now. If it is later, it counts from then on: its earlier usage must not leave the totals.
+    fn drop_recovered(&mut self) {
+        self.count_from_now();
+        self.act(Action::DropRecovered);
     }
 
     /// Result of a check.
@@ -198,9 +217,12 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         self.lives.state = State::Naming { life, until: self.now + ANSWER };
         // Without it the total of its workload would drop until its name is known again. A name from the path is known
         // already.
-        let recovered = self.lives.recovered.take().map(|recovered| recovered.0);
+        let recovered = self.lives.recovered.take().map(|recovered| recovered.naming);
         if recovered.is_some() || is_named {
             self.show_now(recovered.clone().filter(|_| !is_named));
+        }
+        if recovered.is_some() && matches!(self.lives.state, State::Aside(_)) {
+            self.drop_recovered();
         }
         // It is counted under that name.
         if let Some(naming) = recovered.filter(|naming| naming.workload.is_some())
@@ -429,6 +451,11 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
         lives.over = lives.over.filter(|(_, at)| is_young(*at, REMEMBERED));
         lives.removed_below = lives.removed_below.filter(|at| is_young(*at, REMEMBERED));
+        // Its end record may come after it is gone.
+        lives.counted = lives.counted.and_then(|(inode, at)| {
+            let at = if self.facts.inode() == Some(inode) { now } else { at };
+            is_young(at, REMEMBERED).then_some((inode, at))
+        });
         if lives.made.is_some() || lives.above.is_some() || matches!(lives.state, State::Covered { .. }) {
             let inode = self.facts.inode();
             lives.made = lives.made.filter(|_| inode.is_some());
@@ -438,7 +465,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
             }
         }
         if lives.recovered.take().is_some() {
-            self.act(Action::DropRecovered);
+            self.drop_recovered();
         }
     }
 }

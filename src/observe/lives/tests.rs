@@ -97,12 +97,10 @@ impl Path {
             Action::Add { task, raw, .. } => Some(format!("add {raw} to {task}")),
             Action::Miss(why) => Some(format!("miss {why:?}")),
             Action::Rename { naming, .. } => Some(format!("rename to {}", naming.native)),
-            Action::Listen
-            | Action::Watch { .. }
-            | Action::Measure(_)
-            | Action::Release { .. }
-            | Action::Hide(_)
-            | Action::DropRecovered => None,
+            Action::Listen | Action::Watch { .. } | Action::Measure(_) | Action::Release { .. } | Action::Hide(_) => {
+                None
+            }
+            Action::DropRecovered => Some("drop recovered".to_owned()),
         }));
         self
     }
@@ -121,6 +119,9 @@ impl Path {
         self.host.inode = Some(inode);
         let life = Life { found, task: inode, inode: Some(inode), notes: LifeNotes::default() };
         self.happens(Event::Checked(Verdict::Ready(Box::new(life))))
+    }
+    fn recovers(&mut self, naming: Naming, is_counted: bool) -> &mut Path {
+        self.happens(Event::Recovered(Box::new(Recovered { naming, since: None, is_counted })))
     }
     fn record(&mut self, found: Recognised, home: usize, notes: EndNotes, raw: u64, below: Option<&str>) -> &mut Path {
         let record = EndRecord { home, notes, is_whole: home == 9, raw };
@@ -212,7 +213,7 @@ fn one_that_is_renamed_is_asked_for_its_name_and_stays_in_its_workload() {
 
     // What an earlier agent counted under a name is counted there.
     let mut path = Path::new();
-    path.happens(Event::Recovered(Box::new((of("web", "web"), None)))).begins(container(), 1);
+    path.recovers(of("web", "web"), false).begins(container(), 1);
     path.happens(Event::Named(Some(Box::new(of("web-old", "web-old")))));
     assert_eq!(path.done(), ["query name", "show 1 as web", "rename to web-old"]);
     let workload = path.lives().name.as_ref().and_then(|known| known.0.workload.clone());
@@ -452,4 +453,56 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
     assert_eq!(silent.done().last().map(String::as_str), Some("query exit 1"));
     silent.after(1).happens(Event::Due);
     assert_eq!(silent.done(), ["end 1"]);
+}
+
+/// Fewer fit than under the earlier agent, which counted it.
+#[test]
+fn recovered_cgroup_without_room_is_counted_once_and_later_counts_from_then_on() {
+    let mut path = Path::new();
+    path.host.inode = Some(1);
+    path.recovers(Naming::of("web"), false);
+    assert!(!path.lives().counts_for_others(1), "all of its usage is its own");
+    path.happens(Event::Checked(Verdict::NoRoom)).happens(Event::Sweep);
+    assert_eq!(path.done(), ["drop recovered"]);
+    assert!(path.lives().counts_for_others(1) && !path.lives().counts_for_others(2));
+    path.after(60_000).happens(Event::Sweep);
+    assert_eq!(path.done(), [""; 0], "once");
+    assert!(path.lives().counts_for_others(1), "for as long as it exists");
+    // Its end record has all of its usage.
+    path.host.inode = None;
+    path.happens(Event::Gone).record(container(), 3, ended(50), 1, None).after(30);
+    path.happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["miss Limit"]);
+    // What comes after it at the path is its own.
+    path.record(container(), 3, ended(70), 2, None).after(30).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["query name"]);
+
+    // There is room for it again.
+    let mut path = Path::new();
+    path.host.inode = Some(1);
+    path.recovers(Naming::of("web"), false).happens(Event::Checked(Verdict::NoRoom)).happens(Event::Sweep);
+    path.begins(container(), 1).happens(named("web"));
+    assert_eq!(path.done(), ["drop recovered", "query name", "show 1 as web"]);
+    path.host.inode = None;
+    path.happens(Event::Gone);
+    assert!(!path.lives().counts_for_others(1), "its end was counted");
+}
+
+#[test]
+fn recovered_cgroup_that_its_name_excludes_stays_counted() {
+    let mut path = Path::new();
+    path.recovers(Naming::of("excluded"), false).begins(container(), 1);
+    assert_eq!(path.done(), ["query name", "drop recovered"]);
+    assert!(path.lives().counts_for_others(1));
+}
+
+/// It was covered, or had no room, under the earlier agent.
+#[test]
+fn recovered_cgroup_with_usage_that_is_counted_elsewhere_counts_from_the_start_of_the_agent() {
+    let mut path = Path::new();
+    path.host.inode = Some(1);
+    path.recovers(Naming::of("web"), true);
+    assert!(path.lives().counts_for_others(1));
+    path.begins(container(), 1);
+    assert_eq!(path.done(), ["query name", "show 1 as web"], "at once, under its name");
 }

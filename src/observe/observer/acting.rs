@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::facts::At;
 use super::{Cgroups, Measured, Work};
 use crate::model::task::ExitStatus;
+use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{EndBy, Naming, Recognised};
 use crate::observe::kept::BegunTask;
 use crate::observe::lives::{Action, Event, LifeNotes, step};
 use crate::observe::naming::{About, EndedLife, Inquiry};
-use crate::observe::table::{ExitFacts, NewTask};
+use crate::observe::table::NewTask;
 use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
 
@@ -70,8 +71,8 @@ impl Work {
             Action::Add { task, raw, is_below: true } => task.reader.end_below(&raw, self.parts.clock.now()),
             // The kernel's record reports it.
             Action::Miss(EndMissed::Unseen) if self.parts.ends.is_some() => {}
-            Action::Miss(why) => self.parts.metrics.others.missed(why, 1),
-            Action::DropRecovered => self.kept.drop_task(path),
+            Action::Miss(why) => self.parts.metrics.observed.missed(why, 1),
+            Action::DropRecovered => self.drop_recovered(path),
         }
         None
     }
@@ -89,7 +90,7 @@ impl Work {
 
     fn begin_task(&mut self, path: &str, found: &Recognised, task: &Measured, naming: Naming, inode: Option<u64>) {
         let config = &self.parts.config;
-        let (source, own, since) = (found.source, found.own, task.since);
+        let (source, own, since, is_counted) = (found.source, found.own, task.since, task.is_counted);
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(source, own, naming);
         let (reader, own_reader) = (Arc::clone(&task.reader), task.own_reader.clone());
@@ -97,10 +98,14 @@ impl Work {
         let (id, change) = self.allocs.begin(begun);
         if let (Some(inode), Some((task, earlier))) = (inode, self.allocs.earlier(path)) {
             let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));
-            self.kept.begins(BegunTask { alloc, task, workload, source, path, inode, since }, to_keep, earlier);
+            let begun = BegunTask { alloc, task, workload, source, path, inode, since, is_counted };
+            self.kept.begins(begun, to_keep, earlier);
         }
         self.changes.extend(change);
         self.touched.insert(id);
+        if inode.is_some() {
+            self.read_freezer(path);
+        }
         self.parents.begin(path, own);
     }
 
@@ -135,7 +140,7 @@ impl Work {
         if let Some(reader) = self.allocs.reader(path) {
             // The last reading is later than the end of the last process.
             let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
-            self.parts.metrics.others.ended(is_final);
+            self.parts.metrics.observed.ended(is_final);
         }
         self.kept.ends(path);
         if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {
@@ -153,7 +158,14 @@ mod tests {
 
     #[test]
     fn what_the_runtime_does_not_report_of_an_end_is_as_the_kernel_reports_it() {
-        let of = |status, oom, finished_at, result| ExitFacts { status, oom, on_request: false, result, finished_at };
+        let of = |status, oom, finished_at, result| ExitFacts {
+            status,
+            oom,
+            on_request: false,
+            will_restart: false,
+            result,
+            finished_at,
+        };
         let recorded = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), None);
         let unknown = of(ExitStatus::Unknown(String::new()), false, None, Some(ServiceResult::Timeout));
         let expected = of(ExitStatus::Signal(15), false, Some(Timestamp(5)), Some(ServiceResult::Timeout));

@@ -170,7 +170,8 @@ impl Work {
         let is_again = inode.is_some_and(|inode| lives.counts_for_others(inode));
         // It was found late, below a cgroup that counted its usage until then.
         let is_late = || lives.made_at().is_none() && self.lives.is_below_covered(CgroupPath::above(path));
-        if is_again || is_late() {
+        let is_counted = is_again || is_late();
+        if is_counted {
             reader = reader.counting_from_now();
         }
         reader.look(clock.instant(), clock.now(), true).ok()?;
@@ -187,7 +188,7 @@ impl Work {
         let was_empty = matches!(lives.state(), State::Empty { .. });
         let since = if was_empty { Some(clock.now()) } else { lives.made_at() }.filter(|_| self.has_begun);
         let since = since.or(lives.recovered_since());
-        Some(Measured { reader: Arc::new(reader), own_reader, since })
+        Some(Measured { reader: Arc::new(reader), own_reader, since, is_counted })
     }
 }
 

@@ -15,7 +15,7 @@ impl Work {
     pub(super) fn process_end_records(&mut self) {
         let Some(source) = &mut self.parts.ends else { return };
         let (ended, lost) = (source.take(), source.lost());
-        self.parts.metrics.others.missed(EndMissed::Lost, lost);
+        self.parts.metrics.observed.missed(EndMissed::Lost, lost);
         for ended in ended {
             self.process_end_record(ended);
         }
@@ -30,7 +30,7 @@ impl Work {
     fn process_end_record(&mut self, ended: EndedCgroup) {
         let path = if ended.path.is_empty() { self.path_of(&ended) } else { Some(ended.path.clone()) };
         let Some(path) = path else {
-            self.parts.metrics.others.missed(EndMissed::Unnamed, 1);
+            self.parts.metrics.observed.missed(EndMissed::Unnamed, 1);
             return;
         };
         let ours = self.parts.ours.as_str().trim_end_matches('/');

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::Work;
 use crate::model::id::{JobId, TaskName};
-use crate::observe::kept::{Found, Kept};
-use crate::observe::lives::Event;
+use crate::observe::kept::{Found, Kept, KeptTask};
+use crate::observe::lives::{Event, Recovered};
 use crate::observe::processes::Processes;
-use crate::observe::table::{self, TotalsChange};
+use crate::observe::table::TotalsChange;
 use crate::observe::texts::TextCounts;
+use crate::observe::unseen;
 
 /// How long, and for how many workloads, totals are kept after the last task ended.
 const KEPT: Duration = Duration::from_secs(86_400);
@@ -17,10 +18,10 @@ const MOST_KEPT: usize = 1_000;
 impl Work {
     pub(super) fn count(&mut self) {
         let TextCounts { length, characters, budget } = self.allocs.texts.take();
-        self.parts.metrics.others.texts(length, characters, budget);
+        self.parts.metrics.observed.texts(length, characters, budget);
         let left_out = self.lives.over_limit().count() as u64;
         let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
-        self.parts.metrics.others.there_are(self.allocs.by_source(), left_out);
+        self.parts.metrics.observed.there_are(self.allocs.by_source(), left_out);
     }
 
     /// Continues from the state of an earlier agent.
@@ -30,20 +31,43 @@ impl Work {
         // Published together with the running tasks: without those the sum would drop.
         let earlier = |(workload, task, totals)| TotalsChange::Earlier(workload, task, totals);
         self.changes.extend(workloads.into_iter().map(earlier));
-        for (path, task) in tasks {
-            let (alloc, name) = (task.alloc.clone(), task.task.clone());
-            let is_there = self.kept.is_of_this_boot(&task) && self.scanner.inode(&path) == Some(task.inode);
-            let earlier = if is_there {
-                self.happens(&path, Event::Recovered(Box::new((task.naming, task.since))));
-                task.earlier
-            } else {
-                let (earlier, change) = table::ended_unseen(task, self.parts.clock.now());
-                self.changes.extend(change);
-                self.kept.drop_task(&path);
-                earlier
-            };
-            self.allocs.remember(alloc, name, earlier);
+        for (path, mut task) in tasks {
+            if !self.kept.is_of_this_boot(&task) || self.scanner.inode(&path) != Some(task.inode) {
+                self.end_unseen(task);
+                continue;
+            }
+            let is_counted = task.is_counted;
+            if is_counted {
+                self.count_unseen(&mut task);
+            }
+            self.allocs.remember(task.alloc.clone(), task.task.clone(), task.earlier.clone());
+            let recovered = Recovered { naming: task.naming.clone(), since: task.since, is_counted };
+            self.happens(&path, Event::Recovered(Box::new(recovered)));
+            self.kept.recovers(task);
         }
+    }
+
+    /// A task of an earlier agent is not shown any more, as fewer fit, or it is excluded now.
+    pub(super) fn drop_recovered(&mut self, path: &str) {
+        let Some(mut task) = self.kept.take_recovered(path) else { return };
+        if self.scanner.inode(path) != Some(task.inode) {
+            return self.end_unseen(task);
+        }
+        self.count_unseen(&mut task);
+        self.allocs.set_aside(task.alloc, task.task, task.earlier, self.parts.clock.now());
+    }
+
+    fn count_unseen(&mut self, task: &mut KeptTask) {
+        self.changes.extend(unseen::count_unseen(task));
+        self.kept.write_task(task);
+    }
+
+    fn end_unseen(&mut self, task: KeptTask) {
+        let (alloc, name) = (task.alloc.clone(), task.task.clone());
+        self.kept.drop_task(&task.path);
+        let (earlier, change) = unseen::ended_unseen(task, self.parts.clock.now());
+        self.changes.extend(change);
+        self.allocs.remember(alloc, name, earlier);
     }
 
     pub(super) fn keep_usage(&mut self) {

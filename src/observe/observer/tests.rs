@@ -4,9 +4,12 @@ use super::*;
 use crate::collectors::FdBudget;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
+use crate::model::id::BootId;
+use crate::model::task::ShownState;
 use crate::model::totals::Totals;
 use crate::model::units::Nanos;
 use crate::observe::identity::Recognised;
+use crate::observe::lives::Recovered;
 
 /// A clock that stands still between the steps of a test.
 struct Moved {
@@ -34,7 +37,9 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let dir = tempfile::tempdir().unwrap();
+        Scene::start(tempfile::tempdir().unwrap(), Config::default(), false)
+    }
+    fn start(dir: tempfile::TempDir, config: Config, is_kept: bool) -> Scene {
         let roots = Roots::below(dir.path());
         let tree = roots.sys.join("fs/cgroup");
         std::fs::create_dir_all(tree.join("batch")).unwrap();
@@ -45,20 +50,41 @@ impl Scene {
         let layout = Layout::detect(&roots).unwrap();
         let clock = Arc::new(Moved { start: Instant::now(), ms: AtomicUsize::new(0) });
         let parts = Parts {
-            config: Config::default(),
+            config,
             sampling: Sampling::new(roots, layout, FdBudget::of(20_000)),
             ends: None,
             board: Arc::new(Board::new(Totals::default(), Arc::default())),
             ours: CgroupPath::from("/allostat"),
             clock: Arc::<Moved>::clone(&clock),
             metrics: Arc::new(Metrics::new()),
-            keep: None,
+            keep: is_kept.then(|| Keep { path: dir.path().join("observed"), boot_id: BootId("b".to_owned()) }),
         };
         let places = RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config);
         let inquiries = Inquiries::new(places, &parts.config).unwrap();
         let mut work = Work::new(parts, inquiries, Arc::default(), Arc::default());
         work.begin();
         Scene { dir, clock, work }
+    }
+    /// The agent ends, and another one starts.
+    fn restart(self, max_allocs: usize) -> Scene {
+        let Scene { dir, mut work, .. } = self;
+        work.keep_usage();
+        drop(work);
+        Scene::start(dir, Config { max_allocs, ..Config::default() }, true)
+    }
+    /// CPU time of all workloads in nanoseconds: of what ended, and of what runs.
+    fn total(&self) -> u64 {
+        let allocs = &self.work.allocs;
+        let runs = allocs.paths().filter_map(|path| allocs.reader(path)?.latest()?.usage.cpu_usage_ns());
+        let observed = Arc::clone(&self.work.parts.board.view().observed);
+        let ended = observed.workloads.values().filter_map(|totals| totals.usage.cpu_usage_ns());
+        runs.chain(ended).sum()
+    }
+    /// It has used so much CPU time by now.
+    fn uses(&self, n: usize, us: u64) {
+        let text = format!("usage_usec {us}\nuser_usec {us}\nsystem_usec 0\n");
+        std::fs::write(self.cgroup(n).join("cpu.stat"), text).unwrap();
+        self.work.look_last(self.work.allocs.reader(&format!("/batch/{n}")));
     }
     fn cgroup(&self, n: usize) -> std::path::PathBuf {
         self.dir.path().join(format!("sys/fs/cgroup/batch/{n}"))
@@ -89,14 +115,66 @@ impl Scene {
 }
 
 #[test]
+fn task_is_paused_while_the_freezer_has_stopped_it_and_from_its_begin_on() {
+    let mut scene = Scene::new();
+    scene.make(0, true);
+    let events = scene.cgroup(0).join("cgroup.events");
+    let mut after = |text: &str, ms: usize| {
+        std::fs::write(&events, text).unwrap();
+        scene.turn(1);
+        scene.turn(ms);
+        let id = scene.work.allocs.id("/batch/0").cloned().expect("it is shown");
+        scene.work.allocs.published(&id).unwrap().observed.unwrap().tasks[0].state()
+    };
+    assert_eq!(after("populated 1\nfrozen 1\n", 25), ShownState::Paused);
+    assert_eq!(after("populated 1\nfrozen 0\n", 1), ShownState::Running);
+    assert_eq!(after("populated 1\nfrozen 1\n", 1), ShownState::Paused);
+}
+
+#[test]
 fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
     let mut scene = Scene::new();
     [0, 1].iter().for_each(|n| scene.make(*n, false));
-    scene.work.happens("/batch/0", Event::Recovered(Box::new((Recognised::plain("/batch/0").naming, None))));
+    let naming = Recognised::plain("/batch/0").naming;
+    let recovered = Recovered { naming, since: None, is_counted: false };
+    scene.work.happens("/batch/0", Event::Recovered(Box::new(recovered)));
     scene.turn(1);
     scene.turn(25);
     let shown = [0, 1].map(|n| scene.work.allocs.id(&format!("/batch/{n}")).is_some());
     assert_eq!(shown, [true, false], "of the other one nothing is known");
+}
+
+/// Regression: what had no room was missing from the totals, and came back when there was room again.
+#[test]
+fn totals_do_not_fall_when_fewer_fit_after_a_restart_of_the_agent() {
+    let mut scene = Scene::start(tempfile::tempdir().unwrap(), Config::default(), true);
+    [0, 1, 2].iter().for_each(|n| scene.make(*n, true));
+    scene.turn(1);
+    scene.turn(25);
+    assert_eq!((scene.work.allocs.running(), scene.total()), (3, 15_000));
+
+    let mut scene = scene.restart(1);
+    assert_eq!((scene.work.allocs.running(), scene.total()), (1, 15_000), "at the first publication");
+    let path = scene.work.allocs.paths().next().expect("one is shown").to_owned();
+    let shown: usize = path.rsplit('/').next().unwrap().parse().unwrap();
+    [0, 1, 2].iter().for_each(|n| scene.uses(*n, 9));
+    scene.turn(11_000);
+    assert_eq!(scene.total(), 19_000, "what is not shown is not read");
+    // There is room for another one, which counts from then on.
+    std::fs::remove_dir_all(scene.cgroup(shown)).unwrap();
+    scene.turn(1);
+    scene.turn(11_000);
+    scene.turn(25);
+    assert_eq!((scene.work.allocs.running(), scene.total()), (1, 19_000));
+    [0, 1, 2].iter().filter(|n| **n != shown).for_each(|n| scene.uses(*n, 10));
+    assert_eq!(scene.total(), 20_000);
+
+    // None of it is counted twice when all fit again.
+    let mut scene = scene.restart(10);
+    scene.turn(25);
+    assert_eq!((scene.work.allocs.running(), scene.total()), (2, 20_000));
+    [0, 1, 2].iter().filter(|n| **n != shown).for_each(|n| scene.uses(*n, 11));
+    assert_eq!(scene.total(), 22_000);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 
 use crate::board::Until;
+use crate::board::events::Log;
 use crate::collectors::TaskReader;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
@@ -16,7 +17,6 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::decide::restart::Tracker;
 use crate::runner::drivers::call::Running;
-use crate::runner::events::Log;
 use crate::runner::kept::outputs::HeldOutput;
 use crate::runner::kept::record::{MoreTotals, TaskRecord};
 use crate::runner::kept::samples::Page;
@@ -103,7 +103,7 @@ impl Delta {
         for (force, at) in &self.forced {
             match force {
                 Force::Escalated => totals.add_escalation(whose(None, *at)),
-                Force::Abandoned => totals.add_given_up(whose(None, *at)),
+                Force::Abandoned => totals.add_abandoned(whose(None, *at)),
             }
         }
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));

@@ -248,7 +248,7 @@ impl Edit<'_> {
     pub fn forced(&mut self, force: Force) {
         let counted = match force {
             Force::Escalated => &mut self.cell.record.more.kill_escalations,
-            Force::Abandoned => &mut self.cell.record.more.given_up,
+            Force::Abandoned => &mut self.cell.record.more.abandoned,
         };
         *counted = counted.saturating_add(1);
         self.cell.pending.forced.push((force, self.now));

@@ -55,8 +55,8 @@ impl Alloc {
         }
     }
     /// Before the start of a task: tests its ports again, if no other task of the alloc can have them. A dynamic port
-    /// that another program took meanwhile is exchanged for another one. If the caller stops waiting, no port is exchanged
-    /// afterwards: the next launch may have read the ports.
+    /// that another program took meanwhile is exchanged for another one. If the caller stops waiting, no port is
+    /// exchanged afterwards: the next launch may have read the ports.
     pub async fn renew_ports(self: &Arc<Self>, at: usize) {
         let asks = self.ctx.ports.asks(self.group(), &self.ctx.node, &self.ctx.facts.now());
         let can_exchange = self.lock().can_exchange_ports(at);
@@ -84,8 +84,8 @@ impl Alloc {
             self.save_aside(at);
         }
     }
-    /// Finds free ports, and exchanges the taken ones for them while the caller waits. Blocks for a search of the range.
-    /// Returns whether an event reports it.
+    /// Finds free ports, and exchanges the taken ones for them while the caller waits. Blocks for a search of the
+    /// range. Returns whether an event reports it.
     fn exchange_ports(
         &self,
         keeper: &PortKeeper,

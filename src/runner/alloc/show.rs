@@ -185,7 +185,12 @@ impl Alloc {
             state: AllocState::derive(forced, &tasks).0,
             forced,
             tasks,
-            sought: inner.cells.iter().filter(|c| c.shown.recovering).map(|c| c.record.status.name.clone()).collect(),
+            recovering: inner
+                .cells
+                .iter()
+                .filter(|c| c.shown.recovering)
+                .map(|c| c.record.status.name.clone())
+                .collect(),
             may_run,
             ports: inner.ports.clone(),
             network: inner.network.clone(),

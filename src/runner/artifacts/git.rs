@@ -1,5 +1,5 @@
-//! Repositories, by the host's git: as the task's user, without prompts, hooks, configurations of others and protocols but https, http
-//! and ssh; killed as a group at its deadline, when the task is ended, and when the disk gets full.
+//! Repositories, by the host's git: as the task's user, without prompts, hooks, configurations of others and protocols
+//! but https, http and ssh; killed as a group at its deadline, when the task is ended, and when the disk gets full.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

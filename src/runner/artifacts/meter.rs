@@ -135,8 +135,8 @@ impl<'a> Meter<'a> {
         if self.entries.get().is_multiple_of(ASK_AFTER_ENTRIES) { self.has_room(0) } else { Ok(()) }
     }
 
-    /// While another program makes the entries: so many inodes are no longer free. Other processes take some as well, so that a tenth
-    /// is allowed beyond the limit, and ten thousand.
+    /// While another program makes the entries: so many inodes are no longer free. Other processes take some as well,
+    /// so that a tenth is allowed beyond the limit, and ten thousand.
     pub fn grows(&self) -> io::Result<()> {
         self.has_room(0)?;
         let SetLimit { limit, setting } = self.bounds.entries;

@@ -4,8 +4,9 @@
 //! source ── fetch (http, https) ──► a file ── checksum ── unpack ──┐
 //!        └─ git (the host's) ─────► a tree ── inspect ─────────────┴──► staging ── install ──► destination
 //! ```
-//! Everything is made in a directory of the agent's in the directory of the alloc, which no task can write to, and appears at its
-//! destination by rename. Blocks; ends within a tenth of a second once it is cancelled, and leaves no staging behind.
+//! Everything is made in a directory of the agent's in the directory of the alloc, which no task can write to, and
+//! appears at its destination by rename. Blocks; ends within a tenth of a second once it is cancelled, and leaves no
+//! staging behind.
 
 mod cancelled;
 mod checksums;

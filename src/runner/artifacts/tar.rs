@@ -31,8 +31,8 @@ pub(super) fn unpack(from: &mut dyn Read, tree: &ArchiveTree<'_>, meter: &Meter<
     unpack_from(&mut Unsealed(from), tree, meter).map(drop)
 }
 
-/// Unpacks all that an archive keeps of a tree: owners, modes, times, extended attributes, holes; returns its seal, once what was
-/// unpacked fits it.
+/// Unpacks all that an archive keeps of a tree: owners, modes, times, extended attributes, holes; returns its seal,
+/// once what was unpacked fits it.
 ///
 /// Errors: as [`unpack`]; `UnexpectedEof`: it breaks off; it does not fit its seal.
 pub fn unpack_sealed(from: &mut dyn TarSource, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<ArchiveSeal> {
@@ -109,7 +109,8 @@ fn unpack_from(from: &mut dyn TarSource, tree: &ArchiveTree<'_>, meter: &Meter<'
 /// What may follow the end of a sealed archive: its blocks of zeros.
 const MOST_AFTER_END: usize = 64 << 10;
 
-/// Directories that more may be put into: the innermost is the last. Each gets its mode and time once an entry is elsewhere.
+/// Directories that more may be put into: the innermost is the last. Each gets its mode and time once an entry is
+/// elsewhere.
 struct OpenDirectories<'t, 'a> {
     tree: &'t ArchiveTree<'a>,
     open: Vec<(EntryPath, EntryRights)>,

@@ -1,4 +1,5 @@
-//! Artifacts of a server in this process: what is fetched, what is refused, and that nothing hostile gets out of its tree.
+//! Artifacts of a server in this process: what is fetched, what is refused, and that nothing hostile gets out of its
+//! tree.
 
 mod archives;
 mod hostile;

@@ -1,5 +1,5 @@
-//! A directory tree that is made entry by entry from the names of an archive. Nothing is written through a link: each component is
-//! opened in its directory without following one, and links that lead out of the tree are refused.
+//! A directory tree that is made entry by entry from the names of an archive. Nothing is written through a link: each
+//! component is opened in its directory without following one, and links that lead out of the tree are refused.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -50,8 +50,8 @@ impl EntryPath {
     }
 }
 
-/// Whether a symbolic link at so many directories below a top stays below it, whatever other such links its way goes through: `..` only
-/// at its beginning, and not more of them than there are directories above it.
+/// Whether a symbolic link at so many directories below a top stays below it, whatever other such links its way goes
+/// through: `..` only at its beginning, and not more of them than there are directories above it.
 pub(super) fn link_stays(target: &[u8], depth: usize) -> bool {
     let Ok(text) = std::str::from_utf8(target) else { return false };
     if text.is_empty() || text.starts_with('/') {
@@ -279,8 +279,8 @@ fn named(path: &EntryPath, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{:?}: {error}", path.shown()))
 }
 
-/// Checks a tree that another program made: every link stays in it, there are files, directories and links alone, and not more of them
-/// than allowed. Gives the bytes of its files.
+/// Checks a tree that another program made: every link stays in it, there are files, directories and links alone, and
+/// not more of them than allowed. Gives the bytes of its files.
 pub(super) fn inspect(top: &impl AsFd, meter: &Meter<'_>) -> io::Result<u64> {
     let top = openat(top, ".", WAY, Mode::empty())?;
     inspect_below(&top, 0, meter)

@@ -25,7 +25,8 @@ use crate::telemetry::lock;
 
 /// What a decompressor of xz may take. Source: xz(1): 9 MiB for its usual preset, 65 MiB for its highest.
 const XZ_MEMORY: u64 = 72 << 20;
-/// The window of zstd that is accepted, as a power of 2: 64 MiB. Source: zstd(1), its levels without `--ultra` take up to 8 MiB.
+/// The window of zstd that is accepted, as a power of 2: 64 MiB. Source: zstd(1), its levels without `--ultra` take up
+/// to 8 MiB.
 const ZSTD_WINDOW: u32 = 26;
 /// One decompressor with a window of that size at a time: sixteen downloads together fit the memory of the agent.
 static LARGE_WINDOW: Mutex<()> = Mutex::new(());

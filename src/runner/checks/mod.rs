@@ -7,8 +7,8 @@
 //!                     run ──► RunVerdict ──► CheckTracker ──► status, restart (Alloc::restart_failed)
 //!                                           └──► HealthTracker: is the alloc healthy
 //! ```
-//! One owner: [`ServiceOwner`], which the alloc's owner asks after each change. The state that checks write to is behind one lock, and
-//! what they bring of an attempt that has ended is dropped by its number.
+//! One owner: [`ServiceOwner`], which the alloc's owner asks after each change. The state that checks write to is
+//! behind one lock, and what they bring of an attempt that has ended is dropped by its number.
 
 mod address;
 mod health;

@@ -17,8 +17,8 @@ pub enum TemplateAction<'t> {
     Script(&'t ChangeScript),
 }
 
-/// What follows from the templates that changed, together: a restart replaces everything else, because the task reads all of it then;
-/// otherwise each signal and each script follows once, signals first.
+/// What follows from the templates that changed, together: a restart replaces everything else, because the task reads
+/// all of it then; otherwise each signal and each script follows once, signals first.
 pub fn template_actions<'t>(changed: &[&'t TaskTemplate]) -> Vec<TemplateAction<'t>> {
     if changed.iter().any(|template| template.change == TemplateChange::Restart) {
         return vec![TemplateAction::Restart];
@@ -40,7 +40,8 @@ pub fn template_actions<'t>(changed: &[&'t TaskTemplate]) -> Vec<TemplateAction<
     actions
 }
 
-/// How long they wait for more changes: the longest `splay` of the changed templates, times `share`, which is random and below 1.
+/// How long they wait for more changes: the longest `splay` of the changed templates, times `share`, which is random
+/// and below 1.
 pub fn splay_of(changed: &[&TaskTemplate], share: f64) -> Duration {
     changed.iter().map(|template| template.splay).max().unwrap_or_default().mul_f64(share.clamp(0.0, 1.0))
 }

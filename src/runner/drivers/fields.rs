@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::driver::{ConfigProblem, DriverError};
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
+use crate::model::nearest::nearest;
 
 /// The `config` of one task. The getter of an invalid field returns the value of an absent one, and
 /// [`ConfigFields::done`] refuses the whole, with every error and every unknown field.

@@ -2,10 +2,10 @@
 
 use super::{ALL, DriverError, names};
 use crate::jobspec::interpolate::attributes_in;
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::{Diagnostic, ParsedJob, Severity};
 use crate::model::attributes::OF_DRIVERS;
 use crate::model::job::{Task, TaskGroup};
+use crate::model::nearest::nearest;
 
 /// Errors on any host.
 pub fn problems_anywhere(parsed: &ParsedJob) -> Vec<Diagnostic> {

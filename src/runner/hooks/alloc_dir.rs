@@ -1,5 +1,5 @@
-//! What an alloc has on the disk: the directory that its tasks share, and the records of their attempts. It is made with the
-//! first task's (`task_dir`): a step more before each start would be felt by the shortest tasks.
+//! What an alloc has on the disk: the directory that its tasks share, and the records of their attempts. It is made
+//! with the first task's (`task_dir`): a step more before each start would be felt by the shortest tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,8 @@ impl Hook<OfAlloc> for AllocDir {
                     ended.iter().for_each(|task| ctx.data_dir.remove_records(&id, task));
                     // Refused where a task's is still in it.
                     let _ = std::fs::remove_dir(ctx.data_dir.run(&id));
-                    Ok(())
+                    let unmounted = ctx.data_dir.unmount_secrets(&id);
+                    unmounted.map_err(|e| format!("cannot unmount the secrets of its tasks: {e}"))
                 };
                 subject.ctx.blocking.block(remove).await
             };

@@ -15,6 +15,7 @@ use crate::runner::artifacts::{
     ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, Cancelled, Fetched, fetch,
 };
 use crate::runner::drivers::BoxFuture;
+use crate::runner::kept::datadir::TaskDirs;
 use crate::runner::rendering::Places;
 
 /// Each download, each clone and each silence has its own bound: this is for what none of them covers.
@@ -42,6 +43,9 @@ impl Hook<OfTask> for Artifacts {
             }
             let metrics = Arc::clone(&subject.ctx.metrics);
             let orders = orders(subject)?;
+            // A tmpfs loses them with the power.
+            let in_memory = subject.ctx.config.secrets_in_memory;
+            let is_kept = !in_memory || !orders.iter().any(|order| is_in_secrets(order, subject));
             let count = orders.len();
             let noun = if count == 1 { "artifact" } else { "artifacts" };
             let names: Vec<String> = orders.iter().map(|order| order.source.shown()).collect();
@@ -70,7 +74,7 @@ impl Hook<OfTask> for Artifacts {
             let rate = format!("{:.1} MiB in {seconds:.1} s", bytes as f64 / f64::from(1 << 20));
             let details = [("bytes", bytes.to_string()), ("seconds", format!("{seconds:.3}"))];
             (subject.say)(EventKind::DownloadingArtifacts, format!("downloaded {count} {noun}: {rate}"), &details);
-            Ok(HookOutcome::Done(json!({ "bytes": bytes })))
+            Ok(if is_kept { HookOutcome::Done(json!({ "bytes": bytes })) } else { HookOutcome::Again })
         })
     }
 }
@@ -144,6 +148,13 @@ fn orders(subject: &OfTask) -> Result<Vec<ArtifactOrder>, HookError> {
             .map_err(|why| invalid(format!("artifact[{at}] {}: {why}", redacted(&artifact.source))))
     };
     subject.task().artifacts.iter().enumerate().map(|(at, artifact)| of(at, artifact)).collect()
+}
+
+fn is_in_secrets(order: &ArtifactOrder, subject: &OfTask) -> bool {
+    let below = |dirs: &TaskDirs| {
+        order.components.iter().fold(order.root.clone(), |path, name| path.join(name)).starts_with(&dirs.secrets)
+    };
+    subject.dirs.as_ref().is_some_and(below)
 }
 
 fn order(artifact: &TaskArtifact, places: &Places, resolver: &Resolver) -> Result<ArtifactOrder, String> {

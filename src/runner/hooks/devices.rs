@@ -1,5 +1,6 @@
-//! The devices that a task asks for: reserved before each start, on record with its handle. They are freed by its owner, with whatever
-//! ends the attempt and after all of it is gone ([`Alloc::free_devices`](crate::runner::alloc::Alloc::free_devices)).
+//! The devices that a task asks for: reserved before each start, on record with its handle. They are freed by its
+//! owner, with whatever ends the attempt and after all of it is gone
+//! ([`Alloc::free_devices`](crate::runner::alloc::Alloc::free_devices)).
 
 use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;

@@ -1,5 +1,5 @@
-//! The payload of a dispatched job, written into the file that the task's `dispatch_payload` names: before each start, so that it is there
-//! again whatever became of it. It is on record with its job until the job is collected.
+//! The payload of a dispatched job, written into the file that the task's `dispatch_payload` names: before each start,
+//! so that it is there again whatever became of it. It is on record with its job until the job is collected.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

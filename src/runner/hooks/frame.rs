@@ -7,13 +7,15 @@ use serde_json::Value;
 use crate::model::event::EventKind;
 use crate::runner::drivers::BoxFuture;
 
-/// How long a hook may take that says nothing else, from when it has a place to work in ([`in_line`](crate::runner::places::in_line)).
+/// How long a hook may take that says nothing else, from when it has a place to work in
+/// ([`in_line`](crate::runner::places::in_line)).
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// When hooks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Of an alloc: before its first task starts, after a restart of the agent too. In order; the first failure ends it, and the alloc.
+    /// Of an alloc: before its first task starts, after a restart of the agent too. In order; the first failure ends
+    /// it, and the alloc.
     Prerun,
     /// Of an alloc: before all its tasks begin again. In order; failures are reported.
     PreTaskRestart,
@@ -72,7 +74,8 @@ impl Phase {
 pub enum HookOutcome {
     /// It is to run again with the next start.
     Again,
-    /// Of a task's prestart: never again, not after a restart of the host either. What later starts need of it, to be recorded.
+    /// Of a task's prestart: never again, not after a restart of the host either. What later starts need of it, to be
+    /// recorded.
     Done(Value),
 }
 

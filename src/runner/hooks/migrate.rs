@@ -1,8 +1,10 @@
-//! A replacement takes over the data of the alloc before it: what the tasks share in `alloc/data` and each task's `local`, where its
-//! group's `ephemeral_disk` is sticky. It runs when that one has ended, and before anything of the new one is there.
+//! A replacement takes over the data of the alloc before it: what the tasks share in `alloc/data` and each task's
+//! `local`, where its group's `ephemeral_disk` is sticky. It runs when that one has ended, and before anything of the
+//! new one is there.
 //!
-//! Each directory is moved whole or not at all (`host::transfer`), so an agent that dies in between goes on where it was. A directory that
-//! cannot be moved stays where it is, and the replacement begins with an empty one, as with Nomad; an event and a counter report that.
+//! Each directory is moved whole or not at all (`host::transfer`), so an agent that dies in between goes on where it
+//! was. A directory that cannot be moved stays where it is, and the replacement begins with an empty one, as with
+//! Nomad; an event and a counter report that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

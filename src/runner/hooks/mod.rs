@@ -4,10 +4,11 @@
 //! alloc  prerun ─► (its tasks) ─► prekill ─► (they end) ─► postrun ─► destroy
 //! task   prestart ─► (starts) ─► poststart ─► prekill ─► (ends) ─► exited ─► stop
 //! ```
-//! A hook says what it needs of others; the order follows from that ([`Suite::order`]), and what takes down goes the other way
-//! round. Each runs under a deadline, can be called off, and may be run again and without its predecessor, in every phase: an agent
-//! may die between any two of them. What an alloc's owner decides from its clock (`max_run_duration`, the delays before a kill)
-//! is no hook: it is pure, and goes on by itself after a restart (`decide::desired`, `task::kill`).
+//! A hook says what it needs of others; the order follows from that ([`Suite::order`]), and what takes down goes the
+//! other way round. Each runs under a deadline, can be called off, and may be run again and without its predecessor, in
+//! every phase: an agent may die between any two of them. What an alloc's owner decides from its clock
+//! (`max_run_duration`, the delays before a kill) is no hook: it is pure, and goes on by itself after a restart
+//! (`decide::desired`, `task::kill`).
 
 mod alloc_dir;
 mod artifact;

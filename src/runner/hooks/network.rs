@@ -1,5 +1,5 @@
-//! The network namespace of an alloc, where its group asks for one: made before its first task, recorded with its ports, removed when
-//! nothing of it is left.
+//! The network namespace of an alloc, where its group asks for one: made before its first task, recorded with its
+//! ports, removed when nothing of it is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

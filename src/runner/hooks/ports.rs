@@ -1,5 +1,5 @@
-//! The ports of an alloc: reserved before its first task starts, released when nothing of it is left. Until they can be had the alloc
-//! waits, as an alloc does that Nomad cannot place; its stop ends that.
+//! The ports of an alloc: reserved before its first task starts, released when nothing of it is left. Until they can be
+//! had the alloc waits, as an alloc does that Nomad cannot place; its stop ends that.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -55,8 +55,8 @@ impl<S: Subject> Suite<S> {
         self.hooks.iter().any(|h| h.phases().contains(&phase))
     }
 
-    /// Runs a phase: see [`Phase`] for the order, and for what one failure does to the rest. May be dropped at any moment: the hook
-    /// that runs is called off, and those after it do not begin.
+    /// Runs a phase: see [`Phase`] for the order, and for what one failure does to the rest. May be dropped at any
+    /// moment: the hook that runs is called off, and those after it do not begin.
     pub async fn run(&self, phase: Phase, subject: &mut S) -> Vec<FailedHook> {
         let mut order: Vec<&dyn Hook<S>> =
             self.hooks.iter().map(|h| &**h).filter(|h| h.phases().contains(&phase)).collect();

@@ -1,5 +1,5 @@
-//! The directories of a task and of its attempt, its logs' among them. One that is there stays, and is closed where it is open
-//! wider than it should be; one that was removed underneath comes back with the next start.
+//! The directories of a task and of its attempt, its logs' among them. One that is there stays, and is closed where it
+//! is open wider than it should be; one that was removed underneath comes back with the next start.
 
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ impl Hook<OfTask> for TaskDir {
             let (task, attempt) = (subject.task().name.clone(), subject.attempt);
             let driver = subject.ctx.drivers.get(subject.task().driver.as_str());
             let has_own_root = driver.is_some_and(|driver| driver.has_own_root());
+            let in_memory = subject.ctx.config.secrets_in_memory;
             let build = move || {
                 if let Some(closed) = account.filter(|_| !has_own_root).and_then(|account| data_dir.closed_to(&account))
                 {
@@ -37,7 +38,12 @@ impl Hook<OfTask> for TaskDir {
                     return Err(HookError { recoverable: false, ..HookError::setup(closed) });
                 }
                 let built = data_dir.build(&id, &task, attempt, owner);
-                built.map_err(|e| HookError::setup(format!("cannot make its directories: {e}")))
+                let built = built.map_err(|e| HookError::setup(format!("cannot make its directories: {e}")))?;
+                if in_memory {
+                    let mounted = data_dir.mount_secrets(&id, &task, owner);
+                    mounted.map_err(|e| HookError::setup(format!("cannot mount a tmpfs for its secrets: {e}")))?;
+                }
+                Ok(built)
             };
             subject.dirs = Some(subject.ctx.blocking.block(build).await.map_err(HookError::setup)??);
             Ok(HookOutcome::Again)

@@ -1,5 +1,5 @@
-//! The `template` stanzas of a task: rendered before each start, into files below its directories and into its environment. A key that
-//! does not exist yet holds up the start.
+//! The `template` stanzas of a task: rendered before each start, into files below its directories and into its
+//! environment. A key that does not exist yet holds up the start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -109,7 +109,8 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
         let is_first = waits.is_none();
         let waits = waits.unwrap_or_else(|| start.ctx.rendering.watch());
         if !is_first {
-            // Ends: with the key, or with a request that cancels the start. It does not count for the deadline of the hook.
+            // It does not count for the deadline of the hook.
+            // Ends: with the key, or with a request that cancels the start.
             in_line(async {
                 waits.changed().await;
                 tokio::time::sleep(pause.max(took.saturating_mul(9))).await;

@@ -1,4 +1,5 @@
-//! The frame, with hooks made for it. What the phases are called for is tested with whole allocs (`runner::tests::hooks`).
+//! The frame, with hooks made for it. What the phases are called for is tested with whole allocs
+//! (`runner::tests::hooks`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -129,8 +130,8 @@ fn an_order_that_cannot_be_is_refused_by_name() {
     assert_eq!(twice, "there are two hooks called a");
 }
 
-/// Each runs under a deadline and can be called off; a panic, a failure and a hang end what sets up and nothing else, and are
-/// counted.
+/// Each runs under a deadline and can be called off; a panic, a failure and a hang end what sets up and nothing else,
+/// and are counted.
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_what_sets_up_and_nothing_else() {
     for (does, said) in [

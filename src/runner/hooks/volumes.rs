@@ -1,4 +1,5 @@
-//! The host volumes that a task mounts: found again before each start, since an agent may have started with other settings meanwhile.
+//! The host volumes that a task mounts: found again before each start, since an agent may have started with other
+//! settings meanwhile.
 
 use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;

@@ -20,6 +20,7 @@
 //! <data>/alloc/<alloc id>/.migrat{ing,ed}/      data of an alloc of another agent, until it is in its place       0700
 //! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
 //! <data>/alloc/<alloc id>/<task>/{local,tmp,secrets,private}                                   0700
+//! <data>/alloc/<alloc id>/<task>/secrets        a tmpfs where the agent can mount one (`secrets_fs`), until the alloc ends
 //! <data>/network/<alloc id>/                    files for `/etc` of its tasks, for an alloc with its own network
 //! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record, not the task's        0700
 //!                                               created before its handle is recorded; empty: nothing was started
@@ -92,6 +93,9 @@ pub struct Place {
     /// The cgroup of the task, if it has one.
     pub cgroup: Option<CgroupPath>,
 }
+
+/// Name of the directory for secrets in that of a task.
+const SECRETS: &str = "secrets";
 
 impl DataDir {
     /// Creates and locks it.
@@ -260,7 +264,7 @@ impl DataDir {
         let (shared, dir) = (alloc.join(SHARED_NAME), alloc.join(task.as_str()));
         TaskDirs {
             local: dir.join("local"),
-            secrets: dir.join("secrets"),
+            secrets: dir.join(SECRETS),
             tmp: dir.join("tmp"),
             logs: shared.join("logs"),
             task: dir,
@@ -286,6 +290,21 @@ impl DataDir {
             let _ = std::fs::remove_dir(self.run_task(id, task).join(before.to_string()));
         }
         Ok(dirs)
+    }
+
+    /// Mounts a tmpfs on the directory for secrets of a task, unless it has one already.
+    ///
+    /// Errors: the directory with the reason; it was replaced by its owner.
+    pub fn mount_secrets(&self, id: &AllocId, task: &TaskName, owner: Option<Owner>) -> io::Result<()> {
+        let explain = |e: io::Error| explain(&self.alloc(id).join(task.as_str()).join(SECRETS), &e);
+        modes::mount_secrets(&self.alloc(id), task.as_str(), SECRETS, owner).map_err(explain)
+    }
+
+    /// Unmounts the secrets of all tasks of an alloc. Idempotent.
+    ///
+    /// Errors: the first task whose secrets are still mounted.
+    pub fn unmount_secrets(&self, id: &AllocId) -> io::Result<()> {
+        modes::unmount_secrets(&self.alloc(id), SECRETS).map_err(|e| explain(&self.alloc(id), &e))
     }
 
     /// Creates the directories above data that an alloc takes over from another one. The directory of a task gets its
@@ -333,9 +352,9 @@ impl DataDir {
 
     /// The same for any other user: the directory alone.
     pub fn closed_to_strangers(&self) -> Option<PathBuf> {
-        let nobody_special = u32::MAX - 1;
+        let unused_uid = u32::MAX - 1;
         let (name, home, shell) = (String::new(), String::new(), String::new());
-        let stranger = Account { name, uid: nobody_special, gid: nobody_special, groups: Vec::new(), home, shell };
+        let stranger = Account { name, uid: unused_uid, gid: unused_uid, groups: Vec::new(), home, shell };
         Some(access::first_not_traversable(&stranger, &self.root).ok()??.0)
     }
 
@@ -366,11 +385,20 @@ impl DataDir {
 
     /// Removes everything of an alloc. Idempotent.
     ///
-    /// Errors: something is mounted in it, which is left alone; or the disk fails.
+    /// Errors: something else is mounted in it, which is left alone; or the disk fails.
     pub fn remove(&self, id: &AllocId) -> Result<(), RemoveError> {
+        if let Err(source) = self.unmount_secrets(id) {
+            return Err(RemoveError::Io { path: self.alloc(id), source });
+        }
         tree::remove(&self.run(id))?;
         tree::remove(&self.alloc(id))
     }
+}
+
+/// Unmounts the secrets of all tasks of a data directory whose agent is gone, before it is removed.
+pub fn unmount_all_secrets(root: &Path) -> io::Result<()> {
+    let top = root.join("alloc");
+    directories(&top)?.iter().try_for_each(|id| modes::unmount_secrets(&top.join(id), SECRETS))
 }
 
 /// Checks that no other user may have placed jobs or records in it: they are executed as they are.

@@ -193,7 +193,8 @@ pub struct Restart {
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
-    /// Requested by a health check or a failed script of a template: the restart policy counts it as a failure of the task.
+    /// Requested by a health check or a failed script of a template: the restart policy counts it as a failure of the
+    /// task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_failure: bool,
 }
@@ -246,7 +247,8 @@ pub struct MoreTotals {
     pub exit_signals: BTreeMap<u8, u64>,
     pub run_ns: [u64; 6],
     pub kill_escalations: u64,
-    pub given_up: u64,
+    #[serde(rename = "given_up")]
+    pub abandoned: u64,
     #[serde(skip_serializing_if = "LostOutput::is_none")]
     pub lost_output: LostOutput,
 }
@@ -276,7 +278,7 @@ impl MoreTotals {
             exit_signals: self.exit_signals.clone(),
             run_ns: self.run_ns,
             kill_escalations: self.kill_escalations,
-            given_up: self.given_up,
+            abandoned: self.abandoned,
             lost_output: self.lost_output,
             ..TaskTotals::default()
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::owner::Created;
 use super::{Handle, Manager, RunnerError};
-use crate::jobspec::nearest::nearest;
 use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
+use crate::model::nearest::nearest;
 use crate::model::signal;
 use crate::model::units::Nanos;
 use crate::runner::alloc::{Alloc, Recall, Refusal};

@@ -19,6 +19,7 @@ use super::owner::Created;
 use super::registry::Parents;
 use super::{Handle, Manager};
 use crate::board::Board;
+use crate::board::events::Log;
 use crate::board::marks::Marks;
 use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
@@ -27,7 +28,6 @@ use crate::model::task::{ExitStatus, TaskHandle, TaskState};
 use crate::runner::alloc::{Alloc, Destroyed, EndedAlloc, Restored};
 use crate::runner::decide::ownership::RecordedAllocs;
 use crate::runner::decide::plan::{Plan, Trace, plan};
-use crate::runner::events::Log;
 use crate::runner::ground::{Context, Parts};
 use crate::runner::hooks::{Hooks, More, OrderError};
 use crate::runner::kept::datadir::Place;
@@ -81,7 +81,7 @@ struct Known {
 
 impl Handle {
     /// Reads the state, recovers every task and starts to run. When it returns, all allocs are shown. Tasks whose
-    /// drivers responded in time are recovered; the others are shown as recorded (`AllocStatus::sought`).
+    /// drivers responded in time are recovered; the others are shown as recorded (`AllocStatus::recovering`).
     ///
     /// Errors: the database cannot be read. An unreadable record is quarantined and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {

@@ -1,5 +1,5 @@
-//! The data of an ended alloc as a sealed tar archive: `alloc/data` and each task's `local`, with owners, modes, times, links, holes
-//! and the extended attributes of users. FIFOs and sockets are left out.
+//! The data of an ended alloc as a sealed tar archive: `alloc/data` and each task's `local`, with owners, modes, times,
+//! links, holes and the extended attributes of users. FIFOs and sockets are left out.
 //!
 //! Source: pax(1); GNU tar's manual, "PAX Format, Version 1.0".
 
@@ -241,8 +241,8 @@ impl Archive<'_> {
         unread.map_or(Ok(()), Err)
     }
 
-    /// So many bytes, whatever becomes of the file: what shrank meanwhile is filled with zeros. Returns why a part cannot
-    /// be read: that is filled too, so that the archive can end with the reason.
+    /// So many bytes, whatever becomes of the file: what shrank meanwhile is filled with zeros. Returns why a part
+    /// cannot be read: that is filled too, so that the archive can end with the reason.
     ///
     /// Errors: of the writer.
     fn content(&mut self, file: &File, mut offset: u64, mut left: u64) -> io::Result<Option<io::Error>> {

@@ -1,4 +1,5 @@
-//! Migrations from a server in this process: what is kept, what is refused, and that nothing hostile gets out of its directory.
+//! Migrations from a server in this process: what is kept, what is refused, and that nothing hostile gets out of its
+//! directory.
 
 mod changes;
 mod hostile;

@@ -31,8 +31,8 @@ impl Searches {
         self.tests.block(tests).await
     }
 
-    /// Looks up programs until a deadline, one caller at a time. `None`: not found in time, or not looked up: only those
-    /// of the first few ports are.
+    /// Looks up programs until a deadline, one caller at a time. `None`: not found in time, or not looked up: only
+    /// those of the first few ports are.
     pub async fn programs(
         &self,
         at: Vec<SocketAddr>,

@@ -1,7 +1,8 @@
 //! What templates read, and the wait for a change of it.
 //!
-//! Directories are watched by inotify, from the root of what is read down to the file: whichever of them appears or is replaced is
-//! seen. What cannot be watched is read again every [`POLL`]; the rest every [`RECHECK`], because some file systems report nothing.
+//! Directories are watched by inotify, from the root of what is read down to the file: whichever of them appears or is
+//! replaced is seen. What cannot be watched is read again every [`POLL`]; the rest every [`RECHECK`], because some file
+//! systems report nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -21,7 +22,8 @@ const POLL: Duration = Duration::from_secs(2);
 const RECHECK: Duration = Duration::from_secs(30);
 /// Changes that follow each other within this time are one.
 pub const SETTLE: Duration = Duration::from_millis(50);
-/// Passes in a row because new directories were watched: a tree whose directories change all the time is read again later.
+/// Passes in a row because new directories were watched: a tree whose directories change all the time is read again
+/// later.
 pub const MOST_COVERS: usize = 8;
 /// Of one task.
 const MOST_DIRECTORIES: usize = 256;
@@ -95,8 +97,8 @@ impl InputWatch {
         InputWatch { watch, _permit: permit, watched: BTreeMap::new(), is_complete: false }
     }
 
-    /// Watches exactly these from now on; blocks. Returns whether a directory is new: what changed in it before is not reported, so
-    /// the caller reads once more.
+    /// Watches exactly these from now on; blocks. Returns whether a directory is new: what changed in it before is not
+    /// reported, so the caller reads once more.
     pub fn cover(&mut self, inputs: &BTreeSet<TemplateInput>) -> bool {
         let Some(watch) = &self.watch else { return false };
         let mut now: BTreeMap<i32, Names> = BTreeMap::new();

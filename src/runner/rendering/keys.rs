@@ -3,7 +3,8 @@
 //! ```text
 //! template.key_dir = "/etc/allostat/keys"     key "db/port" ─► /etc/allostat/keys/db/port
 //! ```
-//! Every job can read all of it. Each component of a key is opened without following a link, so nothing outside is read.
+//! Every job can read all of it. Each component of a key is opened without following a link, so nothing outside is
+//! read.
 
 use std::io;
 use std::path::{Path, PathBuf};

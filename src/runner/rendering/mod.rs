@@ -6,8 +6,8 @@
 //! inputs    what a template has read, and the wait for a change of it
 //! record    what the task was started with, for the next agent
 //! ```
-//! A template is hostile, and so is everything below the task's directory: each path is opened component by component, without
-//! following a link, and everything that is read is bounded.
+//! A template is hostile, and so is everything below the task's directory: each path is opened component by component,
+//! without following a link, and everything that is read is bounded.
 
 mod inputs;
 mod keys;
@@ -43,7 +43,8 @@ use crate::telemetry::lock;
 const LARGEST_FILE: usize = 4 << 20;
 /// Of all templates of a task, one after another.
 const LONGEST_PASS: Duration = Duration::from_secs(30);
-/// inotify instances of all tasks together: a user may have 128, and other programs of root need theirs. Further tasks poll.
+/// inotify instances of all tasks together: a user may have 128, and other programs of root need theirs. Further tasks
+/// poll.
 const MOST_INSTANCES: usize = 32;
 /// Of a destination that is compared with a new text.
 const LARGEST_DESTINATION: usize = 16 << 20;
@@ -269,8 +270,8 @@ impl Default for RenderShared {
 }
 
 impl RenderShared {
-    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc. The wait
-    /// for it occupies no thread.
+    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their
+    /// alloc. The wait for it occupies no thread.
     pub async fn hold(&self, alloc: &AllocId) -> OwnedMutexGuard<()> {
         let of_alloc = {
             let mut locks = lock(&self.locks);

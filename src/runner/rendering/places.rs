@@ -13,8 +13,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// The directory below which a path is, and its components there. Relative paths are below the task's directory; `alloc/` is what
-    /// the tasks of the alloc share.
+    /// The directory below which a path is, and its components there. Relative paths are below the task's directory;
+    /// `alloc/` is what the tasks of the alloc share.
     ///
     /// Errors: it leads out of them, in a sentence.
     pub fn find(&self, path: &str) -> Result<(PathBuf, Vec<String>), String> {

@@ -319,7 +319,7 @@ impl Owner {
 
     /// Processes may be left (stuck in the kernel, or the driver hangs). Logs an error, and cleans up when they end.
     pub(super) async fn abandon(&mut self, kind: EventKind, reason: String) {
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "task abandoned: {reason}");
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, reason, "task abandoned");
         self.alloc.read_last(self.at, true).await;
         let usage = self.attempt.as_ref().and_then(Running::reader).and_then(|r| r.latest());
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
@@ -328,7 +328,7 @@ impl Owner {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
-            edit.status().failure = Some(Failure::GivenUp);
+            edit.status().failure = Some(Failure::Abandoned);
             edit.status().finished_at = Some(edit.now);
             edit.event(kind, format!("abandoned: {reason}"), &[("error", reason.clone())]);
             edit.forced(Force::Abandoned);
@@ -379,7 +379,7 @@ impl Owner {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
-            edit.status().failure = Some(Failure::GivenUp);
+            edit.status().failure = Some(Failure::Abandoned);
             edit.status().finished_at = Some(edit.now);
             let reason = "it runs on after its end, and cannot be killed by force";
             edit.event(EventKind::Killed, format!("abandoned: {reason}"), &[("error", reason.to_owned())]);

@@ -5,8 +5,9 @@
 //!       ┌──────────────────────────────────────────────────────────────┐
 //!       └► render ─► another text ─► recorded as owed ─► written ─► splay, pace ─► restart, signals, scripts ─► recorded
 //! ```
-//! A watch reads the inputs after each report of inotify, and compares texts: a lost report delays a change and loses none. The
-//! record is written before the file and after the actions, so an agent that dies in between acts once more rather than never.
+//! A watch reads the inputs after each report of inotify, and compares texts: a lost report delays a change and loses
+//! none. The record is written before the file and after the actions, so an agent that dies in between acts once more
+//! rather than never.
 
 mod watch;
 

@@ -136,8 +136,8 @@ impl TemplateWatch {
         self.say(format!("its templates are not rendered again before its next start: {why}"), Some(why.to_owned()));
     }
 
-    /// Does what follows from the changes since the last time. `after`: the age of the attempt when that became due. Returns whether
-    /// the attempt ends.
+    /// Does what follows from the changes since the last time. `after`: the age of the attempt when that became due.
+    /// Returns whether the attempt ends.
     async fn act(&self, pass: &Pass, after: Duration) -> bool {
         let Some(attempt) = self.alloc.attempt(self.at).filter(|now| now.handle().attempt == self.attempt) else {
             return true;

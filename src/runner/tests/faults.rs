@@ -182,7 +182,7 @@ impl Case {
         assert_eq!(found, *end, "{name}: {:?}", main.events);
 
         let abandoned = main.events.iter().filter(|e| e.message.starts_with("abandoned")).count() as u64;
-        assert_eq!((of.given_up, of.kill_escalations <= 1), (abandoned, true), "{name}: {:?}", main.events);
+        assert_eq!((of.abandoned, of.kill_escalations <= 1), (abandoned, true), "{name}: {:?}", main.events);
 
         for task in [main, beside] {
             let count = |kind: EventKind| task.event_counts.get(kind.label()).copied().unwrap_or(0);
@@ -270,7 +270,7 @@ fn counters(agent: &Handle) -> BTreeMap<String, u64> {
                 *all.entry(name(job, task.name.as_str(), field)).or_default() += value;
             }
         }
-        recovering.extend(status.sought.iter().map(|task| name(job, task.as_str(), "")));
+        recovering.extend(status.recovering.iter().map(|task| name(job, task.as_str(), "")));
     }
     all.retain(|name, _| !recovering.iter().any(|task| name.starts_with(task)));
     all
@@ -292,7 +292,7 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
                     _ => {}
                 }
                 let now = counters(&case.agent);
-                let recovering = &status_of(&case.agent, &case.odd).sought;
+                let recovering = &status_of(&case.agent, &case.odd).recovering;
                 for (name, before) in &known {
                     let when = format!("{}: step {step}: {name}: {before}", case.name);
                     match now.get(name) {

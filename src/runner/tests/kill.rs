@@ -58,7 +58,7 @@ async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"]);
     assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
     let of = totals_and_latest(&agent, "s");
-    assert_eq!((of.kill_escalations, of.given_up), (1, 0));
+    assert_eq!((of.kill_escalations, of.abandoned), (1, 0));
     assert_eq!(of.latest.unwrap().escalation.unwrap().alloc_id, id);
     let (_, durations) = agent.0.ctx.metrics.durations.all().pop().unwrap();
     let slow: Vec<u64> = durations.kills.buckets.iter().map(|b| b.count).collect();
@@ -79,7 +79,7 @@ async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_tha
     assert!(totals(&agent, "s").kill_escalations >= 1, "and perhaps the next agent's is there already");
     until_over(&agent, &id).await;
     let of = totals(&agent, "s");
-    assert_eq!((of.kill_escalations, of.given_up), (2, 1), "the next agent used force again");
+    assert_eq!((of.kill_escalations, of.abandoned), (2, 1), "the next agent used force again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends()
     until("cleared", || host.world.undestroyed() == 0).await;
     let of = totals(&agent, "s");
     assert_eq!(of.exits.iter().sum::<u64>(), 1, "its late end is not a second exit");
-    assert_eq!((of.kill_escalations, of.given_up), (1, 1));
+    assert_eq!((of.kill_escalations, of.abandoned), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -199,6 +199,28 @@ async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
     until_state(&agent, &second, TaskState::Running).await;
 }
 
+/// Its process may bind the port again at any time.
+#[tokio::test(start_paused = true)]
+async fn abandoned_task_holds_its_port_until_it_is_gone_across_agent_deaths() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let stuck = job("one", JobKind::Service, &[("main", json!({ "deaf": 1, "unkillable": 1 }))]);
+    let first = submit(&agent, with_ports(stuck, vec![port("http", Some(8080))])).await;
+    until_state(&agent, &first, TaskState::Running).await;
+    agent.stop(&first, Wait::UntilEnded).await.unwrap();
+    assert_eq!(status_of(&agent, &first).may_run.len(), 1, "it is abandoned");
+    let second = submit(&agent, with_ports(service("two"), vec![port("http", Some(8080))])).await;
+    let waits = format!("not placed: port 8080 (http) is held by alloc {} of job one", first.short());
+    until("it is named", || said(&agent, &second).contains(&waits)).await;
+    let agent = host.restart(agent).await;
+    let third = submit(&agent, with_ports(service("three"), vec![port("http", Some(8080))])).await;
+    until("the next agent holds it", || said(&agent, &third).contains(&waits)).await;
+    assert_eq!(main_task(&agent, &second).state, TaskState::Pending);
+    agent.stop(&third, Wait::UntilEnded).await.unwrap();
+    host.world.last().end(ExitStatus::Signal(9));
+    until_state(&agent, &second, TaskState::Running).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_thousand_dynamic_ports_are_a_thousand_ports() {
     let host = Host::new();

@@ -40,7 +40,7 @@ fn states(agent: &Handle, id: &AllocId) -> Vec<TaskState> {
     status_of(agent, id).tasks.iter().map(|t| t.state).collect()
 }
 fn recovering(agent: &Handle, id: &AllocId) -> Vec<String> {
-    status_of(agent, id).sought.iter().map(ToString::to_string).collect()
+    status_of(agent, id).recovering.iter().map(ToString::to_string).collect()
 }
 fn count(agent: &Handle, id: &AllocId, task: usize, kind: EventKind) -> u64 {
     status_of(agent, id).tasks[task].event_counts.get(kind.label()).copied().unwrap_or(0)

@@ -106,7 +106,7 @@ async fn a_prepared_task_that_never_started_is_started() {
     // Kills the driver's start too: it had no effect.
     let begun = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
-    assert!(status_of(&agent, &id).sought.is_empty(), "it is known that it never started");
+    assert!(status_of(&agent, &id).recovering.is_empty(), "it is known that it never started");
     assert!(begun.elapsed() < Duration::from_millis(500), "and nothing waits for its start: {:?}", begun.elapsed());
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
     assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
@@ -194,7 +194,7 @@ async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
     assert_eq!(task.event_counts[EventKind::FailedRestore.label()], 1);
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Unknown);
     assert!(matches!(&task.last_exit().unwrap().status, ExitStatus::Unknown(e) if e.contains("damaged")));
-    assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
+    assert_eq!((host.world.started(), totals(&agent, "s").abandoned), (1, 1));
     // As soon as it is found it is killed: its record is all that names it.
     assert_eq!(host.world.living(), 1);
     *host.world.recover_error.lock().unwrap() = None;
@@ -203,7 +203,7 @@ async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
     until("forgotten", || agent.0.alloc(&id).unwrap().handle(0).is_none()).await;
     let agent = host.restart(agent).await;
     assert!(agent.0.alloc(&id).unwrap().handle(0).is_none(), "which is on record");
-    assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
+    assert_eq!((host.world.started(), totals(&agent, "s").abandoned), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -430,7 +430,7 @@ fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
             // Objects without own fields: a duration, and variants with data.
             let of_serde = fields.contains_key("secs") || (matches!(name, "status" | "cause") && fields.len() == 1);
             if !MAPS.contains(&name) && !counts_by_name && !of_serde {
-                fields.insert("nobody_knows".to_owned(), serde_json::json!({ "deep": [1, null, "x"] }));
+                fields.insert("no_such_field".to_owned(), serde_json::json!({ "deep": [1, null, "x"] }));
             }
         }
         serde_json::Value::Array(items) => items.iter_mut().for_each(|item| with_unknown_fields(item, name)),
@@ -450,7 +450,7 @@ async fn what_a_newer_agent_recorded_costs_no_counter() {
         let mut value: serde_json::Value = serde_json::from_str(&value).unwrap();
         if value.is_object() {
             with_unknown_fields(&mut value, "");
-            changed += value.to_string().matches("nobody_knows").count();
+            changed += value.to_string().matches("no_such_field").count();
         }
         if key.starts_with("task/") {
             let events = value.pointer_mut("/status/events").unwrap().as_array_mut().unwrap();

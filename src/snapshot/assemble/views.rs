@@ -11,7 +11,7 @@ use crate::snapshot::AllocView;
 use crate::snapshot::retention::Retired;
 
 impl Assembler {
-    /// A job of ours has come, or retired: what others run and call alike has another name.
+    /// A managed job has come, or retired: an observed workload of the same name gets another name.
     pub(super) fn rename(&mut self, board: &BoardView) {
         if Arc::ptr_eq(&self.ours, &board.totals) {
             return;
@@ -41,7 +41,7 @@ impl Assembler {
     }
 }
 
-/// Nothing that others run is shown under the name of a job of ours.
+/// No observed workload is shown under the name of a managed job.
 fn identity(ours: &Totals, published: &Published, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
     let identity = &published.identity;
     let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && ours.has(workload));

@@ -1,4 +1,5 @@
-//! A durable queue of batches: what is in it survives the agent and the power, leaves it in order, and is counted whatever happens.
+//! A durable queue of batches: what is in it survives the agent and the power, leaves it in order, and is counted
+//! whatever happens.
 //!
 //! ```text
 //! push ──► the last segment: one write, one fdatasync ──► durable ──► front ──► sent ──► settle: a mark, durable
@@ -7,11 +8,13 @@
 //! over bytes or age: the oldest segment goes whole, counted
 //! ```
 //! - Delivered at least once and oldest first: only what was in flight when the agent ended comes twice.
-//! - `enqueued = exported + rejected + dropped + queued` at every moment and across restarts: marks carry the ledger, and what a
-//!   damaged file has lost is what is missing in it.
-//! - It never refuses to begin: what cannot be read is counted and left out, a segment of a newer version is left alone.
+//! - `enqueued = exported + rejected + dropped + queued` at every moment and across restarts: marks carry the ledger,
+//!   and what a damaged file has lost is what is missing in it.
+//! - It never refuses to begin: what cannot be read is counted and left out, a segment of a newer version is left
+//!   alone.
 //!
-//! A segment is never appended to by another process than the one that made it. One agent at a time: the data directory's lock.
+//! A segment is never appended to by another process than the one that made it. One agent at a time: the data
+//! directory's lock.
 
 mod files;
 #[cfg(test)]
@@ -252,8 +255,8 @@ impl Queue {
         Accepted::Durable
     }
 
-    /// The same, under a number of its own: the next one where that is higher. Who numbers batches after what they are made of learns
-    /// from [`Queue::next_id`] up to where they are in it.
+    /// The same, under a number of its own: the next one where that is higher. Who numbers batches after what they are
+    /// made of learns from [`Queue::next_id`] up to where they are in it.
     pub fn push_as(&mut self, now: Timestamp, id: u64, points: u64, bytes: Vec<u8>) -> Accepted {
         self.mark.next = self.mark.next.max(id);
         self.push(now, points, bytes)
@@ -312,8 +315,8 @@ impl Queue {
         }
     }
 
-    /// The batch in flight has landed: so many of its points were refused for good, the others taken. Durable if the disk lets
-    /// it be.
+    /// The batch in flight has landed: so many of its points were refused for good, the others taken. Durable if the
+    /// disk lets it be.
     pub fn settle(&mut self, now: Timestamp, id: u64, rejected: u64) {
         if self.in_flight.take() != Some(id) {
             return;
@@ -362,8 +365,8 @@ impl Queue {
         while self.entries.front().is_some_and(|entry| entry.id <= segment.last) {
             self.drop_front(reason);
         }
-        // First it is known that they are lost, then they are. Where the disk does not take that, it stays: it may be the one that
-        // says what was settled before, and goes with the next mark.
+        // First it is known that they are lost, then they are. Where the disk does not take that, it stays: it may be
+        // the one that says what was settled before, and goes with the next mark.
         self.write_mark(now);
         if self.is_behind {
             self.segments.push_front(segment);

@@ -6,8 +6,8 @@
 //! batch    id 8 | created 8 | points 8 | enqueued before it 8 | bytes
 //! mark     done: all up to this id have gone 8 | next id 8 | enqueued 8 | exported 8 | rejected 8 | dropped 8 each
 //! ```
-//! Numbers are little-endian. Every mark has the whole ledger, and every batch what was enqueued before it: whatever is lost of a
-//! file, what is left says how many points that were.
+//! Numbers are little-endian. Every mark has the whole ledger, and every batch what was enqueued before it: whatever is
+//! lost of a file, what is left says how many points that were.
 
 use crate::telemetry::otlp::{LossReason, PointCounts};
 

@@ -1,5 +1,6 @@
-//! What is shown, and of which workload it is, by what a runtime tells of a container: its image and its labels. Nothing is shown for a
-//! moment because that was not known yet: what was, and is not wanted, would stay on the board as something that was there.
+//! Which containers are shown, and their workloads, by what a runtime reports of a container: its image and its labels.
+//! Nothing is shown for a moment because that was not known yet: an excluded container would stay on the board as one
+//! that was there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,7 +36,7 @@ fn docker(set: impl FnOnce(&mut Config)) -> Looked {
     Looked::in_place(host, dir, set)
 }
 
-/// The same before Docker tells anything.
+/// The same before Docker answers.
 fn silent_docker(set: impl FnOnce(&mut Config)) -> Looked {
     let (host, dir) = (Recorded::parse(include_str!("docker-v2.txt")), test_dir());
     host.make(dir.path());
@@ -45,7 +46,7 @@ fn silent_docker(set: impl FnOnce(&mut Config)) -> Looked {
 }
 
 impl Looked {
-    fn docker_tells(&self) {
+    fn docker_answers(&self) {
         let of_docker = self.sampling.roots.file("/var/lib/docker");
         fs::rename(of_docker.with_extension("later"), of_docker).unwrap();
     }
@@ -86,10 +87,10 @@ fn a_container_is_chosen_by_its_image_or_a_label_and_is_not_shown_before_that_is
 }
 
 #[test]
-fn what_nobody_tells_of_fits_nothing_and_is_chosen_anew_when_it_is_told() {
+fn unknown_labels_match_nothing_and_are_matched_again_once_docker_answers() {
     let looked = silent_docker(exclude(&["label:com.docker.compose.project=shop"]));
     assert_eq!(looked.running().len(), 2, "under their ids: {:?}", looked.containers());
-    looked.docker_tells();
+    looked.docker_answers();
     wait_for("the one that is not wanted to go", long(), || {
         let workloads: Vec<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
         (workloads == ["cron"]).then_some(())
@@ -98,7 +99,7 @@ fn what_nobody_tells_of_fits_nothing_and_is_chosen_anew_when_it_is_told() {
 
     let looked = silent_docker(include(&["label:com.docker.compose.project=shop", "systemd:*"]));
     assert_eq!(looked.containers(), set([]));
-    looked.docker_tells();
+    looked.docker_answers();
     wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
 }
 
@@ -109,10 +110,10 @@ fn who_decided_by_a_label_decides_alike_before_docker_answers_the_next_agent() {
     looked.docker_falls_silent();
     let looked = looked.again(include(&["label:com.docker.compose.project=shop"]));
     assert_eq!(looked.containers(), set([SHOP]));
-    // Of a label that nobody looked at before nothing is known yet.
+    // A label that was not read before is not known yet.
     let looked = looked.again(include(&["label:com.docker.compose.service=web"]));
     assert_eq!(looked.containers(), set([]));
-    looked.docker_tells();
+    looked.docker_answers();
     wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
 }
 
@@ -138,7 +139,7 @@ fn a_label_gives_the_workload_and_the_first_rule_that_fits_does() {
 #[test]
 fn a_container_that_is_named_late_has_the_workload_of_the_rule_that_fits_then() {
     let looked = silent_docker(workloads(&["image:registry.example/web:* -> ours", "docker:cron -> nightly"]));
-    looked.docker_tells();
+    looked.docker_answers();
     wait_for("their workloads", long(), || {
         let workloads: BTreeSet<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
         (workloads == set(["ours", "nightly"])).then_some(())

@@ -1,5 +1,6 @@
-//! A host as it was written down, in a directory of a test's own: its cgroups with the kernel's files, and the files of who made them.
-//! Composed after what those programs document, with numbers that no two cgroups share: no machine was copied.
+//! A host as it was written down, in a directory of a test's own: its cgroups with the kernel's files, and the files of
+//! who made them. Composed after what those programs document, with numbers that no two cgroups share: no machine was
+//! copied.
 //!
 //! ```text
 //! # a remark                                          what the tools of this host show
@@ -8,11 +9,11 @@
 //!                                                     as the kernel's files have them: CPU time in µs, with v1 in ns; `.`: not in that hierarchy
 //! process <pid>                                       its environment, a line each
 //! file <path>                                         of a runtime; its text
-//! last <path>                                         the same, as what it tells of ends
+//! last <path>                                         the same, with what the runtime reports of ends
 //! shown <alloc> <task>                                what is to be seen of it, and
 //!   in <cgroup>                                       whose numbers it has
 //!   own <cgroup>                                      the alloc's, if that is another one; `sum`: it has none
-//!   ended <outcome>                                   else nobody knows how
+//!   ended <outcome>                                   else its outcome is unknown
 //!   <label> <value>                                   on allostat_alloc_info, or allostat_task_info
 //! ```
 //! What is indented belongs to the line above it. `{a1}` is the id of a container: 64 digits.
@@ -120,7 +121,7 @@ impl Recorded {
         inside.into_iter().any(|(_, numbers)| !numbers.processes.is_empty())
     }
 
-    /// Writes all of it, but what tells of ends.
+    /// Writes all of it, but what reports ends.
     pub fn make(&self, root: &Path) {
         let mut mountinfo = String::new();
         for mount in &self.mounts {
@@ -143,7 +144,7 @@ impl Recorded {
         self.processes.iter().for_each(|(pid, environment)| write(root, &format!("/proc/{pid}/environ"), environment));
         self.files.iter().for_each(|(path, text)| write(root, path, text));
     }
-    pub fn tell_ends(&self, root: &Path) {
+    pub fn write_ends(&self, root: &Path) {
         self.last.iter().for_each(|(path, text)| write(root, path, text));
     }
     /// Where a cgroup is, in each hierarchy.

@@ -31,8 +31,9 @@ const fn on_the_front(budget: Budget) -> Budget {
     Budget { front: true, ..budget }
 }
 
-/// A budget of time or CPU is a ratio where the machine decides most of it. What the agent takes has one of each: so that it is worth its
-/// CPU on the machine at hand, and so that it is no more than three times what the kernel takes to report it.
+/// A budget of time or CPU is a ratio where the machine decides most of it. What the agent takes has one of each: so
+/// that it is worth its CPU on the machine at hand, and so that it is no more than three times what the kernel takes to
+/// report it.
 pub const BUDGETS: &[Budget] = &[
     budget(
         "sampling/six-files",

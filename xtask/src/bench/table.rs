@@ -62,7 +62,8 @@ fn peers() -> String {
     text
 }
 
-/// The whole of `docs/figures.md`. What a person wrote there stays: why a figure is what it is, and what the tests take.
+/// The whole of `docs/figures.md`. What a person wrote there stays: why a figure is what it is, and what the tests
+/// take.
 pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
     let kept = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
     let mut text = format!(

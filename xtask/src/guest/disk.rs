@@ -106,7 +106,8 @@ fn add_docker(root: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A copy without debug sections where `strip` exists: a tenth of the size. The test of a failure prints lines all the same.
+/// A copy without debug sections where `strip` exists: a tenth of the size. The test of a failure prints lines all the
+/// same.
 pub fn add(program: &Path, to: &Path) -> Result<()> {
     let stripped = Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(program).output();
     if !stripped.is_ok_and(|output| output.status.success()) {

@@ -39,8 +39,8 @@ for controller in cpu cpuacct cpuset memory devices freezer blkio pids; do
 done
 ";
 
-/// What runs the tests: `/init` on the disk, or under systemd a unit's program. Standard output and error of a test binary are
-/// the second serial line, so that nothing of the kernel mixes in.
+/// What runs the tests: `/init` on the disk, or under systemd a unit's program. Standard output and error of a test
+/// binary are the second serial line, so that nothing of the kernel mixes in.
 pub fn script(guest: &Guest, job: &Job) -> String {
     let begin = |mounts: &str| {
         format!(

@@ -1,4 +1,5 @@
-//! Small virtual machines in which test binaries run as root, with the cgroup version, or the systemd, that the host may lack.
+//! Small virtual machines in which test binaries run as root, with the cgroup version, or the systemd, that the host
+//! may lack.
 //!
 //! ```text
 //! host                                     guest (QEMU, emulated processor: 5 to 20 times slower)
@@ -60,7 +61,8 @@ pub const GUESTS: &[Guest] = &[
 
 /// On the kernel's command line: tests that no user would run on their own machine check for it (`in_guest`).
 const MARK: &str = "allostat.guest";
-/// Of every machine's kernel. An emulated timer that is late on a busy host is not a broken one, for which a kernel would not go on.
+/// Of every machine's kernel. An emulated timer that is late on a busy host is not a broken one, for which a kernel
+/// would not go on.
 pub const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off no_timer_check";
 const MEMORY_MIB: u32 = 1536;
 /// The tests of one suite that are to run, one at least.
@@ -156,7 +158,8 @@ impl Guest {
             watch.follow(&mut child, job.limit)
         };
         let mut ended = begin()?;
-        // One that emulates with several threads asserts now and then that its own tables are whole while the firmware still runs.
+        // One that emulates with several threads asserts now and then that its own tables are whole while the firmware
+        // still runs.
         if ended.is_some_and(|status| status.signal().is_some()) && lossy(&results).is_empty() {
             println!(
                 "{}: QEMU died before the machine began, and is started again: {}",

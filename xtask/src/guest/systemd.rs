@@ -1,5 +1,5 @@
-//! The disk of the guest that boots systemd: Debian's packages, unpacked and never configured; what their scripts would have
-//! written, as far as this guest needs it, is written here.
+//! The disk of the guest that boots systemd: Debian's packages, unpacked and never configured; what their scripts would
+//! have written, as far as this guest needs it, is written here.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -36,7 +36,7 @@ account required pam_permit.so
 session required pam_permit.so
 session optional pam_systemd.so
 ";
-const NOBODY_ELSE: &str = "\
+const DENY_ALL: &str = "\
 auth required pam_deny.so
 account required pam_deny.so
 password required pam_deny.so
@@ -49,7 +49,7 @@ pub fn begin(root: &Path, tree: &Path) -> Result<()> {
     for (path, text) in [
         ("etc/machine-id", "00000000000000000000000000000001\n"),
         ("etc/pam.d/systemd-user", USER_MANAGER),
-        ("etc/pam.d/other", NOBODY_ELSE),
+        ("etc/pam.d/other", DENY_ALL),
         ("etc/systemd/system/tests.service", UNIT),
         ("etc/systemd/system/default.target", TARGET),
     ] {

@@ -1,4 +1,5 @@
-//! The binary of a package: optimised as a whole, and linked against an old C library, so that it runs on older systems too.
+//! The binary of a package: optimised as a whole, and linked against an old C library, so that it runs on older systems
+//! too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -36,20 +36,15 @@ pub fn make(sources: &Sources, (version, compression): (&str, &str), work: &Path
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Says what a binary says where a package is made.
-    const BINARY: &str = "#!/bin/sh\n[ \"$1\" = man ] && echo page > \"$2/allostat.1\" || echo completions of \"$2\"\n";
+    use crate::package::testing;
 
     #[test]
     fn a_package_has_its_files_scripts_and_configuration() {
         if Command::new("dpkg-deb").arg("--version").output().is_err() {
-            println!("no dpkg-deb");
-            return;
+            testing::skip_test!("no-dpkg");
         }
         let dir = tempfile::tempdir().unwrap();
-        let binary = dir.path().join("binary");
-        fs::write(&binary, BINARY).unwrap();
-        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let binary = testing::binary(dir.path());
         let out = dir.path().join("out");
         fs::create_dir(&out).unwrap();
         let deb = crate::package::deb(&binary, "1.2.3", &out).unwrap();
@@ -66,6 +61,15 @@ mod tests {
             "./usr/share/doc/allostat/LICENSE-MIT",
         ] {
             assert!(contents.contains(file), "{file}\n{contents}");
+        }
+        for line in contents.lines() {
+            let mode = line.split(' ').next().unwrap_or_default();
+            let wanted = match line.ends_with("./usr/bin/allostat") {
+                true => "-rwxr-xr-x",
+                false if line.ends_with('/') => "drwxr-xr-x",
+                false => "-rw-r--r--",
+            };
+            assert!(mode == wanted && line.contains(" root/root "), "{line}");
         }
         let field = |name: &str| run::output(Command::new("dpkg-deb").arg("--field").arg(&deb).arg(name)).unwrap();
         assert_eq!((field("Version").trim(), field("Package").trim()), ("1.2.3", "allostat"));

@@ -16,6 +16,8 @@ mod image;
 mod rpm;
 mod sbom;
 mod tarball;
+#[cfg(test)]
+mod testing;
 mod tree;
 
 use std::fs;
@@ -67,7 +69,7 @@ pub fn run(options: &Options) -> Result<bool> {
     deb::make(&sources, (VERSION, "xz"), work.path(), &out)?;
     rpm::make(&sources, &parts, work.path(), &out)?;
     tarball::make(&sources, work.path(), &out)?;
-    image::make(&sources, &parts, work.path(), &out)?;
+    image::make(&sources, &parts.root("image-base"), work.path(), &out)?;
     fs::write(out.join(format!("allostat-{VERSION}.cdx.json")), sbom::of(&root)?)?;
     drop(work);
     checksums(&out)?;

@@ -32,3 +32,61 @@ pub fn make(sources: &Sources, parts: &Parts, work: &Path, out: &Path) -> Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::testing;
+
+    #[test]
+    fn package_has_its_files_modes_owners_scripts_and_configuration() {
+        let parts = Parts::of_tests();
+        let (Some(_), Some(rpm)) = (parts.program("rpmbuild"), parts.program("rpm")) else {
+            testing::skip_test!("no-rpm");
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let binary = testing::binary(dir.path());
+        let (work, out) = (dir.path().join("work"), dir.path().join("out"));
+        fs::create_dir_all(&work).unwrap();
+        fs::create_dir_all(&out).unwrap();
+        let root = crate::root();
+        make(&Sources::new(&root, &binary), &parts, &work, &out).unwrap();
+        assert_eq!(files(&out).unwrap(), [format!("allostat-{VERSION}-1.x86_64.rpm")]);
+        let made = out.join(format!("allostat-{VERSION}-1.x86_64.rpm"));
+        let query = |what: &[&str]| {
+            let mut command = Command::new(&rpm);
+            command.env("RPM_CONFIGDIR", parts.root("rpm").join("usr/lib/rpm"));
+            command.arg("--define").arg(format!("_dbpath {}", dir.path().join("db").display()));
+            run::output(command.args(["-q", "--package", "--nosignature"]).args(what).arg(&made)).unwrap()
+        };
+        let format = "[%{FILEMODES:octal} %{FILEUSERNAME}:%{FILEGROUPNAME} %{FILEFLAGS:fflags}| %{FILENAMES}\n]";
+        let listed = query(&["--queryformat", format]);
+        let mut found = Vec::new();
+        for line in listed.lines() {
+            let (facts, path) = line.split_once("| ").unwrap();
+            let facts: Vec<&str> = facts.split(' ').collect();
+            let mode = u32::from_str_radix(facts[0], 8).unwrap();
+            assert_eq!(facts[1], "root:root", "{line}");
+            let is_directory = mode & 0o170_000 == 0o040_000;
+            if is_directory {
+                assert_eq!(mode & 0o7777, 0o755, "{line}");
+                continue;
+            }
+            // `cn`: a configuration file that an upgrade does not replace.
+            assert_eq!(facts[2] == "cn", path == "/etc/allostat/agent.hcl", "{line}");
+            found.push((path.trim_start_matches('/').to_owned(), mode & 0o7777));
+        }
+        found.sort();
+        let wanted = testing::files_below(&work.join("rpm"));
+        assert!(wanted.contains(&("usr/bin/allostat".to_owned(), 0o755)), "{wanted:?}");
+        assert!(wanted.contains(&("usr/share/zsh/site-functions/_allostat".to_owned(), 0o644)), "{wanted:?}");
+        assert_eq!(found, wanted, "every file of the tree is in it, and no other");
+        assert_eq!(query(&["--configfiles"]), "/etc/allostat/agent.hcl\n");
+        assert!(query(&["--requires"]).lines().any(|line| line == "glibc >= 2.17"));
+        assert_eq!(query(&["--queryformat", "%{NAME} %{VERSION} %{ARCH}"]), format!("allostat {VERSION} x86_64"));
+        let scripts = query(&["--scripts"]);
+        for part in ["postinstall", "preuninstall", "postuninstall", "systemctl preset --quiet allostat.service"] {
+            assert!(scripts.contains(part), "{part}: {scripts}");
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! A directory for those who install by hand: the files of the package without the places where distributions keep them.
+//! A directory for those who install by hand: the files of the package without the places where distributions keep
+//! them.
 
 use std::fs;
 use std::path::Path;
@@ -38,4 +39,53 @@ pub fn make(sources: &Sources, work: &Path, out: &Path) -> Result<()> {
         fs::copy(sources.root.join("deploy").join(unit), dir.join(UNITS).join(unit))?;
     }
     sources.tar(work, &name, true, &out.join(format!("{name}.tar.gz")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::testing;
+
+    #[test]
+    fn tarball_has_all_files_of_the_package_in_one_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let binary = testing::binary(dir.path());
+        let (work, out) = (dir.path().join("work"), dir.path().join("out"));
+        fs::create_dir_all(&work).unwrap();
+        fs::create_dir_all(&out).unwrap();
+        let root = crate::root();
+        make(&Sources::new(&root, &binary), &work, &out).unwrap();
+        let top = format!("allostat-{VERSION}-x86_64-linux");
+        let entries = testing::entries(&out.join(format!("{top}.tar.gz")));
+        let inside = |path: &str| path.strip_prefix(&top).map(|path| path.trim_start_matches('/').to_owned());
+        for entry in &entries {
+            let path = inside(&entry.path).unwrap_or_else(|| panic!("{entry:?} is beside the directory"));
+            assert_eq!(entry.owner, "0/0", "{entry:?}");
+            let mode = match path.as_str() {
+                "allostat" => "-rwxr-xr-x",
+                _ if entry.mode.starts_with('d') => "drwxr-xr-x",
+                _ => "-rw-r--r--",
+            };
+            assert_eq!(entry.mode, mode, "{entry:?}");
+        }
+        let files: Vec<String> = entries.iter().filter_map(|entry| inside(&entry.path)).collect();
+        let has = |path: &str| files.iter().any(|file| file == path);
+        for path in PLACES.iter().map(|(_, to)| *to).chain([
+            "man/allostat.1.gz",
+            "systemd/allostat.service",
+            "systemd/allostat-observe.service",
+            "systemd/allostat-user.service",
+            "dashboards/allostat-fleet.json",
+            "alerts/allostat.yml",
+            "doc/install.md",
+            "doc/LICENSE-MIT",
+        ]) {
+            assert!(has(path), "{path}: {files:?}");
+        }
+        // All of the package's files but the units, which are those of an installation by hand.
+        let package: Vec<(String, u32)> = testing::files_below(&work.join("files"));
+        let units = package.iter().filter(|(path, _)| path.starts_with("usr/lib/systemd/")).count();
+        let count = entries.iter().filter(|entry| entry.mode.starts_with('-')).count();
+        assert_eq!(count, package.len() - units + 3);
+    }
 }

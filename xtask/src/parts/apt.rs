@@ -184,7 +184,8 @@ fn configuration(home: &Path, system: &str) -> String {
 
 fn sources(suites: &[&str], mirror: &str, keyring: bool) -> String {
     let signed = if keyring { format!(" signed-by={KEYRING}") } else { String::new() };
-    // Lists of a release to come are valid for a week, which a mirror that is asked for less often does not keep to; they are signed.
+    // Lists of a release to come are valid for a week, which a mirror that is asked for less often does not keep to;
+    // they are signed.
     let valid = |suite: &str| if suite == LATER_RELEASE { " check-valid-until=no" } else { "" };
     let line = |suite: &&str| format!("deb [arch=amd64{signed}{}] {mirror} {suite} main\n", valid(suite));
     suites.iter().map(line).collect()

@@ -1,4 +1,5 @@
-//! Real programs and kernels for the tests: downloaded as Debian packages, unpacked under `target/parts`, run from there.
+//! Real programs and kernels for the tests: downloaded as Debian packages, unpacked under `target/parts`, run from
+//! there.
 //!
 //! ```text
 //! target/parts/
@@ -10,9 +11,9 @@
 //! ```
 //! One part is a package of PyPI: `wheel`.
 //!
-//! Each part brings its own libraries down to the C library and its loader, so that it runs the same on Debian 12 and 13 and
-//! nothing depends on what this machine has installed. Container runtimes start themselves again, which the loader of a part would
-//! hide from them: they have only their rarer libraries from it.
+//! Each part brings its own libraries down to the C library and its loader, so that it runs the same on Debian 12 and
+//! 13 and nothing depends on what this machine has installed. Container runtimes start themselves again, which the
+//! loader of a part would hide from them: they have only their rarer libraries from it.
 
 mod apt;
 mod unpack;
@@ -322,9 +323,9 @@ const PARTS: &[Part] = &[
         packages: Packages::WithDependencies(&["rpm"]),
         programs: &["rpmbuild", "rpm"],
         megabytes: 8,
-        why: "makes the .rpm",
+        why: "makes the .rpm, and lists what is in it",
         reason: "no-rpm",
-        purpose: Purpose::Package,
+        purpose: Purpose::Tests,
     },
     Part {
         name: "image-base",
@@ -372,6 +373,12 @@ pub struct Missing {
 }
 
 impl Parts {
+    /// Those that `cargo xtask test` has got before it runs a test.
+    #[cfg(test)]
+    pub fn of_tests() -> Parts {
+        let dir = std::env::var_os("ALLOSTAT_PARTS").map_or_else(|| crate::root().join("target/parts"), PathBuf::from);
+        Parts { dir, missing: Vec::new() }
+    }
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         Some(self.dir.join("bin").join(name)).filter(|path| path.exists())
     }
@@ -403,7 +410,7 @@ pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
         Purpose::Bench => part.purpose != Purpose::Package,
         Purpose::Pictures => part.name == "prometheus",
         // A Python gets those of PyPI.
-        Purpose::Package => part.purpose == Purpose::Package || part.name == "python",
+        Purpose::Package => part.purpose == Purpose::Package || ["python", "rpm"].contains(&part.name),
     });
     let lacking: Vec<&Part> = wanted.filter(|part| !ready(&dir, part)).collect();
     let mut parts = Parts { dir, missing: Vec::new() };

@@ -106,8 +106,8 @@ pub fn keep_only_what_a_guest_needs(root: &Path, busybox: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes unpacked packages the root of a machine: `/bin`, `/lib` and others become links into `/usr`, which is what the packages
-/// expect, and what is only for people or for installing goes.
+/// Makes unpacked packages the root of a machine: `/bin`, `/lib` and others become links into `/usr`, which is what the
+/// packages expect, and what is only for people or for installing goes.
 pub fn merge_usr(root: &Path) -> Result<()> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         let (top, below) = (root.join(name), root.join("usr").join(name));

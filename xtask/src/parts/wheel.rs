@@ -9,7 +9,8 @@ use std::process::Command;
 use super::apt::Apt;
 use crate::{Result, run};
 
-/// Downloads one wheel, as pip names it (`name==version`), and unpacks it into `home/root`; gives the files that it took.
+/// Downloads one wheel, as pip names it (`name==version`), and unpacks it into `home/root`; gives the files that it
+/// took.
 ///
 /// Errors: also where the part `python` is not there.
 pub fn unpack(apt: &Apt, python: &Path, wheel: &str, home: &Path) -> Result<Vec<PathBuf>> {
@@ -36,8 +37,8 @@ pub fn unpack(apt: &Apt, python: &Path, wheel: &str, home: &Path) -> Result<Vec<
     Ok(got)
 }
 
-/// Where pip would install a wheel's programs: `<name>.data/scripts` becomes `usr/bin`. Programs inside of a Python package stay where they
-/// are.
+/// Where pip would install a wheel's programs: `<name>.data/scripts` becomes `usr/bin`. Programs inside of a Python
+/// package stay where they are.
 fn programs(root: &Path) -> Result<()> {
     for entry in fs::read_dir(root)? {
         let package = entry?.path();

@@ -12,8 +12,8 @@ use crate::libtest::{self, Printed};
 use crate::steps::Step;
 use crate::{Result, run};
 
-/// These take longest in a guest, by far, and ask least of its kernel: each of their tests runs in one of those with cgroup v2,
-/// not in all. The beginning of their IDs.
+/// These take longest in a guest, by far, and ask least of its kernel: each of their tests runs in one of those with
+/// cgroup v2, not in all. The beginning of their IDs.
 const DIVIDED: &[&str] = &["live::", "observed::", "supervisor::", "kernel_pass::wrong::", "kernel_ends::where_"];
 
 /// One test that takes its machine with it costs the others nothing but time.
@@ -45,7 +45,8 @@ fn share_of<'a>(guest: &Guest, ids: impl Iterator<Item = (&'a Suite, &'a String)
     ids.filter(is_own).collect()
 }
 
-/// The tests of each suite for which `wants` holds and that run in a guest; `divide`: its share of those that are divided.
+/// The tests of each suite for which `wants` holds and that run in a guest; `divide`: its share of those that are
+/// divided.
 pub fn select(guest: &Guest, suites: &[Suite], divide: bool, wants: impl Fn(&str) -> bool) -> Vec<Selected> {
     let all = suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let chosen = all.filter(|(suite, test)| guest.chooses(&suite.id(test)));

@@ -24,8 +24,7 @@ use std::process::Command;
 use super::slices::{self, Slice};
 use crate::{Result, run};
 
-/// So many commits may change a slice's rooms before the gate warns, and before it fails. The aim is 60; ten more leave room to land
-/// finished work first and to run the slice next.
+/// So many commits may change a slice's rooms before the gate warns, and before it fails.
 const WARN: usize = 30;
 const FAIL: usize = 60;
 
@@ -166,7 +165,8 @@ impl Standing {
     }
 }
 
-/// Newest first: the rooms' hashes at HEAD and at the commits before it. A room that was not recorded counts as changed once.
+/// Newest first: the rooms' hashes at HEAD and at the commits before it. A room that was not recorded counts as changed
+/// once.
 fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String, String>>) -> Standing {
     let Some(entry) = entry else { return Standing::Never };
     if !entry.green && entry.why.is_empty() {

@@ -9,7 +9,8 @@ const USUAL: f64 = 0.4;
 /// Upper bound of the factor.
 const MOST: u32 = 8;
 
-/// What tests multiply their deadlines by (`ALLOSTAT_PATIENCE`): how much slower this machine is than the usual one, at least 1.
+/// What tests multiply their deadlines by (`ALLOSTAT_PATIENCE`): how much slower this machine is than the usual one, at
+/// least 1.
 pub fn patience() -> u32 {
     // Load from other processes is included on purpose. Tests need two processors, which may share a core.
     let begun = Instant::now();
@@ -39,8 +40,8 @@ fn hierarchies() -> Vec<PathBuf> {
     fields.filter(|f| matches!(f[..], [_, _, "cgroup" | "cgroup2", ..])).map(|f| PathBuf::from(f[1])).collect()
 }
 
-/// Cgroups of agents and of tests: `/allostat` is the default parent, `/allostat-test-<pid>-<number>` what tests use. Those of a test
-/// process that lives are left alone.
+/// Cgroups of agents and of tests: `/allostat` is the default parent, `/allostat-test-<pid>-<number>` what tests use.
+/// Those of a test process that lives are left alone.
 fn is_ours(name: &str) -> bool {
     let of_test = name.strip_prefix("allostat-test-");
     let pid = of_test.and_then(|rest| rest.split('-').find(|part| part.parse::<u32>().is_ok()));
@@ -52,8 +53,8 @@ fn directories(path: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir())).map(|entry| entry.path()).collect()
 }
 
-/// Removes empty cgroups below `path`, children first, and `path` unless it is the agents' parent, which may have been given limits; how
-/// many went and how many are left.
+/// Removes empty cgroups below `path`, children first, and `path` unless it is the agents' parent, which may have been
+/// given limits; how many went and how many are left.
 fn remove_empty(path: &Path) -> (usize, usize) {
     let below = directories(path).iter().map(|child| remove_empty(child)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     if path.ends_with("allostat") {
@@ -79,8 +80,8 @@ fn free_gibibytes(path: &Path) -> Option<u64> {
     Some(kibibytes >> 20)
 }
 
-/// Removes empty cgroups that earlier tests and agents left, unless an agent runs: an observed workload of an earlier test has the
-/// names of the next one. How many were removed, and how many are left.
+/// Removes empty cgroups that earlier tests and agents left, unless an agent runs: an observed workload of an earlier
+/// test has the names of the next one. How many were removed, and how many are left.
 pub fn sweep() -> (usize, usize) {
     let roots = hierarchies();
     let ours = roots
@@ -93,10 +94,22 @@ pub fn sweep() -> (usize, usize) {
     ours.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
+/// Unmounts secrets of tasks in temporary directories, which agents of killed tests left.
+fn unmount_secrets() {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = mounts.lines().filter_map(|line| line.strip_prefix("allostat-secrets ")?.split(' ').next());
+    for place in places.filter(|place| Path::new(place).starts_with(std::env::temp_dir())) {
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(place).output();
+    }
+}
+
 /// Prints what bears on the tests, after [`sweep`].
 pub fn prepare() {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let agents = agents();
+    if agents == 0 {
+        unmount_secrets();
+    }
     let (removed, left) = sweep();
     let load = read("/proc/loadavg");
     let load: Vec<&str> = load.split(' ').take(3).collect();

@@ -6,8 +6,8 @@
 //! gate-guest          live::memory::
 //! host-only           live::follow::a_reader_that_stalls_       # asks nothing of a kernel
 //! ```
-//! An ID is `suite::path::of::the_test`; the longest beginning that fits decides. `gate-guest` tests run on the host as well.
-//! `tests/house` reads the same file, so this module uses the standard library alone.
+//! An ID is `suite::path::of::the_test`; the longest beginning that fits decides. `gate-guest` tests run on the host as
+//! well. `tests/house` reads the same file, so this module uses the standard library alone.
 
 /// In place of a slice: tests that the gate runs in its guest as well, and tests that no guest runs.
 const GUEST: &str = "gate-guest";

@@ -1,5 +1,5 @@
-//! The rotated files of a stream, read in order. They stand where tasks may write, so no link is followed, only plain files
-//! are read, and the directory must belong to the agent.
+//! The rotated files of a stream, read in order. They stand where tasks may write, so no link is followed, only plain
+//! files are read, and the directory must belong to the agent.
 //!
 //! Source: `<data>/alloc/<alloc>/alloc/logs/<task>.<stdout|stderr>.<n>`; n grows by one, the oldest files are removed.
 

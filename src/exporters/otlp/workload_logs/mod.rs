@@ -5,8 +5,8 @@
 //! observed tasks of a snapshot ── events ────┴► places (durable) ──► outbox ──► deliver
 //! ```
 //! A queue of their own: output cannot push out events, and its batches are numbered for [`places`]. What is read is
-//! bounded for each task and in sum. A stream that falls too far behind continues with its newest output; what it leaves
-//! out is counted.
+//! bounded for each task and in sum. A stream that falls too far behind continues with its newest output; what it
+//! leaves out is counted.
 
 mod allowance;
 mod files;

@@ -206,7 +206,8 @@ impl RootPlan {
                 };
                 rustix::mount::mount_change(path.as_c_str(), change | MountPropagationFlags::REC)
             }
-            // Read-only, it can be written to as before; but its mode and owner, which are the host's, cannot be changed.
+            // Read-only, it can be written to as before; but its mode and owner, which are the host's, cannot be
+            // changed.
             RootStep::Node { source, path } => {
                 rustix::mount::mount_bind(source.as_c_str(), path.as_c_str())?;
                 let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;

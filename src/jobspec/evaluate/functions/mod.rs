@@ -16,7 +16,7 @@ use self::arguments::{ANY, Call, Function};
 use super::basis::{Evaluated, Fault, Outside};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 
 static ALL: &[&[Function]] = &[
     strings::FUNCTIONS,
@@ -110,7 +110,13 @@ pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn Outside, sp
         Call::Pure(call) => call(arguments),
         Call::Asks(call) => call(arguments, outside),
     };
-    outcome.map_err(|why| Fault::new(span.clone(), format!("{name}(): {why}")))
+    outcome.map_err(|why| {
+        let fault = Fault::new(span.clone(), format!("{name}(): {why}"));
+        match REMARKS.iter().find(|(of, _)| *of == name) {
+            Some((_, remark)) => fault.advise(*remark),
+            None => fault,
+        }
+    })
 }
 
 fn count((least, most): (usize, usize)) -> String {

@@ -26,7 +26,7 @@ pub(in crate::jobspec) use self::yaml::parsed as parsed_yaml;
 use super::fault::Wrong;
 use super::meter::{Checked, Meter};
 use super::value::TemplateValue;
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 
 static ALL: &[&[Function]] = &[
     builtin::FUNCTIONS,

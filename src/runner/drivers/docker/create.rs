@@ -159,8 +159,8 @@ fn host_config(parts: &Parts<'_>, mode: &str) -> Result<Object, DriverError> {
     Ok(host)
 }
 
-/// As in Nomad: with a higher `memory_max`, `memory` is the reservation; `memory_max = -1` is no limit; reserved `cores` replace
-/// `cpuset_cpus`. Without swap: the limit includes it.
+/// As in Nomad: with a higher `memory_max`, `memory` is the reservation; `memory_max = -1` is no limit; reserved
+/// `cores` replace `cpuset_cpus`. Without swap: the limit includes it.
 fn limits(host: &mut Object, request: &StartRequest, config: &Config) {
     let resources = &request.task.resources;
     let hard = config.memory_hard_limit_bytes.filter(|_| !resources.memory_unlimited);

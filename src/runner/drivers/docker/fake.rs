@@ -29,6 +29,15 @@ pub fn answer(status: u16, body: &str) -> Vec<u8> {
 impl FakeEngine {
     /// `respond`: the bytes for each request. `None`: the connection is closed.
     pub fn start(respond: impl Fn(&str, &str) -> Option<Vec<u8>> + Send + Sync + 'static) -> FakeEngine {
+        FakeEngine::streaming(move |asked, body, stream| {
+            if let Some(bytes) = respond(asked, body) {
+                let _ = stream.write_all(&bytes);
+            }
+        })
+    }
+
+    /// `respond`: writes to the connection, which is closed when it returns.
+    pub fn streaming(respond: impl Fn(&str, &str, &mut UnixStream) + Send + Sync + 'static) -> FakeEngine {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -65,7 +74,7 @@ impl FakeEngine {
     }
 }
 
-fn serve(mut stream: UnixStream, seen: &Mutex<Vec<Asked>>, respond: &dyn Fn(&str, &str) -> Option<Vec<u8>>) {
+fn serve(mut stream: UnixStream, seen: &Mutex<Vec<Asked>>, respond: &dyn Fn(&str, &str, &mut UnixStream)) {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         let text = String::from_utf8_lossy(&all).into_owned();
@@ -74,10 +83,7 @@ fn serve(mut stream: UnixStream, seen: &Mutex<Vec<Asked>>, respond: &dyn Fn(&str
             if body.len() >= length {
                 let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
                 seen.lock().unwrap().push((line.clone(), body.to_owned()));
-                if let Some(bytes) = respond(&line, body) {
-                    let _ = stream.write_all(&bytes);
-                }
-                return;
+                return respond(&line, body, &mut stream);
             }
         }
         match stream.read(&mut piece) {

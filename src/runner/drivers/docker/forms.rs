@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
+use crate::model::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::error;
 

@@ -197,8 +197,8 @@ impl Images {
             Some(pulled) if pulled.users.is_empty() => pulled.name.clone(),
             Some(_) | None => return,
         };
-        // By its name: the image is removed with its last name. The log has its ID alone: a name, also in the message of
-        // the engine, may be the value of a sensitive variable.
+        // By its name: the image is removed with its last name. The log has its ID alone: a name, also in the message
+        // of the engine, may be the value of a sensitive variable.
         let named = if name.is_empty() { id } else { &name };
         match engine.remove_image(named).await {
             Ok(()) => tracing::info!(id, "unused image removed"),

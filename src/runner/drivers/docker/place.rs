@@ -108,6 +108,18 @@ impl ParentCgroups {
         }
         Ok(())
     }
+
+    /// As [`ParentCgroups::remove`], with the cgroup of an alloc that has ended: its own removal failed while this one
+    /// was in it. Idempotent. Blocks. Errors: as a sentence.
+    pub fn remove_with_alloc(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), String> {
+        self.remove(layout, parent)?;
+        let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if parent.slice.is_none() {
+            let alloc = CgroupPath::above(parent.path.as_str()).next().map(CgroupPath::from);
+            alloc.map(|alloc| Cgroup::at(layout, &alloc).everywhere(layout).remove_if_empty());
+        }
+        Ok(())
+    }
 }
 
 /// The kernel refuses if it is not empty.

@@ -155,9 +155,15 @@ pub async fn sweep(shared: &Arc<Shared>) {
         tracing::info!(container = listed.id, run_dir = %run_dir.display(), "leftover container removed");
         let parent = parent.as_deref().and_then(ParentCgroup::of_parent).filter(|_| shared.no_cgroups.is_none());
         if let Some(parent) = parent.filter(|parent| is_named_after(parent, &run_dir)) {
-            let of = Arc::clone(shared);
-            // The rest costs nothing, and is removed with the next start.
-            let _ = shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await;
+            let (of, path) = (Arc::clone(shared), parent.path.clone());
+            let has_ended = run_dir.ancestors().nth(2).is_some_and(|of_alloc| !of_alloc.exists());
+            let remove = move || match has_ended {
+                true => of.parents.remove_with_alloc(&of.sampling.layout, &parent),
+                false => of.parents.remove(&of.sampling.layout, &parent),
+            };
+            if let Err(error) = shared.places.block(remove).await.and_then(|removed| removed) {
+                tracing::warn!(cgroup = %path, error, "failed to remove the cgroup of a leftover container");
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The driver with an engine that responds arbitrarily.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -138,6 +139,133 @@ async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
         assert!(engine.asked().iter().all(|(line, _)| !line.contains("/containers/")));
         assert_eq!(pulls(&context.metrics), [(counted.to_owned(), 1.0)]);
     }
+}
+
+/// Moves the clock of the runtime. What the test waits for meanwhile is real.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = request(dir.path(), json!({"image": "app:1", "image_pull_timeout": "100h"}));
+    // One message each: the engine has sent a line; it may send the next one.
+    let (written, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let engine = FakeEngine::streaming(move |asked, _, stream| {
+        let line = |id: &str, status: &str| format!("{}\r\n", json!({"status": status, "id": id}));
+        let whole = match asked.split('?').next().unwrap_or_default() {
+            "GET /info" => answer(200, INFO),
+            "POST /images/create" => {
+                let mut next = format!("HTTP/1.1 200 OK\r\n\r\n{}", line("a", "Pulling fs layer"));
+                next.push_str(&[line("b", "Pulling fs layer"), line("a", "Pull complete")].concat());
+                while stream.write_all(next.as_bytes()).is_ok() && written.send(()).is_ok() {
+                    if gate.lock().unwrap().recv().is_err() {
+                        break;
+                    }
+                    next = line("b", "Downloading");
+                }
+                return;
+            }
+            _ => answer(404, r#"{"message":"No such image"}"#),
+        };
+        let _ = stream.write_all(&whole);
+    });
+    let driver = Docker::new(&engine.context());
+    let reported: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&reported);
+    let request = StartRequest { events: EventSink::new(move |text| seen.lock().unwrap().push(text)), ..request };
+    let handle = driver.prepare(&request).unwrap();
+    let starting = driver.start(request, handle);
+    tokio::pin!(starting);
+    let passes = async {
+        while !reported.lock().unwrap().iter().any(|text| text.contains("layers")) {
+            lines.recv().await.expect("the engine sends lines");
+            // Read before the clock moves: a line in time is progress.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            pass(Duration::from_secs(31)).await;
+            go.send(()).expect("the engine waits for it");
+        }
+    };
+    let limited = tokio::time::timeout(Duration::from_secs(36_000), passes);
+    tokio::select! {
+        in_time = limited => in_time.expect("a report each 30 s"),
+        started = &mut starting => panic!("the pull has ended: {:?}", started.err()),
+    }
+    let reported = reported.lock().unwrap().clone();
+    assert_eq!(reported, ["pulling the image app:1", "pulling app:1: 1 of 2 layers"]);
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_or_answers_garbage_is_unhealthy_until_it_is_well_and_loses_no_task() {
+    const WELL: u8 = 0;
+    const HANGS: u8 = 1;
+    const GARBAGE: u8 = 2;
+    let dir = tempfile::tempdir().unwrap();
+    let mut request = request(dir.path(), json!({"image": "app:1"}));
+    request.task.logs.disabled = true;
+    let run_dir = request.dirs.run.clone();
+    std::fs::create_dir_all(&run_dir).unwrap();
+    let (state, ended) = (Arc::new(AtomicU8::new(WELL)), Arc::new(AtomicBool::new(false)));
+    let (now, over) = (Arc::clone(&state), Arc::clone(&ended));
+    let engine = FakeEngine::start(move |asked, _| {
+        let waits_while = |holds: &dyn Fn() -> bool| {
+            while holds() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        match now.load(SeqCst) {
+            HANGS => waits_while(&|| now.load(SeqCst) == HANGS),
+            GARBAGE => return Some(answer(200, "<html>try again later</html>")),
+            _ => {}
+        }
+        let path = asked.split('?').next().unwrap_or_default();
+        Some(match path {
+            "GET /info" => answer(200, INFO),
+            "GET /networks/bridge" => answer(404, "{}"),
+            _ if path.ends_with("/wait") => {
+                waits_while(&|| now.load(SeqCst) == WELL && !over.load(SeqCst));
+                answer(200, r#"{"StatusCode":3}"#)
+            }
+            _ if path.ends_with("/json") => {
+                answer(200, &container(if over.load(SeqCst) { "exited" } else { "running" }, &run_dir))
+            }
+            _ => answer(204, ""),
+        })
+    });
+    let driver = Docker::new(&engine.context());
+    let handle = driver.prepare(&request).unwrap();
+    let Ok(Recovered::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else { panic!("it runs") };
+    let mut reports = driver.fingerprint();
+    assert_eq!(reports.next().await.unwrap().health, Health::Healthy);
+    for (ill, why) in [(HANGS, "no answer within 10 s"), (GARBAGE, "the Docker engine sent an invalid response")] {
+        state.store(ill, SeqCst);
+        driver.shared.suspect.notify_one();
+        let queries = || engine.asked().iter().filter(|(line, _)| line == "GET /info").count();
+        let before = queries();
+        let waits = async {
+            while queries() == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            if ill == HANGS {
+                pass(Duration::from_secs(11)).await;
+            }
+        };
+        let (report, ()) = tokio::join!(reports.next(), waits);
+        let report = report.unwrap();
+        assert!(report.health == Health::Unhealthy && report.description.contains(why), "{report:?}");
+        assert!(tokio::time::timeout(Duration::ZERO, attempt.wait()).await.is_err(), "its end is not known");
+        state.store(WELL, SeqCst);
+        driver.shared.suspect.notify_one();
+        assert_eq!(reports.next().await.unwrap().health, Health::Healthy);
+    }
+    ended.store(true, SeqCst);
+    let end = tokio::time::timeout(Duration::from_secs(60), attempt.wait()).await.expect("its engine is well");
+    assert_eq!(end.status, ExitStatus::Code(3));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::settings::{NamespaceMode, Settings, capability, default_capabilities};
 use crate::host::process::Capabilities;
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::{ConfigFields, error};
 

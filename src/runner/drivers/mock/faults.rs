@@ -1,6 +1,6 @@
 //! Faults of the mock driver: at most one for each call.
 
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::{ConfigFields, error};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::faults::endless_text;
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
+use crate::model::nearest::nearest;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
 use crate::telemetry::lock;
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::host::process::{RESOURCES, ResourceLimit};
-use crate::jobspec::nearest::nearest;
+use crate::model::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::{ConfigFields, error};
 

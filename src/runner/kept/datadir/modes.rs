@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, Dir, Gid, IFlags, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::host::access::{self, DIRECTORY, is_directory};
+use crate::host::secrets_fs;
 use crate::telemetry::lock;
 
 /// Numeric owner of a task's files.
@@ -176,6 +177,40 @@ fn tighten(directory: &OwnedFd, wanted: u32) -> io::Result<bool> {
 
 fn not_a_directory() -> io::Error {
     io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory is there")
+}
+
+/// Mounts a tmpfs on the directory for secrets of a task.
+pub(super) fn mount_secrets(alloc: &Path, task: &str, name: &str, owner: Option<Owner>) -> io::Result<()> {
+    let task = rustix::fs::openat(access::open_dir(alloc)?, task, DIRECTORY, Mode::empty())?;
+    let open = || rustix::fs::openat(&task, name, DIRECTORY, Mode::empty());
+    let directory = open()?;
+    if secrets_fs::is_mounted(directory.as_fd()) {
+        return Ok(());
+    }
+    let mount = secrets_fs::mount(directory.as_fd(), owner.map(|owner| (owner.uid, owner.gid)))?;
+    // Its owner may have moved the directory meanwhile: what is written by its path would reach the disk.
+    if secrets_fs::is_mounted(open()?.as_fd()) {
+        return Ok(());
+    }
+    secrets_fs::detach(mount.as_fd())?;
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced while a tmpfs was mounted on it"))
+}
+
+/// Unmounts the secrets of every task of an alloc.
+///
+/// Errors: the first one that cannot be unmounted; the others are.
+pub(super) fn unmount_secrets(alloc: &Path, name: &str) -> io::Result<()> {
+    let alloc = match access::open_dir(alloc) {
+        Ok(alloc) => alloc,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let mut result = Ok(());
+    for (task, _) in owners(&alloc)? {
+        let Some(task) = open_in(alloc.as_fd(), &task)? else { continue };
+        result = result.and(secrets_fs::unmount(task.as_fd(), name).map(drop));
+    }
+    result
 }
 
 /// `None`: there is no directory of that name.

@@ -4,8 +4,8 @@ use regex_syntax::ast::parse::Parser;
 
 use super::blocks;
 use crate::jobspec::gotemplate::literals;
-use crate::jobspec::nearest::nearest;
 use crate::model::address::{self, AddressBlock};
+use crate::model::nearest::nearest;
 
 /// Message and advice.
 type PipelineResult<T> = Result<T, (String, String)>;
@@ -373,8 +373,8 @@ fn attribute(name: &str) -> PipelineResult<Attribute> {
     found.map(|(_, attribute)| *attribute).ok_or_else(|| unknown("allostat has no attribute", name, &names()))
 }
 
-/// A regular expression with correct syntax. It is compiled when the pipeline is executed: a short pattern may compile to
-/// 1 MiB, and a template may have many of them. `example`: a correct one, for the advice.
+/// A regular expression with correct syntax. It is compiled when the pipeline is executed: a short pattern may compile
+/// to 1 MiB, and a template may have many of them. `example`: a correct one, for the advice.
 fn pattern(pattern: &str, example: &str) -> PipelineResult<String> {
     match Parser::new().parse(pattern) {
         Ok(_) => Ok(pattern.to_owned()),

@@ -1,10 +1,10 @@
-//! A body that is written while its reader takes it: of one of any size, some pages stand in memory.
+//! A body that is written while its reader takes it: a few pages are in memory, whatever its size.
 //!
 //! ```text
 //! writer, on a thread that may wait ── full pages; two may wait ──► reader
 //!        ◄── a page that was sent ──────────────────────────────────┘
 //! ```
-//! A reader that goes stops nothing but its own writer, which writes to the end for nobody: some milliseconds.
+//! A reader that goes stops nothing but its own writer, which writes on to the end without one: some milliseconds.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ const WAITING: usize = 2;
 
 /// What is left of a body.
 #[derive(Debug)]
-pub struct Telling {
+pub struct BodyStream {
     pieces: mpsc::Receiver<Step>,
     /// Those that were taken and not given out yet, the last one first.
     ahead: Vec<Bytes>,
@@ -32,10 +32,10 @@ pub struct Telling {
 
 /// An answer whose beginning is there.
 #[derive(Debug)]
-pub enum TellingBegun {
+pub enum BodyStart {
     /// It is no longer than a page.
     Whole(Bytes),
-    Pieces(Telling),
+    Pieces(BodyStream),
 }
 
 #[derive(Debug)]
@@ -49,15 +49,15 @@ enum Step {
 #[error("the body breaks off: writing it failed")]
 pub struct BrokenOff;
 
-impl Telling {
-    /// Begins to write. `write` gets the first page and who takes the full ones, and gives the last; `done` is told how long
-    /// that took without the time of the reader.
+impl BodyStream {
+    /// Begins to write. `write` gets the first page and the sink of full ones, and returns the last; `done` receives
+    /// how long that took without the time of the reader.
     ///
     /// Panics outside a tokio runtime.
     pub(super) fn begin(
         write: impl FnOnce(Vec<u8>, Sink<'_>) -> (Vec<u8>, usize) + Send + 'static,
         done: impl FnOnce(Duration) + Send + 'static,
-    ) -> Telling {
+    ) -> BodyStream {
         let (sender, pieces) = mpsc::channel(WAITING);
         tokio::task::spawn_blocking(move || {
             let (began, mut waited) = (Instant::now(), Duration::ZERO);
@@ -65,7 +65,7 @@ impl Telling {
             let mut send = |bytes, len| {
                 let piece = Bytes::from_owner(OnPage { bytes, len, sent: Arc::clone(&sent) });
                 let asked = Instant::now();
-                // Fails when nobody reads any more: then the page comes back at once.
+                // Fails without a reader: then the page comes back at once.
                 let _ = sender.blocking_send(Step::Piece(piece));
                 waited += asked.elapsed();
             };
@@ -79,7 +79,7 @@ impl Telling {
             let _ = sender.blocking_send(Step::End);
             done(began.elapsed().saturating_sub(waited));
         });
-        Telling { pieces, ahead: Vec::new() }
+        BodyStream { pieces, ahead: Vec::new() }
     }
 
     /// So many bytes stand in memory for a reader that does not read.
@@ -88,7 +88,7 @@ impl Telling {
     /// The same of what is written as to a file. An error, and a reader that goes, end it early.
     ///
     /// Panics outside a tokio runtime.
-    pub fn of_writer(write: impl FnOnce(&mut PieceWriter) -> io::Result<()> + Send + 'static) -> Telling {
+    pub fn of_writer(write: impl FnOnce(&mut PieceWriter) -> io::Result<()> + Send + 'static) -> BodyStream {
         let (sender, pieces) = mpsc::channel(WAITING);
         tokio::task::spawn_blocking(move || {
             let mut out = PieceWriter { sender, page: Vec::new() };
@@ -99,17 +99,17 @@ impl Telling {
                 Err(error) => tracing::error!(error = error.to_string(), "an answer cannot be written to its end"),
             }
         });
-        Telling { pieces, ahead: Vec::new() }
+        BodyStream { pieces, ahead: Vec::new() }
     }
 
     /// Waits until there is more than a page, or all.
     ///
     /// Errors: its writer failed before that.
-    pub async fn begun(mut self) -> Result<TellingBegun, BrokenOff> {
-        let Some(first) = self.next().await? else { return Ok(TellingBegun::Whole(Bytes::new())) };
-        let Some(second) = self.next().await? else { return Ok(TellingBegun::Whole(first)) };
+    pub async fn begun(mut self) -> Result<BodyStart, BrokenOff> {
+        let Some(first) = self.next().await? else { return Ok(BodyStart::Whole(Bytes::new())) };
+        let Some(second) = self.next().await? else { return Ok(BodyStart::Whole(first)) };
         self.ahead = vec![second, first];
-        Ok(TellingBegun::Pieces(self))
+        Ok(BodyStart::Pieces(self))
     }
 
     /// The next piece; `None`: it was the last. Errors: its writer failed.
@@ -181,7 +181,7 @@ impl Drop for OnPage {
 mod tests {
     use super::*;
 
-    async fn read(mut stream: Telling) -> Result<Vec<u8>, BrokenOff> {
+    async fn read(mut stream: BodyStream) -> Result<Vec<u8>, BrokenOff> {
         let mut all = Vec::new();
         while let Some(piece) = stream.next().await? {
             all.extend_from_slice(&piece);
@@ -203,12 +203,12 @@ mod tests {
     #[tokio::test]
     async fn a_reader_gets_every_page_in_order_and_pages_are_written_on_again() {
         let expected: Vec<u8> = (0..40).flat_map(|number| vec![number; PIECE]).collect();
-        assert_eq!(read(Telling::begin(pages(40), |_| {})).await.unwrap(), expected);
+        assert_eq!(read(BodyStream::begin(pages(40), |_| {})).await.unwrap(), expected);
     }
 
     #[tokio::test]
-    async fn a_writer_that_fails_is_told_from_one_that_is_done() {
-        let stream = Telling::begin(
+    async fn failed_writer_is_an_error_and_not_an_end() {
+        let stream = BodyStream::begin(
             |page, full| {
                 full(page, 3);
                 panic!("on purpose");
@@ -220,10 +220,10 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_slow_is_waited_for_with_few_pages_and_its_time_is_not_the_writers() {
-        let (told, took) = tokio::sync::oneshot::channel();
+        let (done, took) = tokio::sync::oneshot::channel();
         let (count, mut written) = mpsc::unbounded_channel();
         let began = Instant::now();
-        let mut stream = Telling::begin(
+        let mut stream = BodyStream::begin(
             move |mut page, full| {
                 for number in 0..10 {
                     count.send(number).unwrap();
@@ -231,9 +231,9 @@ mod tests {
                 }
                 (page, 0)
             },
-            |took| told.send(took).unwrap(),
+            |took| done.send(took).unwrap(),
         );
-        // Two wait, one is held by the writer: a fourth is not begun before somebody reads.
+        // Two wait, one is held by the writer: a fourth is not begun before one is read.
         for _ in 0..3 {
             written.recv().await.unwrap();
         }
@@ -251,33 +251,33 @@ mod tests {
         for bytes in [0, 1, PIECE - 1, PIECE, PIECE + 1, 9 * PIECE + 7] {
             let expected: Vec<u8> = (0..=250_u8).cycle().take(bytes).collect();
             let text = expected.clone();
-            let stream = Telling::of_writer(move |out| text.chunks(1_000).try_for_each(|line| out.write_all(line)));
+            let stream = BodyStream::of_writer(move |out| text.chunks(1_000).try_for_each(|line| out.write_all(line)));
             let (is_whole, all) = match stream.begun().await.unwrap() {
-                TellingBegun::Whole(all) => (true, all.to_vec()),
-                TellingBegun::Pieces(stream) => (false, read(stream).await.unwrap()),
+                BodyStart::Whole(all) => (true, all.to_vec()),
+                BodyStart::Pieces(stream) => (false, read(stream).await.unwrap()),
             };
             assert_eq!((is_whole, all), (bytes <= PIECE, expected), "{bytes}");
         }
         let fails = |after: usize| {
-            Telling::of_writer(move |out| {
+            BodyStream::of_writer(move |out| {
                 out.write_all(&vec![0; after])?;
                 Err(io::ErrorKind::NotFound.into())
             })
         };
         assert!(fails(9).begun().await.is_err());
-        let Ok(TellingBegun::Pieces(stream)) = fails(3 * PIECE).begun().await else { panic!("it began") };
+        let Ok(BodyStart::Pieces(stream)) = fails(3 * PIECE).begun().await else { panic!("it began") };
         assert!(read(stream).await.is_err());
     }
 
     #[tokio::test]
     async fn a_writer_whose_reader_is_gone_ends_early() {
-        let (told, count) = tokio::sync::oneshot::channel();
-        let stream = Telling::of_writer(move |out| {
+        let (done, count) = tokio::sync::oneshot::channel();
+        let stream = BodyStream::of_writer(move |out| {
             let written = (0..1_000).take_while(|_| out.write_all(&[0; PIECE]).is_ok()).count();
-            told.send((written, out.is_unread())).unwrap();
+            done.send((written, out.is_unread())).unwrap();
             Ok(())
         });
-        let Ok(TellingBegun::Pieces(stream)) = stream.begun().await else { panic!("it is long") };
+        let Ok(BodyStart::Pieces(stream)) = stream.begun().await else { panic!("it is long") };
         drop(stream);
         let (written, is_unread) = count.await.unwrap();
         assert!(is_unread && written < 10, "{written}");
@@ -285,8 +285,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_goes_lets_its_writer_end() {
-        let (told, took) = tokio::sync::oneshot::channel();
-        drop(Telling::begin(pages(200), |took| told.send(took).unwrap()));
+        let (done, took) = tokio::sync::oneshot::channel();
+        drop(BodyStream::begin(pages(200), |took| done.send(took).unwrap()));
         took.await.unwrap();
     }
 }

@@ -25,7 +25,7 @@ pub const CAPACITY: usize = 4096;
 
 /// A range of the log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
+pub struct EventLogPage {
     /// In order. To continue, pass the `seq` of the last one.
     pub events: Vec<Arc<Event>>,
     /// Number of events in this range that are not kept any more.
@@ -173,9 +173,9 @@ impl Log {
     }
 
     /// At most `limit` events after number `seq`, oldest first.
-    pub fn since(&self, seq: u64, limit: usize) -> Page {
+    pub fn since(&self, seq: u64, limit: usize) -> EventLogPage {
         let (items, newest) = self.items(seq, limit);
-        let mut page = Page { events: Vec::with_capacity(items.len()), missed: 0, newest };
+        let mut page = EventLogPage { events: Vec::with_capacity(items.len()), missed: 0, newest };
         for item in items {
             match item {
                 Item::Event(event) => page.events.push(event),
@@ -300,7 +300,7 @@ mod tests {
         log.settle(&[event.seq]);
         event
     }
-    fn seqs(page: &Page) -> Vec<u64> {
+    fn seqs(page: &EventLogPage) -> Vec<u64> {
         page.events.iter().map(|e| e.seq).collect()
     }
 
@@ -322,7 +322,7 @@ mod tests {
         let log = Log::default();
         let (first, second) = (log.stage(event()), log.stage(event()));
         log.settle(&[second.seq]);
-        assert_eq!(log.since(0, 10), Page { events: Vec::new(), missed: 0, newest: 0 });
+        assert_eq!(log.since(0, 10), EventLogPage { events: Vec::new(), missed: 0, newest: 0 });
         log.settle(&[first.seq]);
         assert_eq!(seqs(&log.since(0, 10)), [1, 2]);
         let (refused, next) = (log.stage(event()), log.stage(event()));
