@@ -188,11 +188,21 @@ async fn give_way(
     removed.map_err(|e| shared.noted(e).of_start("remove the container of an earlier attempt"))
 }
 
+/// How often a container that was started is looked up again.
+const LATE_ANSWERS: u32 = 5;
+
 /// Starts it. Errors: it is not running, or its state is unknown.
 async fn run(shared: &Arc<Shared>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
     let id = kept.reference().to_owned();
     shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;
-    let container = shared.engine.inspect(&id).await;
+    let mut container = shared.engine.inspect(&id).await;
+    // It runs: an engine that answers late under load is no failure of its start.
+    for _ in 0..LATE_ANSWERS {
+        if !matches!(container, Err(EngineError::Unreachable(_))) {
+            break;
+        }
+        container = shared.engine.inspect(&id).await;
+    }
     let container = container.map_err(|e| shared.noted(e).of_start("look at the container"))?;
     kept.learn(&container);
     Ok(container)
