@@ -120,8 +120,12 @@ fn gc_of_allocs_whose_final_series_are_exposed_is_one_line_with_the_time() {
     for name in ["one", "two", "three"] {
         run(&agent, &job(name, "batch", 0, "true")).ok();
     }
-    let gc = agent.cli(&["gc", "--all"]);
-    assert_eq!(gc.code, Some(0), "{gc:?}");
+    // `run` returns with the end of the task; its alloc ends a moment later.
+    let gc = wait_for("the end of all allocs", Duration::from_secs(20) * patience(), || {
+        let gc = agent.cli(&["gc", "--all"]);
+        assert_eq!(gc.code, Some(0), "{gc:?}");
+        (!gc.stdout.contains("has not ended")).then_some(gc)
+    });
     assert_eq!(gc.stdout.lines().count(), 1, "{}", gc.stdout);
     says(
         &gc.stdout,
