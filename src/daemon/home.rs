@@ -221,7 +221,7 @@ impl Scope {
     pub async fn keep(mut self) {
         loop {
             if let Err(error) = ended(&self.keeper).await {
-                tracing::warn!(error, "nobody watches the scope of the tasks");
+                tracing::warn!(error, "systemd scope watcher stopped");
                 // The scope stays as long as this is not dropped.
                 std::future::pending::<()>().await;
             }

@@ -171,7 +171,7 @@ impl Asked {
     }
 
     async fn ask(&self) -> Result<AttributeDiff, FingerprintError> {
-        // Ends: when a call that hung comes back. It is closed by nobody.
+        // Ends: when a call that hung comes back. It is never closed.
         let place = Arc::clone(&self.places).acquire_owned().await;
         let (fingerprinter, parts) = (self.fingerprinter, Arc::clone(&self.parts));
         let call = tokio::task::spawn_blocking(move || {

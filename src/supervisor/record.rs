@@ -8,8 +8,9 @@
 //! slot: magic 8 | version u16 | kind u16 | length u32 | crc32 u32 | 0 u32 | payload        (little endian)
 //! exit payload: length u32 | JSON | the bytes of the files, in the JSON's order
 //! ```
-//! The file is locked (`flock`) for as long as the supervisor lives, and by nobody else: who gets the lock knows that
-//! no supervisor lives. A slot of zeros was never written; any other slot that does not verify is torn or foreign.
+//! The file is locked (`flock`) for as long as the supervisor lives, and by no other process: one that gets the lock
+//! knows that no supervisor lives. A slot of zeros was never written; any other slot that does not verify is torn or
+//! foreign.
 
 use std::fs::File;
 use std::io;

@@ -49,7 +49,7 @@ words! {
     pub enum ClientAuth {
         #[default]
         No = "NoClientCert",
-        /// Asked for, looked at by nobody.
+        /// Requested, and not verified.
         Request = "RequestClientCert",
         /// Any will do, as long as its key is there.
         RequireAny = "RequireAnyClientCert",
