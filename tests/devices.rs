@@ -174,11 +174,11 @@ fn memory_and_time_of_a_gpu_are_reported_for_the_task_whose_processes_use_it() {
         let labels = [("task", task), ("device_uuid", device)];
         host.agent.metrics().one(&format!("allostat_task_device_{name}"), &labels).map(|sample| sample.u64())
     };
-    // Each GPU is read by a thread of its own.
-    let of_both = || [GPU_0, GPU_1].map(|gpu| of("memory_used_bytes", "one", gpu));
-    host.wait("both to be exposed", || of_both() == [Some(8 * GIB), Some(3 * GIB)]);
-    assert_eq!(of("memory_used_bytes", "one", GPU_0), Some(8 * GIB));
-    assert_eq!(of("memory_used_bytes", "other", GPU_0), Some(2 * GIB));
+    // Each GPU is read by a thread of its own. A process runs before the agent publishes the cgroup of its task.
+    let held =
+        || [("one", GPU_0), ("one", GPU_1), ("other", GPU_0)].map(|(task, gpu)| of("memory_used_bytes", task, gpu));
+    let expected = [Some(8 * GIB), Some(3 * GIB), Some(2 * GIB)];
+    host.wait("all to be exposed", || held() == expected);
     assert_eq!((of("memory_used_bytes", "other", GPU_1), of("processes", "other", GPU_1)), (None, Some(1)));
     assert_eq!(host.of("unowned_memory_bytes", GPU_0, &[]), Some((2 * GIB) as f64), "ours, and the driver's");
     assert_eq!(host.of("unowned_memory_bytes", GPU_1, &[]), None, "the memory of one process is not known");

@@ -199,8 +199,13 @@ fn ends_of_root_are_all_recorded_while_a_user_makes_and_removes_cgroups() {
     let mut flood = Command::new(python);
     flood.args(["-c", FLOOD]).args(&given).uid(USER).gid(USER).current_dir("/").stdout(Stdio::piped());
     let mut flood = flood.spawn().unwrap();
-    for n in 0..ENDS {
+    let mut dots = flood.stdout.take().unwrap();
+    for n in 1..=ENDS {
         scene.live(format!("n-{n}"), "exit 1");
+        // However fast the ends are, thousands of cgroups come and go between them.
+        if n.is_multiple_of(ENDS / 5) {
+            dots.read_exact(&mut [0]).expect("the flood makes another thousand");
+        }
     }
     let ends = || {
         let body = scene.agent.metrics();
@@ -212,10 +217,7 @@ fn ends_of_root_are_all_recorded_while_a_user_makes_and_removes_cgroups() {
     wait_for("every end", long(), || (ends() == ENDS as f64).then_some(()));
     assert!(flood.try_wait().unwrap().is_none(), "the flood went on until then");
     flood.kill().unwrap();
-    let mut dots = String::new();
-    flood.stdout.take().unwrap().read_to_string(&mut dots).unwrap();
     flood.wait().unwrap();
-    assert!(dots.len() >= 3, "{}000 cgroups are no flood", dots.len());
 }
 
 /// A service that makes a cgroup for each request, and a user's manager, which does so right below `user@UID.service`.
