@@ -519,6 +519,7 @@ mod tests {
         assert_eq!(config.log_level, LogLevel::Debug);
     }
 
+    /// Promise (Input validation): `host_names` may have all names below a domain, and never all names
     #[test]
     fn a_name_of_the_host_may_be_all_below_a_domain_and_not_all_there_is() {
         let with = |names: &str| {

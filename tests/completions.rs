@@ -1,4 +1,7 @@
 //! Completion as shells ask for it: names of a running agent, of none, and of one that is not trusted.
+//!
+//! Promise (Input validation): Shells complete names of the running agent, quoted; one that means something to a shell
+//! is not offered
 
 use std::ffi::OsString;
 use std::io::{Read, Write};

@@ -1,5 +1,8 @@
 //! Pages under the names of cAdvisor and of Nomad: whole bodies of recorded machines and of made-up allocs of every
 //! source, and the tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables again.
+//!
+//! Promise (Observed workloads): cAdvisor's and Nomad's names have the values of `/metrics`, with their labels, in each
+//! format; unknown is absent
 
 use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
@@ -260,6 +263,7 @@ fn with_disks(snapshot: &Snapshot, disks: &[(&str, u64)]) -> Snapshot {
     Snapshot { allocs: snapshot.allocs.iter().map(alloc).collect(), ..snapshot.clone() }
 }
 
+/// Promise (Observed workloads): I/O under cAdvisor's names is by device; the expressions of kubernetes-mixin find it
 #[test]
 fn io_of_a_container_is_by_device_with_all_labels_of_the_container() {
     let snapshot = with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 100)]);
@@ -281,6 +285,8 @@ fn io_of_a_container_is_by_device_with_all_labels_of_the_container() {
 }
 
 /// What Nomad reports of the CPUs and the disks of its host.
+///
+/// Promise (Observed workloads): CPU and disks of the host are under Nomad's names, as shares and bytes
 #[test]
 fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
     let (first, window) = (Snapshot::clone(&machine("v2-new")), CpuWindow::default());
@@ -365,6 +371,9 @@ fn an_alloc_without_series_of_its_own_has_none_under_other_names_either() {
 }
 
 /// The host's row is in the documentation, name by name: what is not known there is absent.
+///
+/// Promise (Observed workloads): The root (`id="/"`) there has what the host collectors measure, as documented name by
+/// name, and nothing else
 #[test]
 fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
     let page = Exposition::parse(&text(of_cadvisor(&machine("v2-new"), Format::Text)));
@@ -454,6 +463,7 @@ fn allocs_have_the_golden_page_under_nomads_names() {
     compare_page("nomad-v1", |format| of_nomad(&snapshot, &CpuWindow::default(), format));
 }
 
+/// Promise (Observed workloads): Nomad's percentages cover the time between two scrapes, and are absent in the first
 #[test]
 fn a_share_of_cpus_is_that_of_the_time_between_two_scrapes_and_of_none_where_there_is_one() {
     let (first, window) = (all_kinds("v2"), CpuWindow::default());
@@ -501,6 +511,8 @@ fn mixin_io(what: [&str; 2], selector: &str) -> String {
 
 /// The expressions of its rules and boards for CPU, memory and storage, as far as they ask for nothing of other
 /// exporters.
+///
+/// Promise (Observed workloads): A real Prometheus answers kubernetes-mixin's expressions, and others' for cAdvisor
 #[test]
 fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
     let (snapshot, began) = (with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 20)]), Instant::now());

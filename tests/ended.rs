@@ -19,6 +19,9 @@ fn run(agent: &Agent, job: &str) -> crate::common::Cli {
     agent.cli(&["run", file.to_str().expect("a path of ours is UTF-8")])
 }
 
+/// Promise (Devices): The last lines of stderr of a failed attempt are durable with its end, bounded, also after its
+/// alloc is collected
+/// Promise (Devices): Last output stays off plain TCP: in allocs, history and task rows
 #[test]
 fn last_output_of_a_failed_task_outlives_its_collection_and_stays_off_plain_tcp() {
     let env = [("ALLOSTAT_RETENTION", "0s"), ("ALLOSTAT_RETENTION_MAX", "0s")];
@@ -60,6 +63,8 @@ fn last_output_of_a_failed_task_outlives_its_collection_and_stays_off_plain_tcp(
 }
 
 /// Each attempt has its own, and one that wrote nothing none of the attempt before.
+///
+/// Promise (Devices): `restart` ends when the next attempt runs, and fails if it does not
 #[test]
 fn last_output_is_of_the_last_attempt_and_status_shows_a_crash_loop() {
     let agent = Agent::start();
@@ -88,6 +93,7 @@ fn last_output_is_of_the_last_attempt_and_status_shows_a_crash_loop() {
     agent.stop();
 }
 
+/// Promise (Devices): `top --once`, `stats` and `status` have rates from one answer of the agent
 #[test]
 fn status_shows_cpu_and_memory_at_once_and_top_does_not_wait_for_a_second_reading() {
     let agent = Agent::start();

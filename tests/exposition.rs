@@ -1,5 +1,7 @@
 //! The exposition, byte for byte: of fixture machines, read as an agent reads its host, and of made-up tasks in every
 //! state. `ALLOSTAT_BLESS=1` writes the golden files again; the difference is read in review.
+//!
+//! Promise (Measured values): HELP of an alloc's family names its source: the alloc's cgroup, or the sum over its tasks
 
 use crate::{by_python, openmetrics, otlp_points as otlp, protobuf, synthetic};
 use std::collections::BTreeMap;
@@ -228,6 +230,8 @@ fn each_profile_is_exposed_as_it_was() {
     }
 }
 
+/// Promise (Measured values): Protocol buffers equal the text, series by series; each histogram has a native one of the
+/// same observations
 #[test]
 fn protocol_buffers_are_as_they_were() {
     let (snapshot, (_, metrics)) = (full(), exemplary(ALLOC));
@@ -313,6 +317,8 @@ fn series_of(snapshot: &Snapshot, selection: Selection) -> BTreeMap<(String, BTr
     of_families.map(|s| ((s.name, s.labels), s.value)).collect()
 }
 
+/// Promise (Code, boards and alerts): A larger profile contains the smaller one, with the same values; ended allocs
+/// keep its final series
 #[test]
 fn a_profile_has_what_the_smaller_one_has_and_no_value_is_another() {
     for snapshot in ["v1", "v2-old", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
@@ -330,6 +336,7 @@ fn a_profile_has_what_the_smaller_one_has_and_no_value_is_another() {
 const STANDARD: usize = 48;
 const LEAN: usize = 12;
 
+/// Promise (Code, boards and alerts): A task and its alloc have at most 48 series in the default profile, 12 in `lean`
 #[test]
 fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
     let job = synthetic::job("shop", &["web"]);
@@ -373,6 +380,8 @@ fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
 const OF_WORKLOADS: [(Profile, usize, usize); 2] = [(Profile::Lean, 9, 15), (Profile::Standard, 48, 33)];
 const OF_GPUS: [(Profile, usize); 2] = [(Profile::Lean, 1), (Profile::Standard, 12)];
 
+/// Promise (Code, boards and alerts): A workload, its tasks and a GPU of a task have as many series as
+/// `docs/profiles.md` states, and no more
 #[test]
 fn a_workload_has_no_more_series_than_its_profile_promises_with_all_that_can_happen_to_it() {
     let (job, alloc) = (synthetic::job("shop", &["web"]), AllocId::from(ALLOC));
@@ -451,6 +460,8 @@ fn of_what_has_ended_a_profile_keeps_its_final_series_and_no_more() {
     }
 }
 
+/// Promise (Code, boards and alerts): Included and excluded families are present and absent, the body lists them, and
+/// unknown ones are refused
 #[test]
 fn what_is_included_and_excluded_is_there_and_gone_and_the_body_says_so() {
     let all = |texts: &[&str]| catalogue::patterns(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()).unwrap();
@@ -520,6 +531,7 @@ fn openmetrics_names_its_families_without_the_suffix_and_ends() {
     assert!(!encode(&full(), Format::Text).contains("# EOF"));
 }
 
+/// Promise (Absent values and sums): Live series end with the task, final ones stay until delivered
 #[test]
 fn live_series_go_with_the_end_and_final_ones_stay() {
     let text = encode(&full(), Format::Text);
@@ -573,6 +585,8 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
 }
 
 /// What fails before the first scrape is first seen at 1: only this says that it was 0 before.
+///
+/// Promise (Short tasks): Failures before the first scrape count, at any scrape interval, and none twice
 #[test]
 fn lifecycle_counters_of_a_workload_have_created_samples_in_openmetrics() {
     let text = encode(&full(), Format::OpenMetrics);
@@ -653,6 +667,9 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
 }
 
 /// Those of exits and OOM kills name its event too; at most 128 code points.
+///
+/// Promise (Measured values): Counters and histograms over many allocs name the latest one as exemplar, and a real
+/// Prometheus stores it
 #[test]
 fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
     let (snapshot, metrics) = exemplary(ALLOC);
@@ -697,6 +714,8 @@ fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
     }
 }
 
+/// Promise (Measured values): `allostat_series` adds up to the number of exposed series
+/// Promise (Measured values): `allostat_series` is at most 5% of a body and one row
 #[test]
 fn the_number_of_series_of_each_family_is_what_stands_there() {
     let (_, metrics) = exemplary(ALLOC);
@@ -726,6 +745,8 @@ fn the_number_of_series_of_each_family_is_what_stands_there() {
 }
 
 /// The identity and use of an observed alloc are exposed; of its lifecycle nothing, which is not 0.
+///
+/// Promise (Measured values): An observed alloc has measures and no lifecycle, and changes no line of other allocs
 #[test]
 fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_others() {
     let (shop, mut said) = (synthetic::job("shop", &["web"]), Said::default());
@@ -771,6 +792,8 @@ fn labels_of(body: &str, name: &str, alloc: &str) -> String {
     labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
+/// Promise (Observed workloads): Pods and units have the labels of their own tools; an unnamed container has its ID as
+/// workload
 #[test]
 fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
     let of = |id: &str, source, workload: &str, namespace: &str, name: &str, cgroup: &str| {
@@ -820,6 +843,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// From a reading to the text: bytes and counts to the last digit, nanoseconds to the last one.
+    ///
+    /// Promise (Absent values and sums): Any u64 survives from kernel text to exposition; no parser panics
     #[test]
     fn any_u64_comes_out_digit_for_digit(bytes: u64, kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()], cpu: u64) {
         let usage = Usage::from([(Field::memory_usage_bytes, bytes), (Field::oom_kills, kills), (Field::cpu_usage_ns, cpu)]);
@@ -1099,6 +1124,7 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
 /// plugins.
 const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
+/// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or one of a few of ours
 #[test]
 fn attributes_with_a_list_of_values_say_what_stands_in_it() {
     let ((_, metrics), filter) = (exemplary(ALLOC), Filter::default());
@@ -1121,6 +1147,9 @@ fn attributes_with_a_list_of_values_say_what_stands_in_it() {
 }
 
 /// Where a store keeps nothing but the resource, it says what the device is; who has it is a point of the alloc's.
+///
+/// Promise (Measured values): A device is an OTLP resource with its model, vendor and driver; an alloc lists its
+/// devices
 #[test]
 fn device_is_a_resource_and_its_alloc_names_it() {
     let (snapshot, metrics, filter) = (full(), Metrics::new(), Filter::default());
@@ -1155,6 +1184,10 @@ fn pushed(walk: &Walk<'_>, aggregation: HistogramAggregation) -> Vec<u8> {
 }
 
 /// One snapshot in both: each series is a point with its value, and there is no other point.
+///
+/// Promise (Measured values): OTLP equals `/metrics` point by point: one resource each, with true times and start times
+/// Promise (Measured values): Exponential OTLP histograms have the count and sum of the explicit ones, and deltas that
+/// add up
 #[test]
 fn otlp_says_point_by_point_what_the_exposition_says() {
     let (_, metrics) = exemplary(ALLOC);
@@ -1169,6 +1202,9 @@ fn otlp_says_point_by_point_what_the_exposition_says() {
 }
 
 /// The same bytes, read by the protocol library of another language.
+///
+/// Promise (Measured values): A Python reader with Google's gRPC receives point by point what `/metrics` exposes; rotel
+/// accepts all of it
 #[test]
 fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
     let (_, metrics) = exemplary(ALLOC);
@@ -1302,6 +1338,8 @@ fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::S
 }
 
 /// Receivers go on with the last value until they get the end of a series.
+///
+/// Promise (Measured values): An OTLP series that ends gets one last point without a value (`NoRecordedValue`)
 #[test]
 fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
     let running = full();

@@ -101,6 +101,8 @@ fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is
     assert_eq!(queue.segments(), 1, "those that were settled are gone");
 }
 
+/// Promise (Input validation): Output without room on disk is reported at the end of its task, and counted, over
+/// restarts
 #[test]
 fn output_lost_to_a_full_disk_is_reported_with_the_end_of_its_task_and_counted() {
     if !crate::common::is_root() {
@@ -159,6 +161,8 @@ impl Drop for Unmounted {
 }
 
 /// The kernel sends SIGXFSZ with it, which ends a process that has not said otherwise.
+///
+/// Promise (Input validation): A file that reaches the limit of file sizes is a full disk: it ends no process
 #[test]
 fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};

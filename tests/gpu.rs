@@ -1,5 +1,8 @@
 //! A real agent on a host with NVIDIA's driver and a GPU, beside what the driver's own `nvidia-smi` says. Everything
 //! that a GPU can be made to say without one stands in `devices`.
+//!
+//! Promise (Devices): Values of a real GPU, its energy and its tasks equal `nvidia-smi`'s, and a helper that dies loses
+//! nothing
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,5 +1,8 @@
 //! Job files in the shapes of Nomad's documentation: each runs, with the warnings that its head names, or is refused at
 //! the place of the word that its head names.
+//!
+//! Promise (Task groups and lifecycle order): Job files in the shapes of Nomad's documentation run, or are refused at
+//! their place
 
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]

@@ -27,6 +27,7 @@ fn every_example_is_a_job_without_problems() {
     }
 }
 
+/// Promise (Input validation): A broken job file: file, line, column, the line, the nearest valid name
 #[test]
 fn what_is_said_about_a_file_is_what_the_golden_report_says() {
     let cases = files_in("tests/golden/jobspec", &["hcl", "json"]);
@@ -44,6 +45,8 @@ fn what_is_said_about_a_file_is_what_the_golden_report_says() {
     }
 }
 
+/// Promise (Code, boards and alerts): Help texts, default configuration, pages of commands, endpoints and job files
+/// match the code
 #[test]
 fn every_word_variable_and_attribute_stands_in_the_documentation() {
     use allostat::jobspec::fields::Support;

@@ -111,6 +111,8 @@ fn notes(ended: &[EndedCgroup]) -> EndNotes {
 
 const SPIN: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
+/// Promise (Observed workloads): CPU time of an ended cgroup includes what no CPU had flushed, as the parent has it;
+/// its peak is its own
 #[test]
 fn cpu_time_of_an_ended_cgroup_is_its_parents_growth_and_its_peak_is_its_own() {
     if !is_root() {
@@ -132,6 +134,8 @@ fn cpu_time_of_an_ended_cgroup_is_its_parents_growth_and_its_peak_is_its_own() {
     }
 }
 
+/// Promise (Observed workloads): A code, a signal and an OOM kill are reported as by `wait`; a container ends as its
+/// first process
 #[test]
 fn process_end_is_reported_as_wait_returns_it_and_threads_are_one() {
     if !is_root() {
@@ -265,6 +269,8 @@ impl Drop for Busy {
     }
 }
 
+/// Promise (Observed workloads): Kernel reports of ends are tested when they are opened: a wrong offset of exit or
+/// usage reports nothing
 #[test]
 fn moved_exit_status_field_disables_reports_of_ends() {
     if !is_root() {
@@ -365,6 +371,8 @@ fn exchanged_user_and_system_time_are_both_absent_for_ended_cgroups() {
 }
 
 /// The mark stands where it cannot be tried: of a process that has waited for others another number stands there.
+///
+/// Promise (Observed workloads): No process counts as an OOM victim that its cgroup's counter does not count
 #[test]
 fn no_process_is_an_oom_victim_without_a_counter_of_it() {
     if !is_root() {

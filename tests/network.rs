@@ -72,6 +72,8 @@ fn free_port() -> u16 {
     free.expect("one of thousands is free")
 }
 
+/// Promise (Ports): An alloc holds its ports from before its first task to its end, over restarts of its tasks and of
+/// the agent
 #[test]
 fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_agent() {
     let mut agent = Agent::start();
@@ -113,6 +115,7 @@ fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_
     agent.stop();
 }
 
+/// Promise (Ports): A static port in use is named with its owner by `plan`, `run` and events, and waited for
 #[test]
 fn a_static_port_that_is_held_is_named_with_its_owner_before_anything_starts() {
     let agent = Agent::start();
@@ -313,6 +316,7 @@ fn real_plugins_connect_a_bridge_its_ports_lead_inside_and_nothing_is_left() {
     agent.stop();
 }
 
+/// Promise (Ports): A network `cni/NAME` is that of the host's configuration, with the ports and arguments of the job
 #[test]
 fn real_plugins_connect_the_network_that_a_configuration_of_the_host_names() {
     if !is_root() {
@@ -467,6 +471,8 @@ fn bridge_is_connected_once_and_disconnected_at_the_end_over_agent_kills() {
 }
 
 /// Of `raw_exec` and `exec`: with `mode = "none"` a task sees a loopback and nothing else.
+///
+/// Promise (Input validation): Tasks of `raw_exec` and `exec` join the network namespace of their group
 #[test]
 fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
     if !is_root() {
@@ -494,6 +500,8 @@ fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
 }
 
 /// Of `exec`, whose tasks have a root of their own.
+///
+/// Promise (Input validation): `hostname` and `dns` of a group are in the files of `exec` tasks and containers
 #[test]
 fn an_exec_task_sees_the_hosts_file_and_the_resolver_of_its_group() {
     if !is_root() {

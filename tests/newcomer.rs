@@ -44,6 +44,7 @@ const LIMITED: &str = r#"job "limited" {
 }
 "#;
 
+/// Promise (Input validation): Limits not enforced for lack of cgroups are reported, each with its place and the reason
 #[test]
 fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
     if !is_root() {
@@ -73,6 +74,8 @@ fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
     agent.stop();
 }
 
+/// Promise (Durability and recovery): An ordinary user's agent runs a task whose `user` is that user, and blames no
+/// kernel for missing rights
 #[test]
 fn an_ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel_for_what_it_cannot_see() {
     if !is_root() {
@@ -114,6 +117,8 @@ fn capability_rows(agent: &Agent) -> std::collections::BTreeMap<String, (String,
     rows.collect()
 }
 
+/// Promise (Input validation): A task without a cgroup has the peak of its largest process and I/O while it runs;
+/// `node` agrees with `stats`
 #[test]
 fn task_without_cgroup_has_process_peak_and_io_while_it_runs_and_node_agrees_with_stats() {
     if !is_root() {
@@ -169,6 +174,8 @@ fn enforced_limits_cause_no_warning() {
     agent.stop();
 }
 
+/// Promise (Input validation): The reason of a failed start is complete on the socket, and without commands, values and
+/// `PATH` over TCP
 #[test]
 fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
     let agent = Agent::start();
@@ -216,6 +223,8 @@ fn refused(cli: &Cli, code: i32, words: &[&str]) {
 
 /// A file that is not UTF-8, empty, of an unknown driver, with an unclosed text or one wrong element of a list: its
 /// place.
+///
+/// Promise (Input validation): A file that is not text, is empty or has one wrong element is refused with its place
 #[test]
 fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
     let dir = test_dir();
@@ -281,6 +290,8 @@ fn a_data_directory_that_is_a_file_is_called_one() {
 
 /// Stopping what has ended says so; a data directory that is a file is called one; a command waits for a restoring
 /// agent.
+///
+/// Promise (Input validation): Stopping an ended alloc reports that; a command waits for a recovering agent
 #[test]
 fn stopping_what_has_ended_says_so_and_an_empty_id_is_none() {
     let agent = Agent::start();
@@ -313,6 +324,8 @@ fn an_unknown_metric_is_refused_with_the_nearest_and_a_known_one_may_be_absent()
     agent.stop();
 }
 
+/// Promise (Input validation): A malformed HTTP request gets 400, a too large head 431; an unknown metric gets the
+/// nearest name
 #[test]
 fn a_head_that_is_too_large_and_what_is_no_request_are_refused_and_the_next_one_is_served() {
     let agent = Agent::start();
@@ -376,6 +389,8 @@ fn supervisors_are_called_allostat() {
     agent.stop();
 }
 
+/// Promise (Input validation): A task of another user has that account's environment, not root's; supervisors are
+/// called `allostat`
 #[test]
 fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     if !is_root() {
@@ -422,6 +437,8 @@ fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     agent.stop();
 }
 
+/// Promise (Input validation): An agent's empty cgroup is removed with it; one with tasks, or created by another
+/// process, stays
 #[test]
 fn an_agent_takes_its_empty_cgroup_with_it_and_leaves_one_with_tasks_and_one_of_others() {
     if !is_root() {
@@ -472,6 +489,7 @@ fn as_written(line: &str, bin: &Path) -> Command {
     command
 }
 
+/// Promise (Input validation): The README's commands work as written
 #[test]
 fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
     let _address = default_address_shared();

@@ -198,6 +198,8 @@ fn a_demo_without_a_reader_ends_and_leaves_nothing() {
 }
 
 /// An agent that is none: it answers whatever it is asked with an error full of what steers a terminal.
+///
+/// Promise (Input validation): Error texts of an agent, and names of files, control no terminal
 #[test]
 fn what_an_agent_answers_steers_no_terminal() {
     use std::io::Write;

@@ -370,6 +370,8 @@ fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it
     assert_eq!(world.snapshot_of_tick().allocs[0].usage.memory_usage_bytes(), Some(22_000));
 }
 
+/// Promise (Measured values): The age of the oldest exposed value is a series, for tasks and each host collector, and
+/// an alert uses it
 #[test]
 fn age_of_the_oldest_shown_value_is_exposed_and_is_not_the_last_sample() {
     let mut world = World::of(2);
@@ -401,6 +403,7 @@ fn age_of_the_oldest_shown_value_is_exposed_and_is_not_the_last_sample() {
     assert_eq!(oldest(&world.snapshot_of_tick()), None, "what has ended grows no older");
 }
 
+/// Promise (Absent values and sums): Observed usage is read on demand, not at every tick without a client
 #[test]
 fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
     for (source, waits) in [(AllocSource::Docker, true), (AllocSource::Managed, false), (AllocSource::Process, false)] {
@@ -430,6 +433,9 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
 
 /// Right after a restart of the agent a task may end before its first reading; its end is on the board a moment later.
 /// By then its alloc and its workload must not have used less.
+///
+/// Promise (Absent values and sums): A task that ends unread right after a restart of the agent lowers no sum until its
+/// end is shown
 #[test]
 fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
     let World { sampling, .. } = World::of(1);
@@ -447,6 +453,7 @@ fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
     assert_eq!(never_ran.latest(), None, "no value is known");
 }
 
+/// Promise (Measured values): With any number of reading threads, each alloc is shown with the values of its own tasks
 #[test]
 fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
     let World { sampling, mut assembler, .. } = World::of(1);

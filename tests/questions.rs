@@ -110,6 +110,8 @@ fn answers(question: &Question, said: &Cli) {
     }
 }
 
+/// Promise (Input validation): Each command of docs/questions.md answers its question, on terminals of 80 and 120
+/// columns and in a pipe
 #[test]
 fn each_documented_question_is_answered_in_a_pipe_for_its_owner_and_for_others() {
     let host = host();

@@ -266,6 +266,8 @@ fn after(reader: &TaskReader, began: Instant, seconds: u64) -> Arc<Usage> {
     reader.read(began + Duration::from_secs(seconds), Timestamp(1), false).expect("the cgroup is there").usage
 }
 
+/// Promise (Measured values): A spike between two samples is in the window peak of task and alloc, where the kernel
+/// reports it
 #[test]
 fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_not() {
     if !is_root() {

@@ -221,6 +221,8 @@ fn expected(machine: &str) -> [(&'static str, Vec<(&'static str, u64)>); 2] {
     [("web", web), ("sidecar", sidecar)]
 }
 
+/// Promise (Absent values and sums): Each fixture machine gives exactly its kernel's values (v1, v2 old and new,
+/// hybrid, no PSI, garbage)
 #[test]
 fn each_machine_gives_exactly_its_kernels_values_and_no_zero_for_the_rest() {
     for machine in ["v1", "hybrid", "v2-old", "v2-new", "no-psi"] {
@@ -347,6 +349,8 @@ fn only_own_fields_differ(machine: &str, file: &str, whole: &Fields, changed: &F
     }
 }
 
+/// Promise (Absent values and sums): Removing a file removes only its own fields; a broken one loses its own fields and
+/// is one counted error
 #[test]
 fn removing_any_file_removes_only_its_own_fields_and_is_no_error() {
     with_each_file_changed(

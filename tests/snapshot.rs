@@ -127,6 +127,9 @@ fn shown(answer: impl serde::Serialize) -> serde_json::Value {
 
 /// Those that the agent found at its start have series of their own, and so has the first new one; what the others used
 /// is one row that stays when they are collected. The totals of the workload have all.
+///
+/// Promise (Short tasks): A workload with endless allocs costs a bounded number of series an hour; its totals have all
+/// of them
 #[test]
 fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_never_fall() {
     let job = synthetic::job("cron", &["web"]);
@@ -175,6 +178,9 @@ fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_nev
 }
 
 /// While a task is in recovery, what it, its alloc and the node use is absent, not smaller; its siblings are measured.
+///
+/// Promise (Durability and recovery): While a task is recovering, its usage and that of its alloc and node is absent,
+/// not smaller
 #[test]
 fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     let (shop, bank) = (synthetic::job("shop", &["web"]), synthetic::job("bank", &["web"]));
@@ -363,6 +369,7 @@ fn an_alloc_was_read_when_it_was_read_also_after_the_clock_went_back() {
     assert_eq!((alloc.tasks[0].sampled_at, alloc.sampled_at), (Some(earlier), Some(earlier)));
 }
 
+/// Promise (Absent values and sums): No counter of a task, alloc or workload ever falls, not even from live to ended
 #[test]
 fn at_the_hand_over_nothing_falls_and_nothing_counts_twice() {
     let job = synthetic::job("shop", &["web"]);
@@ -504,6 +511,8 @@ fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
 }
 
 /// `/metrics`, the API and `stats` all take an alloc's values from its one usage, which holds the sums as well.
+///
+/// Promise (Measured values): Metrics, the API and `stats` report the same sums over the tasks of an alloc
 #[test]
 fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
     let everything = all_used(7);
@@ -895,6 +904,8 @@ impl Collector for Witness {
     }
 }
 
+/// Promise (Absent values and sums): Each tick reads the managed tasks; a client gets the newest readings, and no
+/// unread snapshot is assembled
 #[test]
 fn unread_ticks_are_sampled_and_assembled_on_demand() {
     let board = Arc::new(Board::default());
@@ -935,6 +946,7 @@ fn unread_ticks_are_sampled_and_assembled_on_demand() {
     }
 }
 
+/// Promise (Absent values and sums): A change at a tick without a client is in the next snapshot
 #[test]
 fn change_at_an_unread_tick_is_in_the_next_snapshot() {
     let board = Arc::new(Board::default());

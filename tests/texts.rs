@@ -82,6 +82,8 @@ const SUBJECTS: [(&str, &str, &[&str]); 6] = [
     ("The agent", "Health of the agent, and totals over its lifetime.", &["allostat_", "process_"]),
 ];
 
+/// Promise (Code, boards and alerts): The page of metrics has every family as the catalogue has it, and so has
+/// `allostat catalogue NAME`
 #[test]
 fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
     let mut page = String::from(
@@ -193,6 +195,8 @@ fn the_help_lists_every_command_and_every_exit_code() {
     }
 }
 
+/// Promise (Input validation): Plain TCP exposes what `telemetry.public` allows and docs/endpoints.md lists, and no
+/// secret
 #[test]
 fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

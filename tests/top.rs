@@ -32,6 +32,11 @@ fn agent() -> (Agent, String) {
     (agent, id)
 }
 
+/// Promise (Devices): `top` shows running workloads under their names, answers each key as `?` lists, and fits 40 to
+/// 300 columns
+/// Promise (Devices): Whatever ends or stops `top` restores the terminal: `q`, SIGTERM, SIGINT, SIGHUP, SIGTSTP
+/// Promise (Input validation): `top` lists the processes of an open task with user, memory, peak, CPU and a clean
+/// command
 #[test]
 fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
     let (agent, id) = agent();
@@ -68,6 +73,8 @@ fn covered(screen: &str) -> Option<f64> {
     text.parse().ok()
 }
 
+/// Promise (Input validation): The curves of an open task in `top` are those of the hour that the agent keeps, from the
+/// first look on
 #[test]
 fn opened_task_has_curves_from_before_top_began() {
     let config = "history {\n  series_interval = \"5s\"\n}\n".to_owned();
@@ -179,6 +186,7 @@ fn whatever_signal_ends_or_stops_it_the_terminal_is_given_back() {
     agent.stop();
 }
 
+/// Promise (Devices): A lost agent is shown on the screen, and retried until it is back
 #[test]
 fn agent_that_goes_away_is_reported_and_retried_until_it_is_back() {
     let (mut agent, _) = agent();
@@ -205,6 +213,7 @@ fn without_agent(args: &[&str], others: &Cgroups, home: &Path) -> Command {
     command
 }
 
+/// Promise (Devices): Without an agent `top` and `stats` sample themselves, and write nothing
 #[test]
 fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     if !is_root() {
@@ -278,6 +287,7 @@ fn top_without_an_agent_survives_an_environment_of_64_gib() {
     large.wait().unwrap();
 }
 
+/// Promise (Devices): `top --once`, `top --json`, `stats` and `/v1/tasks` equal `/v1/stats`
 #[test]
 fn once_and_as_json_it_says_what_the_api_says() {
     let (agent, id) = agent();

@@ -216,6 +216,8 @@ impl AfterUpgrade for Upgrade {
 mod tests {
     use super::*;
 
+    /// Promise (Commands in tasks): Exec sessions are bounded per user and agent, can be switched off, and need an
+    /// upgrade
     #[test]
     fn sessions_of_one_user_and_of_all_are_bounded_and_places_come_back() {
         let sessions = ExecSessions::new(false);

@@ -332,6 +332,8 @@ fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() 
     );
 }
 
+/// Promise (Input validation): The host's own name is admitted, and any address if the agent listens on all; no other
+/// name is
 #[test]
 fn a_scraper_may_call_us_by_the_name_of_this_host_and_one_of_each_address_by_any_address() {
     let node = rustix::system::uname().nodename().to_str().unwrap().to_uppercase();
@@ -418,6 +420,8 @@ fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
     eventually("the scrape is acknowledged", || acknowledged() == Some(VERSION));
 }
 
+/// Promise (Input validation): A body takes a few pages of memory, a client that does not read delays no other, and a
+/// partial body is never complete
 #[test]
 fn client_that_does_not_read_delays_no_other() {
     let server = server();
@@ -442,6 +446,8 @@ fn client_that_does_not_read_delays_no_other() {
     }
 }
 
+/// Promise (Measured values): A client that requests text 1.0.0, an escaping or zstd receives it, labelled so;
+/// compressed once per snapshot
 #[test]
 fn the_answer_says_what_format_it_is_in() {
     // The whole body would take long to compress.
@@ -559,6 +565,8 @@ fn an_idle_connection_has_its_time_from_the_answer_on() {
 
 /// A connection that is refused for lack of a seat gets the reason, also if its request comes only after that; an idle
 /// one has its 75 s from the answer on.
+///
+/// Promise (Input validation): A client refused for lack of a place gets that reason; an idle connection has 75 s
 #[test]
 fn connection_without_a_seat_gets_the_reason_before_its_request() {
     let server = server_with(Config { max_connections: 1, ..Config::default() });

@@ -344,6 +344,8 @@ mod tests {
         assert_eq!(log.since(8, 1).missed, 0);
     }
 
+    /// Promise (Durability and recovery): Event numbers continue over a restart; a reader learns how many events it
+    /// missed
     #[test]
     fn after_a_restart_the_numbers_go_on_and_what_is_not_kept_is_called_missed_once() {
         let marks = Arc::new(Marks::default());
@@ -421,6 +423,9 @@ mod tests {
 
     /// Recording an event never blocks. A slow reader costs other readers nothing, and receives the number of missed
     /// events, in their place and once.
+    ///
+    /// Promise (Event streams): P-8.2 Publishing an event waits for no reader; a reader learns how many it missed, in
+    /// their place
     #[tokio::test]
     async fn slow_reader_blocks_no_writer_and_receives_its_missed_count() {
         let log = Arc::new(Log::default());
@@ -446,6 +451,7 @@ mod tests {
         assert_eq!(items[1].place(), all - kept + 1);
     }
 
+    /// Promise (Event streams): P-8.1 The end overtakes whatever else is ready, 10,000 times
     #[tokio::test]
     async fn the_end_wins_over_whatever_else_is_ready_ten_thousand_times() {
         for trial in 0..10_000 {
@@ -469,6 +475,9 @@ mod tests {
 
     /// Also under a flood of events, each stream ends with the first call after the end: no event follows. Over HTTP,
     /// the response is complete.
+    ///
+    /// Promise (Event streams): P-8.3 Each stream ends within 100 ms of the end, in a flood too; over HTTP as a whole
+    /// answer
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_stream_ends_within_a_tenth_of_a_second_in_the_middle_of_a_flood() {
         let log = Arc::new(Log::default());
@@ -512,6 +521,7 @@ mod tests {
         flooding.join().unwrap();
     }
 
+    /// Promise (Event streams): P-8.4 The order of each task is kept, however many writers there are
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_order_of_each_task_is_kept_however_many_write_at_once() {
         const EACH: u64 = 2000;

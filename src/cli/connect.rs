@@ -495,6 +495,7 @@ fn refusal(error: &Value, message: &str) -> CliError {
     }
 }
 
+/// Promise (Event streams): A follower waits for a recovering agent for as long as it recovers; other commands for 10 s
 #[cfg(test)]
 mod tests {
     use super::*;

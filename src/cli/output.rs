@@ -405,6 +405,8 @@ mod tests {
         }
     }
 
+    /// Promise (Input validation): A name cannot reverse text on a terminal: direction characters are replaced like
+    /// control characters
     #[test]
     fn a_name_can_neither_steer_the_terminal_nor_turn_its_direction_around() {
         assert_eq!(

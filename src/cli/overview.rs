@@ -260,6 +260,7 @@ fn folded(mut table: Table, screen: Option<u16>, paint: Paint) -> String {
     table.render(paint)
 }
 
+/// Promise (Devices): `status` and `history` fit each screen, and a reason stays whole
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

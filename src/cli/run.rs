@@ -363,6 +363,8 @@ fn how(status: &ExitStatus, outcome: Outcome) -> String {
     }
 }
 
+/// Promise (Observed workloads): A container whose child was OOM killed ends with its own code, and the kill is
+/// reported
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -169,6 +169,7 @@ fn asked(ids: &[String]) -> String {
     format!("asked {} to stop", human::count(ids.len(), "alloc"))
 }
 
+/// Promise (Input validation): `stop` of many allocs requests in parallel; failed requests are repeated, one by one
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Condvar, Mutex};

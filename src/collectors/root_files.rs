@@ -51,6 +51,7 @@ impl RootFiles {
     }
 }
 
+/// Promise (Absent values and sums): A file in the root of a hierarchy is read once for all readers
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

@@ -322,6 +322,8 @@ mod tests {
 
     proptest! {
         /// For each call before which an agent may die: the next agent finds the lifetime peak.
+        ///
+        /// Promise (Measured values): On v1 no reset loses the lifetime peak, whenever the agent is killed
         #[test]
         fn whenever_the_agent_dies_the_lifetime_peak_is_found_again(
             steps in prop::collection::vec((0_u64..1_000, 0_u64..1_000, prop::option::of(0_usize..7)), 1..40)

@@ -250,6 +250,8 @@ fn streams(text: &str) -> Result<Vec<otlp::OutputStream>, String> {
     if all.is_empty() { Err("must be none, stdout, stderr, or stdout,stderr".to_owned()) } else { Ok(all) }
 }
 
+/// Promise (Measured values): An unknown value of an OTLP variable is refused by name; variables override the file,
+/// metric variables override all
 #[cfg(test)]
 mod tests {
     use super::super::{Config, ConfigError, Sources, print, read_text};

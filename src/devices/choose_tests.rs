@@ -1,3 +1,6 @@
+//! Promise (Devices): A task gets all requested devices, or none: free and healthy ones, by its constraints; a refusal
+//! has the reason
+
 use super::*;
 use crate::model::attribute::Attribute;
 use crate::model::demand::{Affinity, DeviceOption, Property};

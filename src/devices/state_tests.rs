@@ -1,3 +1,6 @@
+//! Promise (Devices): A plugin report is accepted whole or not at all; a bad field is named; old data is not reported
+//! as new
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -155,6 +158,8 @@ fn memory(used: u64) -> DeviceUsage {
     DeviceUsage { memory_used_bytes: Some(used), ..DeviceUsage::default() }
 }
 
+/// Promise (Device plugins): NaN, duplicate IDs, a million attributes, 10 MB of text: the field is named, nothing of
+/// the report is accepted
 #[test]
 fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
     let mut world = World::new();
@@ -388,6 +393,8 @@ fn held_and_idle_is_not_the_same_as_not_known() {
     assert_eq!(world.look().devices[0].unowned_bytes, None);
 }
 
+/// Promise (Devices): A GPU that is lost, hangs, is slow or comes back under another name affects only itself, no
+/// counter falls
 #[test]
 fn a_gpu_that_comes_back_under_another_id_in_the_same_place_takes_the_old_ones() {
     let mut world = World::new();

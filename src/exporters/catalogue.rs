@@ -241,6 +241,8 @@ mod tests {
     }
 
     /// Conditions stand under `absent when`, uses in the docs.
+    ///
+    /// Promise (Measured values): HELP is one sentence of at most 120 characters
     #[test]
     fn help_is_one_sentence_of_at_most_120_characters() {
         laws(|d| match (d.help.chars().count(), d.help.matches(". ").count(), d.help.ends_with('.')) {
@@ -362,6 +364,8 @@ mod tests {
         }
     }
 
+    /// Promise (Code, boards and alerts): Each renamed metric is in the table of old and new names; a setting with an
+    /// old name is refused with the new
     #[test]
     fn a_selection_names_metrics_and_labels_that_there_are() {
         let refused = |text: &str| patterns(&[text.to_owned()]).map(|_| ()).unwrap_err();

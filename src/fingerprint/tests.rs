@@ -129,6 +129,7 @@ fn a_distribution_is_read_where_it_stands_and_one_that_says_nothing_is_absent() 
     assert_eq!(texts(&found)["kernel.name"], "linux");
 }
 
+/// Promise (Durability and recovery): Fingerprinters are allowed and forbidden by name; forbidding overrides
 #[test]
 fn a_list_of_names_allows_another_forbids_and_the_latter_wins() {
     let names = |allow: &[&str], deny: &[&str]| {
@@ -246,6 +247,9 @@ async fn only_those_that_are_chosen_are_asked() {
 }
 
 /// T-6.1.
+///
+/// Promise (Durability and recovery): P-6.3, T-6.1 A fingerprinter that fails or panics is retried forever; its results
+/// stay, others are not affected
 #[tokio::test(start_paused = true)]
 async fn one_that_fails_three_times_and_then_succeeds_is_known() {
     let one = Fake::new("one", None, |n| if n <= 3 { failed() } else { found(HostAttribute::OsName, "late") });
@@ -315,6 +319,9 @@ fn hanging(name: &'static str) -> (&'static Fake, Sender<()>) {
 }
 
 /// T-6.2. While a call hangs, no time goes by on its own: it is moved by hand.
+///
+/// Promise (Durability and recovery): T-6.2 One that hangs delays a start by 2 s at most, takes 3 threads at most, and
+/// is used once it answers
 #[tokio::test(start_paused = true)]
 async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_until_it_answers() {
     let (bad, let_go) = hanging("bad");
@@ -357,6 +364,7 @@ async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_unti
     assert_eq!(agent.state("bad"), FingerprinterState::Current);
 }
 
+/// Promise (Durability and recovery): P-6.5 Run again, only changes are published
 #[tokio::test(start_paused = true)]
 async fn fingerprinter_asked_again_reports_only_changes() {
     let one = Fake::new("one", Some(10), |n| {
@@ -389,6 +397,8 @@ async fn what_is_not_there_any_more_is_removed_and_nothing_else() {
 }
 
 /// P-6.4: each order of three answers.
+///
+/// Promise (Durability and recovery): P-6.4 In whatever order fingerprinters answer, the result is the same
 #[tokio::test(start_paused = true)]
 async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
     use HostAttribute::{KernelName, OsName, OsVersion};

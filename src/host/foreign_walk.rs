@@ -86,6 +86,7 @@ fn weight(name: &OsString) -> usize {
     name.len() + size_of::<OsString>() + 16
 }
 
+/// Promise (Input validation): P-14.5 A deep or wide tree of a task costs a sender bounded memory
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;

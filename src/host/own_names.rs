@@ -37,6 +37,8 @@ fn is_of_every_host(name: &str) -> bool {
     name.is_empty() || name.eq_ignore_ascii_case("localhost")
 }
 
+/// Promise (Input validation): Names that `/etc/hosts` and `/etc/hostname` give to this host are admitted, and no other
+/// line's
 #[cfg(test)]
 mod tests {
     use super::*;

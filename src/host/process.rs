@@ -459,6 +459,8 @@ mod tests {
     }
 
     /// Runs in a separate process, since it takes the process's standard streams.
+    ///
+    /// Promise (Durability and recovery): The supervisor's two streams have one owner
     #[test]
     fn the_standard_streams_are_given_to_one_only() {
         const INSIDE: &str = "ALLOSTAT_TEST_TAKES_STREAMS";

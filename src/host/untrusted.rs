@@ -313,6 +313,8 @@ mod tests {
         assert_eq!(names, ["link", "one"]);
     }
 
+    /// Promise (Observed workloads): A file of a runtime belongs to root or the agent's user; one on a file system that
+    /// hangs costs its own name
     #[test]
     fn runtime_directory_reads_no_file_of_another_user() {
         if !rustix::process::geteuid().is_root() {

@@ -382,6 +382,7 @@ mod tests {
         assert!(shown.len() < 450 && shown.contains("cpu") && shown.contains("^^^"), "{shown}");
     }
 
+    /// Promise (Input validation): Each refusal of a job file names what would be right
     #[test]
     fn refusal_that_only_negates_needs_an_advice() {
         for (message, advice, expected) in [

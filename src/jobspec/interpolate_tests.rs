@@ -222,6 +222,8 @@ proptest! {
     }
 }
 
+/// Promise (Input validation): The result of references in a text is measured before it is made, and refused at its
+/// place
 #[test]
 fn value_that_start_time_values_make_too_long_is_refused_before_it_is_made() {
     let inherits = |n: usize| format!("config {{\n  command = \"{}\"\n}}", "${NOMAD_ALLOC_DIR}".repeat(n));

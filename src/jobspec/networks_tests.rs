@@ -1,3 +1,5 @@
+//! Promise (Ports): A wrong `network` is refused at its place; a reference to a port names a label of its group
+
 use super::super::tests::{errors, in_group, in_task, refused, warned, warnings};
 use super::super::*;
 use crate::model::network::{DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget};

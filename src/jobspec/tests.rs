@@ -231,6 +231,7 @@ fn in_device(name: &str, lines: &str) -> String {
     in_task(&format!("resources {{\ndevice \"{name}\" {{\n{lines}\n}}\n}}"))
 }
 
+/// Promise (Devices): Each mistake of a `device` stanza is reported with its place and the correct value
 #[test]
 fn problem_in_a_device_is_reported_with_its_place() {
     let names = "write `type`, `vendor/type` or `vendor/type/name`: `gpu`, `nvidia/gpu`, `nvidia/gpu/Tesla T4`";

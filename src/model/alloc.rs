@@ -252,6 +252,8 @@ impl AllocStatus {
     }
 }
 
+/// Promise (Hooks of allocs and tasks): P-B1 The state of an alloc is a function of its tasks' states and of what was
+/// forced on it
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -127,6 +127,8 @@ impl Attribute {
     }
 }
 
+/// Promise (Durability and recovery): P-6.2 One pass over the host sets and removes as a whole; an empty text, 0 and
+/// false are values
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

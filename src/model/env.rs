@@ -301,6 +301,8 @@ mod tests {
         AllocPort { label: label.to_owned(), value, to, host_ip: [10, 0, 0, 7].into(), task: task.map(TaskName::from) }
     }
 
+    /// Promise (Ports): `NOMAD_PORT_*`, `NOMAD_ADDR_*`, `NOMAD_IP_*`, `NOMAD_HOST_*` are known before the start, as in
+    /// Nomad
     #[test]
     fn ports_of_the_group_are_known_as_in_nomad() {
         let env = port_variables(&"web".into(), &[port("http", 20_001, 80, None), port("my-admin", 9_000, 0, None)]);

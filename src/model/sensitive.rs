@@ -188,6 +188,8 @@ impl Needles {
     }
 }
 
+/// Promise (Input validation): Sensitive values of a job are bounded in number and bytes, and prepared for the search
+/// once
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -136,6 +136,7 @@ fn round_up(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
+/// Promise (Devices): Suggested memory follows peak, OOM kills and stalls by the documented rule
 #[cfg(test)]
 mod tests {
     use super::*;

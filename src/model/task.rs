@@ -382,6 +382,7 @@ pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Resu
     Ok(all)
 }
 
+/// Promise (Durability and recovery): Known fields of handles, failures and events of an older or newer agent are read
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -246,6 +246,7 @@ mod tests {
         assert!(config.chosen(&labels).is_empty());
     }
 
+    /// Promise (Observed workloads): No label of a container is shown that was not chosen
     #[test]
     fn no_label_is_shown_that_was_not_chosen_and_a_long_one_is_cut() {
         let labels = [("com.example/team", "a"), ("password", "x"), ("com.example.team", "b")];

@@ -650,6 +650,9 @@ mod tests {
     }
 
     /// The restart delay grows each time, and the final series may be delivered in between.
+    ///
+    /// Promise (Observed workloads): A workload that returns within an hour after its last series was delivered
+    /// continues from its values
     #[test]
     fn workload_that_returns_within_an_hour_continues_and_later_starts_at_zero() {
         let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
@@ -753,6 +756,8 @@ mod tests {
     }
 
     /// Labels and images belong to containers, the workload to their pod.
+    ///
+    /// Promise (Observed workloads): A pod has the workload of the first rule that one of its containers matches
     #[test]
     fn a_pod_has_the_workload_of_the_first_rule_that_one_of_its_containers_fits_whichever_comes_first() {
         let by = |rule: Option<usize>, workload: &str, path: &str| {

@@ -364,6 +364,7 @@ impl SnapshotPublisher {
     }
 }
 
+/// Promise (Absent values and sums): A pass that hangs delays no client: the previous snapshot is exposed
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -126,6 +126,7 @@ impl Scrapers {
     }
 }
 
+/// Promise (Input validation): Invented scrapers displace no real one, and no address holds all places
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,6 @@
 //! What every store promises, asked of each.
+//!
+//! Promise (Durability and recovery): P-16.6 Every store passes one suite; the one in memory fails at injected points
 
 use std::sync::Arc;
 
@@ -163,6 +165,8 @@ fn written(dedup: &Dedup, key: &str, value: Option<&str>) -> u64 {
     write(dedup, &[(key, value)]).unwrap().written
 }
 
+/// Promise (Durability and recovery): P-16.1 A duplicate write reaches neither thread nor store, without a system call,
+/// and is counted
 #[test]
 fn a_duplicate_write_does_not_reach_the_store() {
     deduped(|dedup, faults| {
@@ -228,6 +232,9 @@ fn a_duplicate_write_makes_no_system_call() {
 }
 
 /// Of the value from before too. The first identical write after a restart is free.
+///
+/// Promise (Durability and recovery): P-16.2, P-16.3, P-16.7 A duplicate is free only of durable data: not after a
+/// failed commit or a removal
 #[test]
 fn after_a_failed_commit_the_same_write_is_written() {
     deduped(|dedup, faults| {
@@ -300,6 +307,7 @@ fn a_write_behind_one_that_waits_is_no_duplicate() {
     });
 }
 
+/// Promise (Durability and recovery): P-16.4 Writers that wait together share one commit, in order
 #[test]
 fn concurrent_writers_share_one_commit_in_order() {
     deduped(|dedup, faults| {

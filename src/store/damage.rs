@@ -52,6 +52,8 @@ fn fill(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
     store.scan("").unwrap()
 }
 
+/// Promise (Durability and recovery): A state database removed under a running agent is detected: writes are refused
+/// until it is back
 #[test]
 fn what_was_removed_or_moved_away_takes_no_more_writes_until_it_is_back() {
     let above = tempfile::tempdir().unwrap();
@@ -117,6 +119,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// Any bit flipped, or cut anywhere.
+    ///
+    /// Promise (Durability and recovery): P-16.5 One damaged state file loses nothing; several lose only what is
+    /// reported, and the agent starts
     #[test]
     fn one_damaged_file_costs_nothing(choose: u32, at: u32, cut: bool) {
         let (files, from, records) = base();
@@ -176,6 +181,8 @@ fn any_flipped_bit_of_a_log_is_noticed() {
 }
 
 /// The log as the power leaves it: cut anywhere in its last write, or with zeros in its place.
+///
+/// Promise (Durability and recovery): A torn last write loses only itself
 #[test]
 fn a_torn_last_write_costs_only_itself() {
     let dir = tempfile::tempdir().unwrap();
@@ -270,6 +277,9 @@ fn old_database(dir: &Path) {
 }
 
 /// An older database is copied before it changes, an interrupted upgrade goes on, a newer one is refused untouched.
+///
+/// Promise (Durability and recovery): P-16.8 An older database is copied before it changes, a newer one is refused
+/// untouched
 #[test]
 fn an_older_database_is_copied_before_anything_of_it_changes() {
     let dir = tempfile::tempdir().unwrap();

@@ -299,6 +299,8 @@ fn pack(dir: &Path, number: u64) -> io::Result<()> {
     }
 }
 
+/// Promise (Devices): A history line is whole or absent; the oldest expire by age and size; what a disk refuses waits,
+/// and is counted
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -424,6 +424,9 @@ mod tests {
 
     /// What supervisors wrote is understood by the next version: of each version of the record a sample is kept, and
     /// writing anything else needs a new one.
+    ///
+    /// Promise (Durability and recovery): The next version reads every supervisor record: a sample of each version is
+    /// kept
     #[test]
     fn what_supervisors_of_each_kept_version_wrote_is_understood() {
         let dir = tempfile::tempdir().unwrap();

@@ -269,6 +269,8 @@ mod tests {
         assert!(text.contains("cpu") && text.contains("disk"));
     }
 
+    /// Promise (Input validation): An event is one log line whatever its fields contain: no value begins a line or a
+    /// field, or controls a terminal
     #[test]
     fn no_value_begins_a_line_or_overwrites_one() {
         let command = "/bin/x\n2026-01-01T00:00:00Z ERROR forged\r\x1b[2Kforged\u{9b}2K";

@@ -1,4 +1,9 @@
 //! What holds for every board and every rule, read as they lie there.
+//!
+//! Promise (Code, boards and alerts): Every metric, label and closed label value on a board or in an alert is in the
+//! catalogue
+//! Promise (Code, boards and alerts): Annotations of OOM kills, restarts and failures come from the chosen hosts, and
+//! are present
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -514,6 +519,7 @@ const WANTED: &[(&str, &[&str], &[&str])] = &[
     ),
 ];
 
+/// Promise (Code, boards and alerts): Each board has the expected rows and panels, and links to the others
 #[test]
 fn each_board_has_what_people_come_for_and_leads_on() {
     for (stem, titles, ways) in WANTED {
@@ -556,6 +562,9 @@ fn every_alert_says_how_bad_what_happened_and_what_to_do() {
 }
 
 /// A histogram is stored with buckets, natively, or both, by the settings of each Prometheus.
+///
+/// Promise (Code, boards and alerts): Quantiles of boards and alerts have values where only native histograms are
+/// stored
 #[test]
 fn every_quantile_is_computed_from_classic_and_from_native_histograms() {
     let mut seen = 0;
@@ -579,6 +588,8 @@ fn every_quantile_is_computed_from_classic_and_from_native_histograms() {
 }
 
 /// A legend of many lines is read as a table: what a line reached, and where it is now.
+///
+/// Promise (Code, boards and alerts): A graph's legend is a table with max and last; all of a variable is one pattern
 #[test]
 fn every_graph_has_a_legend_that_is_a_table_with_max_and_last() {
     for board in boards() {

@@ -1,5 +1,9 @@
 //! Two hosts with workloads of the same names: an `alloc_id` such as `docker:web` is one host's, so that whatever goes
 //! by it goes by `job` and `instance` too.
+//!
+//! Promise (Code, boards and alerts): Allocs of equal names on two hosts are joined and shown each by itself
+//! Promise (Code, boards and alerts): `Alloc` on a board selects one alloc of one host, and its panels show that one
+//! alone
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,8 @@
 //! Boards and alerts in each profile: what a profile leaves out is listed in docs/profiles.md with every panel and
 //! alert that would need it, and no alert that is not listed there misses anything.
+//!
+//! Promise (Code, boards and alerts): The default profile has everything that boards, alerts and examples use; what
+//! `lean` lacks is listed
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -148,6 +151,8 @@ fn inputs_of_rule_tests_become_what_a_profile_shows_of_them() {
 /// Every firing and every silent case of every alert, with what each profile exposes of its input; in the gate with all
 /// of it. Each case is evaluated with the rules that its file names alone, which takes a fifth of the time of
 /// `rules::the_rule_tests_pass`.
+///
+/// Promise (Code, boards and alerts): Every alert fires and stays silent in each profile as with everything exposed
 #[test]
 fn every_alert_fires_and_stays_silent_in_each_profile_as_in_the_whole() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };

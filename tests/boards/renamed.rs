@@ -94,6 +94,8 @@ fn is_recorded(server: &Prometheus, rule: &Rule) -> bool {
     is_same
 }
 
+/// Promise (Code, boards and alerts): Former names of metrics are recorded with the labels and values of the new ones,
+/// on Prometheus 2 and 3
 #[test]
 fn a_real_prometheus_has_the_old_names_with_labels_and_values_of_the_new_ones() {
     if !is_root() {

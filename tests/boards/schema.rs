@@ -1,5 +1,7 @@
 //! Boards by Grafana's own types: each is a literal of `Dashboard` of its package `@grafana/schema`, which the compiler
 //! of TypeScript reads. A key that Grafana does not know, and a value that it does not take, are errors there.
+//!
+//! Promise (Code, boards and alerts): Boards have no key and no value that Grafana's own types do not know
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

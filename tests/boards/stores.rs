@@ -1,5 +1,8 @@
 //! Other stores than Prometheus take what the examples in deploy/ send: a real VictoriaMetrics, by its own scraping and
 //! by remote write.
+//!
+//! Promise (Code, boards and alerts): The examples for Prometheus serve VictoriaMetrics too, by its own scraping and by
+//! remote write
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -2,6 +2,9 @@
 //! exit, no counter that falls, and every alloc ends as the pure model of the runner says it may.
 //!
 //! `ALLOSTAT_CHAOS_KILLS` says how often (default 50; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
+//!
+//! Promise (Durability and recovery): 200 allocs of all kinds, the agent killed at random moments: nothing is left
+//! over, started twice, lost or half done
 
 use std::collections::BTreeMap;
 use std::path::Path;

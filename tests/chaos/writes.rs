@@ -3,6 +3,9 @@
 //!
 //! `ALLOSTAT_CHAOS_STRIDE` says how many moments are between one that is met and the next (default 8, from a place by
 //! chance; `cargo xtask chaos` meets each), `ALLOSTAT_SEED` repeats a run.
+//!
+//! Promise (Durability and recovery): P-12.6 The agent dies right before and after each write: each start has one exit,
+//! acknowledged data is there
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -378,6 +381,8 @@ struct Line {
     over: bool,
 }
 
+/// Promise (Task groups and lifecycle order): A recovered task that ends before its first reading is in the counts of
+/// the first snapshot
 #[test]
 fn nothing_is_lost_doubled_or_left_between_any_two_writes() {
     if !is_root() {

@@ -1,4 +1,7 @@
 //! Containers in the network namespace of their group.
+//!
+//! Promise (Input validation): Containers and processes of a group share its network namespace, over restarts of agent
+//! and engine
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};

@@ -82,6 +82,8 @@ fn no_file_names_this_machine_or_a_home_directory() {
 }
 
 /// What a test kills the agent with must not be in anybody's hands.
+///
+/// Promise (Durability and recovery): No release can be made to die at a write, nor its supervisor at a moment
 #[test]
 fn no_release_has_the_switch_to_die_at_a_write() {
     let variable = concat!("ALLOSTAT_TEST", "_DIE");

@@ -1,5 +1,8 @@
 //! No wait without an end: whatever the runner awaits is one of its own functions, whose waits are looked at likewise,
 //! has a time in its name, or says what ends it; and nothing runs without an owner.
+//!
+//! Promise (Task groups and lifecycle order): P-10.1, P-18.3 Every wait of the runner states what ends it, and every
+//! task of the runtime has an owner
 
 use std::collections::BTreeSet;
 use std::fs;

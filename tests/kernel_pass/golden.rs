@@ -1,5 +1,7 @@
 //! Which files rows replace, kernel by kernel: a field that falls back to its file is right, but costs a reading of it
 //! at each tick, and no other test would see that.
+//!
+//! Promise (Measured values): The rows of a busy task are pinned for each kernel, and no other file is opened for it
 
 use std::time::{Duration, Instant};
 

@@ -21,6 +21,8 @@ use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
 use scene::{Scene, between, outside, read};
 
+/// Promise (Measured values): The kernel pass equals the files in every field: of busy, throttled, killed and idle
+/// tasks
 #[test]
 fn every_value_of_a_row_is_that_of_its_file_while_tasks_work_and_when_they_rest() {
     if !is_root() {
@@ -113,6 +115,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     }
 }
 
+/// Promise (Measured values): For a sleeping task no file is read while the kernel pass shows no change
 #[test]
 fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     if !is_root() {
@@ -168,6 +171,8 @@ fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
 
 /// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take
 /// back.
+///
+/// Promise (Measured values): User and system time of a managed task never fall, whichever agent reads it next
 #[test]
 fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     if !is_root() {
@@ -200,6 +205,8 @@ fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     }
 }
 
+/// Promise (Measured values): A limit, quota or share set by another process is read when its row changed, and only
+/// then
 #[test]
 fn setting_is_read_again_when_its_row_changed_and_not_before() {
     if !is_root() {
@@ -277,6 +284,8 @@ fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[Ta
     opened == 0 && in_row != earlier && in_row > Some(3 << 20) && in_row == before && in_row == rss(by_files)
 }
 
+/// Promise (Measured values): A line of `memory.stat` is taken from rows once all candidate counters agree; else the
+/// file is read
 #[test]
 fn memory_stat_is_read_from_rows_once_comparing_has_identified_its_lines() {
     if !is_root() {
@@ -307,6 +316,7 @@ fn memory_stat_is_read_from_rows_once_comparing_has_identified_its_lines() {
     assert!(!(4..8).any(|mib| is_seen_without_a_file(&scene, &sampling, &readers, mib)));
 }
 
+/// Promise (Measured values): Without the rights for it the kernel pass is absent; the reason and the fix are reported
 #[test]
 fn without_permission_or_btf_the_reason_says_what_would_help() {
     if !is_root() {
@@ -368,6 +378,8 @@ fn cgroups_that_come_or_go_are_noticed_where_all_are_walked() {
 }
 
 /// Where it stands the walk has met another one before.
+///
+/// Promise (Measured values): A cgroup that is created again under the same path gets a row of its own
 #[test]
 fn a_cgroup_that_is_made_again_has_a_row_of_its_own() {
     if !is_root() {

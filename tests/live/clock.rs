@@ -1,5 +1,8 @@
 //! The wall clock of a whole machine is set by a day under a running agent. In guests alone: no test sets the clock of
 //! a host.
+//!
+//! Promise (Durability and recovery, slice v2-6.12): A machine's wall clock that is set by a day changes no limit,
+//! delay or grace, also over a SIGKILL
 
 use std::time::{Duration, Instant};
 

@@ -22,6 +22,9 @@ fn children(of: u32) -> Vec<(u32, String)> {
 
 /// As the first process of a container, or a subreaper, the agent reaps what lost its supervisor, and takes the exit of
 /// no child that has a waiting parent.
+///
+/// Promise (Durability and recovery): As a container's first process, or a subreaper, the agent reaps orphans of
+/// supervisors and nothing else
 #[test]
 fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_loses_no_exit() {
     let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc", "true"];

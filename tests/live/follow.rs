@@ -81,6 +81,9 @@ fn kept(agent: &Agent) -> Vec<u64> {
 
 /// `events -f` goes on over SIGKILLs of the agent without loss or repeat; what was gone before it began is reported
 /// once, exactly, what it missed later in its place.
+///
+/// Promise (Event streams): `events -f` continues over SIGKILLs of the agent without loss or repeat; missed events are
+/// reported
 #[test]
 fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
     let mut agent = without_devices();
@@ -163,6 +166,7 @@ fn rss_mib(pid: u32) -> f64 {
     line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).expect("a number") / 1024.0
 }
 
+/// Promise (Event streams): 10,000 events past stalled readers: the agent's memory stays, other readers get every event
 #[test]
 fn a_reader_that_stalls_costs_the_agent_no_memory_and_others_no_event() {
     const FLOW: u64 = 10_000;
@@ -236,6 +240,7 @@ fn is_not_held_up(ends: &[[Duration; 2]]) -> bool {
     shortest(0) < shortest(1) + Duration::from_millis(2500)
 }
 
+/// Promise (Event streams): `run` shows progress by following, and by polling where no place is left
 #[test]
 fn run_shows_what_happens_by_following_and_by_asking_where_no_place_is_left() {
     const SEATS: usize = 4;

@@ -1,5 +1,7 @@
 //! What has ended stays on record: over kills of the agent, when it is shown no more, and for each reader as much as is
 //! his.
+//!
+//! Promise (Devices): Each end is in the history once, over kills of the agent and when its alloc is gone
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -94,6 +96,7 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
     agent.stop();
 }
 
+/// Promise (Devices): Over HTTP an end has what its alloc had there, and no more
 #[test]
 fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
     let env = vec![("ALLOSTAT_TELEMETRY_PUBLIC".to_owned(), "read".to_owned())];

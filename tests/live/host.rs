@@ -1,4 +1,7 @@
 //! What the agent says of the host itself is what the kernel and other programs say of it.
+//!
+//! Promise (Measured values): Disk activity, free space, load, memory and swap of the host equal the kernel's files and
+//! `df`
 
 use std::process::Command;
 use std::time::Duration;

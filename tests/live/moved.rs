@@ -110,6 +110,8 @@ impl Ran {
     }
 }
 
+/// Promise (Durability and recovery): A moved data directory keeps all its tasks and exits; nothing is written at the
+/// old place
 #[test]
 fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
     let (top, place, mut ran) = begin();
@@ -175,6 +177,8 @@ fn of_a_moved_directory_without_its_database_what_runs_is_still_known_as_its_own
     ran.agent.stop();
 }
 
+/// Promise (Durability and recovery): A copy of a data directory, beside the original or in its place, owns and ends no
+/// running task
 #[test]
 fn a_copy_of_a_data_directory_owns_nothing_of_what_runs() {
     let (top, place, mut ran) = begin();

@@ -117,6 +117,9 @@ fn lost_state(options: AgentOptions) {
 
 /// With its directory in `run/` or its supervisor gone too: kill signal, grace, force, then its cgroups and records;
 /// counted, listed, logged with where its logs are kept. Readiness waits for none of it.
+///
+/// Promise (Durability and recovery): Tasks of a lost state are ended by the next agent, even over a SIGKILL in
+/// between, and reported
 #[test]
 fn what_runs_of_a_state_that_is_lost_is_ended_over_a_sigkill_in_the_middle() {
     lost_state(AgentOptions::default());

@@ -1,4 +1,7 @@
 //! Pids that belong to others by now: records that name them cost their own task, and no other process.
+//!
+//! Promise (Durability and recovery): T-12.2 Processes that now belong to another owner are not touched, whatever a
+//! record or handle names
 
 use std::path::Path;
 use std::process::{Child, Command};

@@ -141,6 +141,9 @@ impl Drop for Few {
 
 /// A start that cannot have its threads, or has a step that does not end, says which and ends with 73: it does not live
 /// on and do nothing.
+///
+/// Promise (Durability and recovery): A start without enough threads, or with a step that hangs, names it and exits
+/// with 73
 #[test]
 fn an_agent_that_can_have_too_few_processes_says_so_and_does_not_hang() {
     let Some(few) = Few::make(6) else { skip_test!("no-cgroup-controller") };

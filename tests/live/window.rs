@@ -94,6 +94,9 @@ fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_l
 }
 
 /// Settings lose their descriptors first, the probes last; metrics, node and log say so.
+///
+/// Promise (Measured values): With few descriptors every value is right except v2's window peak, which is absent and
+/// reported as such
 #[test]
 fn with_few_descriptors_the_values_are_right_and_the_agent_says_what_that_costs() {
     if let Some(reason) = lacks("memory") {

@@ -1,4 +1,7 @@
 //! A real Docker beside a real agent: names, values and ends are those that Docker reports.
+//!
+//! Promise (Observed workloads): Containers have the names, chosen labels, limits, exit codes and OOM kills of a real
+//! Docker, over restarts
 
 use std::time::Duration;
 

@@ -32,6 +32,7 @@ fn what_runs_inside_of_a_task_is_counted_once_and_the_task_has_not_ended() {
     scene.end("outer", outer);
 }
 
+/// Promise (Short tasks): A process that existed between two samples is shown as long as its cgroup exists
 #[test]
 fn a_process_that_came_and_went_between_two_looks_is_there_as_long_as_its_cgroup_is() {
     if !is_root() {
@@ -51,6 +52,8 @@ fn a_process_that_came_and_went_between_two_looks_is_there_as_long_as_its_cgroup
     }
 }
 
+/// Promise (Short tasks): A filtered workload takes no place and is not counted as left out; one found running has no
+/// start time
 #[test]
 fn what_is_not_wanted_takes_no_place_and_is_not_counted_as_left_out() {
     if !is_root() {

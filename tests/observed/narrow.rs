@@ -1,4 +1,6 @@
 //! Agents that may do little: an ordinary user's, one on a system that it may not write to, one in a container.
+//!
+//! Promise (Observed workloads): An ordinary user, a read-only agent and one in a container measure observed workloads
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -114,6 +116,7 @@ fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there()
     assert_eq!(looked.missing("memory"), None, "that of others is measured");
 }
 
+/// Promise (Observed workloads): A cgroup that an agent may not read is logged once, not at each pass
 #[test]
 fn unreadable_cgroup_is_logged_once_by_an_unprivileged_agent() {
     if !is_root() {
@@ -156,6 +159,9 @@ const BLAMES: [&str; 7] = [
 
 /// The parent of root's agent is shut to others where that one's umask says so: what they may not look into says
 /// nothing of the kernel.
+///
+/// Promise (Input validation): An ordinary user's agent blames no kernel for root's measures; unreadable facts are not
+/// reported as missing
 #[test]
 fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     if !is_root() {
@@ -275,6 +281,9 @@ fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
 }
 
 /// As where it was left out when the kernel was built, or is not mounted.
+///
+/// Promise (Observed workloads): Without a controller its values are absent and all others present; enabled later, they
+/// appear
 #[test]
 fn a_controller_that_the_machine_lacks_is_absent_everywhere_with_a_reason_and_costs_no_other_value() {
     if !is_root() {

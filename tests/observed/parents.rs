@@ -1,4 +1,6 @@
 //! Cgroups above those of tasks: what several tasks share.
+//!
+//! Promise (Devices): Usage of a slice or another parent of tasks is exposed where it is limited, or requested
 
 use std::fs;
 use std::path::Path;

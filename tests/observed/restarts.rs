@@ -1,4 +1,7 @@
 //! Usage of observed workloads before an agent was started again.
+//!
+//! Promise (Observed workloads): Sums, names and start times of observed workloads continue with the next agent, after
+//! SIGTERM and SIGKILL
 
 use crate::common::{Sample, is_root, wait_for};
 use crate::observed::live::{SOME_WORK, Scene, long};

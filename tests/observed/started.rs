@@ -1,4 +1,7 @@
 //! Start times of observed tasks: what began before the agent, and what it saw begin.
+//!
+//! Promise (Observed workloads): Running tasks have a start time, also those that ran before the agent; the next agent
+//! finds the same
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};

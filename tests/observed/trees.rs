@@ -1,5 +1,9 @@
 //! The paths that systemd and runtimes give to cgroups, as their documentation and their tools show them, and what each
 //! is to us.
+//!
+//! Promise (Observed workloads): Each runtime's cgroups are recognized by their paths; lookalikes belong to no runtime
+//! Promise (Observed workloads): One cgroup is one task, once; those above it are none; what a container runs is the
+//! container's
 
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
@@ -333,6 +337,8 @@ fn a_host_of_slurm_and_docker_on_v1_has_each_step_and_container_once() {
     assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
 }
 
+/// Promise (Observed workloads): A Docker container is recognized below any parent; a lookalike stays plain if Docker
+/// does not know it
 #[test]
 fn a_host_of_amazon_ecs_has_each_container_once_and_what_we_run_ourselves_is_not_taken_for_one() {
     let found = tasks(

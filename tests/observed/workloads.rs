@@ -1,4 +1,7 @@
 //! Plain cgroups whose names come once, under the workload that a rule gives them.
+//!
+//! Promise (Observed workloads): Cgroups and containers with single-use names get the workload of the first matching
+//! rule, and few series
 
 use std::collections::BTreeSet;
 

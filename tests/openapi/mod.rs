@@ -219,6 +219,8 @@ fn busy_agent(directory: &Path) -> (Checked, String, String) {
     (Checked::new(agent), web, fails)
 }
 
+/// Promise (Input validation): `/v1/openapi.json` describes every answer: no field of an answer is missing in it, no
+/// required one in the answer
 #[test]
 fn every_endpoint_answers_what_the_document_says() {
     let directory = test_dir();

@@ -95,6 +95,7 @@ fn differences_add_up_to_the_sums_through_outages_and_kills() {
     assert!(agreed > 10, "{agreed} sums were compared");
 }
 
+/// Promise (Measured values): OTLP is sent as gzip, zstd or plain, whatever is queued; flat points name their resource
 #[test]
 fn a_backlog_that_was_packed_otherwise_goes_out_as_it_is_set_now_and_flat_points_say_whose_they_are() {
     let is_up = Arc::new(AtomicBool::new(false));

@@ -56,6 +56,8 @@ fn moments(requests: &[Request]) -> Vec<u64> {
     requests.iter().filter_map(of).collect()
 }
 
+/// Promise (Measured values): An OTLP/HTTP collector receives what `/metrics` exposes, with the configured headers and
+/// attributes
 #[test]
 fn what_a_live_agent_pushes_is_what_it_exposes() {
     let receiver = Receiver::start(|_, _| plain(200));
@@ -93,6 +95,7 @@ fn what_a_live_agent_pushes_is_what_it_exposes() {
     agent.stop();
 }
 
+/// Promise (Measured values): Without an OTLP endpoint there is no thread, no file and no series for it
 #[test]
 fn without_an_endpoint_there_is_no_thread_no_file_and_no_series_of_it() {
     let agent = Agent::start();
@@ -105,6 +108,9 @@ fn without_an_endpoint_there_is_no_thread_no_file_and_no_series_of_it() {
 }
 
 /// Each in its turn, and after them whole: every batch comes, in its order, and the books balance.
+///
+/// Promise (Measured values): A collector that is slow, throttles, fails, disconnects or hangs receives every batch in
+/// order once it accepts
 #[test]
 fn a_receiver_that_misbehaves_gets_everything_in_order_once_it_takes_it() {
     let receiver = Receiver::start(|n, _| match n {
@@ -139,6 +145,8 @@ fn a_receiver_that_misbehaves_gets_everything_in_order_once_it_takes_it() {
 }
 
 /// By itself an agent would come again after a fraction of a second.
+///
+/// Promise (Measured values): A collector that answers `Retry-After`, in seconds or as a date, is not contacted before
 #[test]
 fn a_collector_that_says_when_to_come_again_is_left_alone_until_then() {
     const ASKED: u64 = 3;
@@ -162,6 +170,8 @@ fn a_collector_that_says_when_to_come_again_is_left_alone_until_then() {
     agent.stop();
 }
 
+/// Promise (Measured values): A point that the collector rejects is rejected alone; a partial success is counted and
+/// never resent
 #[test]
 fn one_bad_point_is_refused_alone_and_a_partial_success_is_never_sent_again() {
     let is_bad = |point: &otlp::DataPoint| point.metric == "allostat.tasks" && point.attributes["state"] == "dead";
@@ -246,6 +256,9 @@ fn a_receiver_to_which_everything_is_bad_is_not_asked_for_each_point() {
 
 /// An outage with the agent killed in it, again and again: no batch that was counted is lost, what comes twice was in
 /// flight.
+///
+/// Promise (Measured values): Killed repeatedly during an outage, the agent delivers every batch in order; only those
+/// in flight are repeated
 #[test]
 fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order() {
     let kills = how_many(3, 6);
@@ -287,6 +300,8 @@ fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order()
     assert_eq!(distinct.len(), moments.len());
 }
 
+/// Promise (Measured values): OTLP settings are OpenTelemetry's variables; a wrong one is refused with its place, and
+/// no secret is shown
 #[test]
 fn what_cannot_be_is_refused_with_the_place_where_it_stands() {
     let refused = |config: &str, env: &[(&str, &str)]| {

@@ -98,6 +98,8 @@ fn agreed(ours: &Receiver, theirs: &[DataPoint]) -> usize {
 }
 
 /// Of one alloc that ran and ended.
+///
+/// Promise (Measured values): Python and rotel read logs and traces, over gRPC and over HTTP
 #[test]
 fn logs_and_traces_say_in_another_language_the_same_over_grpc_and_over_http() {
     let Some(python) = Python::start() else { skip_test!("no-python") };

@@ -30,6 +30,7 @@ fn points(agent: &Agent, id: &str, field: &str) -> Vec<f64> {
     values.iter().filter_map(serde_json::Value::as_f64).collect()
 }
 
+/// Promise (Devices): The last hour of each task is kept without a viewer; at its end it leaves the series
 #[test]
 fn an_hour_of_a_task_is_kept_without_a_viewer_and_its_end_leaves_the_series() {
     let (agent, id) = agent();

@@ -230,6 +230,8 @@ fn sound(running: &Running) {
     assert!(unknown.message.ends_with("failed with code 5: unknown device IDs: gone"), "{unknown}");
 }
 
+/// Promise (Device plugins): A plugin written for Nomad runs unchanged: groups, readings, reservations, settings by its
+/// schema's defaults
 #[test]
 fn a_sound_plugin_is_followed_and_ends_when_it_is_asked_to() {
     let made = made!(Made::new("", None));
@@ -253,6 +255,9 @@ fn a_plugin_on_a_loopback_port_is_followed_too() {
 }
 
 /// P-521 is what go-plugin makes.
+///
+/// Promise (Device plugins): Both sides of a connection trust only the one certificate that they were given, P-521
+/// included
 #[test]
 fn both_sides_show_the_certificate_that_the_other_expects() {
     for curve in ["P-521", "P-256"] {
@@ -291,6 +296,8 @@ fn change_is_reported_as_it_comes() {
     running.stop();
 }
 
+/// Promise (Device plugins): A program that is no plugin, prints garbage or speaks another version is named, and
+/// nothing of it is left
 #[test]
 fn what_is_no_plugin_or_speaks_another_language_is_named_and_ended() {
     let cases = [
@@ -375,6 +382,8 @@ fn a_plugin_that_ends_or_fails_says_how() {
     }
 }
 
+/// Promise (Device plugins): A plugin that hangs in any state is reported within its deadline, and killed with its
+/// children
 #[test]
 fn plugin_that_hangs_is_reported_within_its_deadline_and_killed() {
     type Change = fn(&mut PluginTimeouts);
@@ -402,6 +411,7 @@ fn plugin_that_hangs_is_reported_within_its_deadline_and_killed() {
     assert_eq!(left(made.dir.path()), 0);
 }
 
+/// Promise (Device plugins): If readings stop, the devices stay and readings are retried
 #[test]
 fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
     for (fault, message) in

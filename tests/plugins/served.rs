@@ -97,6 +97,7 @@ fn check(mut heard: Value) {
     assert!(instance["timestamp"].is_string());
 }
 
+/// Promise (Device plugins): A client in another language reads our plugin, over TLS and without, and ends it
 #[test]
 fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
     match heard(&[], None) {

@@ -70,6 +70,7 @@ async fn a_task_of_the_user_nobody_runs_in_its_own_root_and_leaves_nothing() {
     assert_nothing_left(&world, &[handle.supervisor.unwrap().pid, handle.main.unwrap().pid]);
 }
 
+/// Promise (Short tasks): `exec`: mounts below a host directory come with it, without devices and setuid rights
 #[tokio::test]
 async fn what_the_host_mounted_below_a_directory_comes_with_it_without_devices_and_rights() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -102,6 +103,7 @@ async fn nodes_of_the_host_can_be_used_and_not_changed() {
     attempt.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: nodes and mounts of reserved devices are in the root of the task
 #[tokio::test]
 async fn devices_and_mounts_that_were_reserved_for_a_task_are_in_its_root() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -150,6 +152,7 @@ async fn a_name_is_found_in_the_tasks_directory_before_the_path() {
     assert!(refused("odd").await.contains("the interpreter or loader"), "{}", refused("odd").await);
 }
 
+/// Promise (Short tasks): `exec`: capabilities are Nomad's, no program gains more, and `exec.allow_caps` limits them
 #[tokio::test]
 async fn its_rights_are_nomads_and_what_the_job_drops() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -181,6 +184,9 @@ async fn its_rights_are_nomads_and_what_the_job_drops() {
 }
 
 /// Of the process itself, as the host's kernel reports it.
+///
+/// Promise (Short tasks): `exec`: a running task has the capabilities of its job and the directories of
+/// `exec.chroot_env` alone
 #[tokio::test]
 async fn a_running_task_has_the_capabilities_that_its_job_adds_and_drops() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -247,6 +253,8 @@ async fn a_running_task_has_the_directories_that_chroot_env_names_and_no_others(
     assert_nothing_left(&world, &[main]);
 }
 
+/// Promise (Short tasks): `exec`: a signal without a handler ends the task, orphans are reaped, the whole tree ends
+/// with it
 #[tokio::test]
 async fn a_signal_that_the_task_does_not_handle_ends_it() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -323,6 +331,7 @@ async fn oom_kill_and_peak_are_reported_for_its_cgroup() {
     attempt.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: a task outlives the agent and is recovered; OOM and peak are those of its cgroup
 #[tokio::test]
 async fn it_outlives_the_agent_and_is_found_again() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -338,6 +347,7 @@ async fn it_outlives_the_agent_and_is_found_again() {
     again.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: nothing of a task outlives its supervisor or its init, killed at any moment
 #[tokio::test]
 async fn nothing_of_it_outlives_its_supervisor_or_its_init() {
     for whom in ["supervisor", "init"] {
@@ -410,6 +420,7 @@ async fn what_cannot_be_set_up_is_named_and_leaves_nothing() {
     assert!(!std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(world.dir.path().to_str().unwrap()));
 }
 
+/// Promise (Short tasks): `exec`: the task runs in the network namespace of its alloc
 #[tokio::test]
 async fn a_network_namespace_is_joined() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -432,6 +443,8 @@ async fn a_network_namespace_is_joined() {
     attempt.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: no mount, process, namespace or cgroup is left, also of fifty at once and of a failed
+/// start
 #[tokio::test]
 async fn fifty_at_once_start_end_and_leave_nothing() {
     const MANY: usize = 50;

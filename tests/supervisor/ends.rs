@@ -10,6 +10,7 @@ use crate::supervisor::world::{World, ended, lives, program, runs, shell, until,
 
 const MIB: u64 = 1 << 20;
 
+/// Promise (Short tasks): A task of a millisecond has its exit, CPU, peak and faults
 #[tokio::test]
 async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
     let world = World::new();
@@ -42,6 +43,7 @@ async fn signal_of_its_own_is_reported_with_its_number() {
     assert_eq!(end.status, ExitStatus::Signal(6));
 }
 
+/// Promise (Short tasks): The peak of 200 MiB is the kernel's own, to the byte
 #[tokio::test]
 async fn the_peak_of_200_mib_is_the_kernels_own_to_the_byte() {
     let world = World::new();
@@ -140,6 +142,9 @@ async fn a_supervisor_passes_sigterm_on_and_ignores_the_terminals_signals() {
 }
 
 /// By a user who meant the task, or a job controller.
+///
+/// Promise (Durability and recovery): A stopped supervisor (SIGSTOP) is continued when its task is to end: no stop gets
+/// slow
 #[tokio::test]
 async fn a_supervisor_that_was_stopped_goes_on_when_its_task_is_to_end() {
     for world in [World::new(), World::without_cgroups()] {
@@ -269,6 +274,8 @@ async fn limits_are_in_the_kernels_files() {
 }
 
 /// Of root and of others alike: everybody may lower theirs.
+///
+/// Promise (Input validation): Limits of each process (`ulimit`) are what the job sets; an impossible one is named
 #[tokio::test]
 async fn limits_of_each_process_are_what_the_job_names_and_the_others_as_ever() {
     let world = World::new();

@@ -1,4 +1,7 @@
 //! What cannot be started says why, and leaves nothing behind.
+//!
+//! Promise (Input validation): Missing program, forbidden directory, unknown user, impossible limit: named; nothing
+//! incomplete is left
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -149,6 +152,7 @@ async fn the_command_of_the_supervisor_is_not_for_people() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("this command is for the agent"));
 }
 
+/// Promise (Durability and recovery): A full disk loses neither the exit nor the state
 #[tokio::test]
 async fn a_full_disk_loses_output_but_not_the_exit() {
     if !is_root() {
@@ -193,6 +197,8 @@ async fn a_start_after_a_failed_one_finds_a_clean_place() {
 
 /// As in a container that was started without a session of its own: the session of everything around us has no number
 /// here.
+///
+/// Promise (Task groups and lifecycle order): A session of another pid namespace is never taken for a task's
 #[test]
 fn processes_whose_session_is_of_another_pid_namespace_are_left_alone() {
     let user: &[&str] = if is_root() { &[] } else { &["--user", "--map-root-user"] };

@@ -1,4 +1,7 @@
 //! A supervisor that is killed, in each moment of its life.
+//!
+//! Promise (Durability and recovery): A supervisor killed at any moment leaves nothing running and claims no more than
+//! is known
 
 use std::sync::Arc;
 

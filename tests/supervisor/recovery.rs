@@ -71,6 +71,7 @@ async fn an_attempt_that_ended_meanwhile_is_found_with_its_last_reading() {
     );
 }
 
+/// Promise (Durability and recovery): A killed supervisor leaves nothing running, and an `unknown` end
 #[tokio::test]
 async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
     for world in [World::new(), World::without_cgroups()] {
@@ -94,6 +95,9 @@ async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
 }
 
 /// As an attacker does it: a session of its own, then SIGKILL to who watches. In a cgroup it is found all the same.
+///
+/// Promise (Input validation): A task that killed its supervisor is ended in a cgroup; without one the end reports that
+/// it may still run
 #[tokio::test]
 async fn what_killed_its_supervisor_and_left_its_session_is_ended_in_a_cgroup_and_else_said_to_run_perhaps() {
     for world in [World::new(), World::without_cgroups()] {
@@ -175,6 +179,7 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     again.destroy().await.unwrap();
 }
 
+/// Promise (Durability and recovery): T-12.3 A torn exit record is unknown; a record of another boot touches no process
 #[tokio::test]
 async fn a_torn_exit_is_unknown_and_not_an_exit() {
     let world = World::new();
@@ -191,6 +196,9 @@ async fn a_torn_exit_is_unknown_and_not_an_exit() {
 
 /// The record is overwritten or cut short in its place, while its supervisor lives, who goes on to write its exit into
 /// it.
+///
+/// Promise (Durability and recovery): A damaged record under a living supervisor loses no living task and no exit, and
+/// delays nothing
 #[tokio::test]
 async fn a_damaged_record_loses_no_living_task_and_no_exit() {
     for damaged in [vec![0xff; 4096], vec![0xff; 32_768], Vec::new()] {
@@ -287,6 +295,9 @@ async fn task_abandoned_as_lost_does_not_run_on() {
 }
 
 /// A supervisor's record is still there when its name is gone, as long as the supervisor lives.
+///
+/// Promise (Durability and recovery): A record removed without an agent loses no living task and no exit as long as its
+/// supervisor lives
 #[tokio::test]
 async fn a_removed_record_loses_no_living_task_and_no_exit() {
     for world in [World::new(), World::without_cgroups()] {
@@ -346,6 +357,8 @@ async fn what_a_removed_record_and_a_killed_supervisor_left_is_ended_and_not_sta
 
 /// What ran and has ended before its start was recorded, too: it left its directory, and its cgroup.
 /// What lives on in a cgroup is not called gone.
+///
+/// Promise (Durability and recovery): An attempt without a recorded start is started only if nothing shows that it was
 #[tokio::test]
 async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
     for world in [World::new(), World::without_cgroups()] {

@@ -1,4 +1,7 @@
 //! Who forks supervisors: one process beside the agent, which may vanish at any time.
+//!
+//! Promise (Durability and recovery): A killed or hung spawner of supervisors touches no running task; the next start
+//! has another
 
 use allostat::host::process;
 use allostat::model::task::ExitStatus;

@@ -10,6 +10,9 @@
 //! What dies with the machine is its page cache: only what the guest has synced is on the disk, which writes through. A
 //! kill counts after 1,000 acknowledgements of its boot, with the writer still writing. The negative control is the
 //! same writer with syncs that do nothing: it must lose something, or the test could not see a loss.
+//!
+//! Promise (Durability and recovery, slice systemd-power): Nothing acknowledged is lost at a loss of power; without
+//! syncs the same test shows a loss
 
 use std::fs;
 use std::path::{Path, PathBuf};

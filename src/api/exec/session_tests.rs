@@ -1,3 +1,6 @@
+//! Promise (Commands in tasks): A client that grants no credit stops the output at 64 KiB; one that breaks the protocol
+//! ends its session
+
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::oneshot;
 

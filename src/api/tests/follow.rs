@@ -133,6 +133,8 @@ fn reader_that_reconnects_goes_on_and_learns_what_it_missed() {
 
 /// A follower may be silent, gets a sign of life each 15 s, frees its place when it goes, and leaves half of the seats
 /// to others.
+///
+/// Promise (Event streams): A follower may be silent, gets a keepalive, and leaves half of the places to others
 #[test]
 fn a_follower_may_be_silent_for_longer_than_anybody_else() {
     let short = Duration::from_millis(400);

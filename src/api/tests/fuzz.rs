@@ -160,6 +160,7 @@ fn whole_answers(asked: &[u8], mut rest: &[u8]) -> Result<usize, String> {
     Ok(answers)
 }
 
+/// Promise (Input validation): No bytes of a request break the server: each answer is complete, and none is a 500
 #[test]
 fn no_bytes_break_the_server_and_each_answer_is_whole() {
     let small = Snapshot { version: VERSION, ..Snapshot::empty(Arc::new(node()), Timestamp(1)) };

@@ -1,4 +1,6 @@
 //! The page at `/`: what is served, under which policy, and that no text can become markup.
+//!
+//! Promise (Devices): A browser gets the page under a strict policy, below 150 kB; other clients get the list
 
 use super::*;
 
@@ -113,6 +115,8 @@ fn the_html_is_well_formed_and_has_no_inline_script_or_style() {
 }
 
 /// Text of tasks reaches the document by `append` and `textContent` alone, and nothing is loaded from elsewhere.
+///
+/// Promise (Devices): No name with markup or reordering marks becomes more than text on the page
 #[test]
 fn the_script_has_no_sink_for_markup_and_names_no_other_host() {
     let script = include_str!("../page/app.js");
@@ -142,6 +146,7 @@ fn the_script_has_no_sink_for_markup_and_names_no_other_host() {
     assert!(!icon.contains("<script") && icon.matches("://").count() == 1);
 }
 
+/// Promise (Devices): Clients that poll the task table share one body for each snapshot
 #[test]
 fn clients_that_poll_share_one_table_for_each_snapshot() {
     let server = server();

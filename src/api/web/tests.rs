@@ -246,6 +246,8 @@ fn secured(dir: &Path, more: &str) -> PathBuf {
     path
 }
 
+/// Promise (Input validation): A reload never admits more than before: TLS, certificates, their allowed names,
+/// passwords
 #[test]
 fn reload_that_stops_requiring_certificates_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -339,6 +341,7 @@ fn has_its_place(text: &str) {
     }
 }
 
+/// Promise (Input validation): No text of a web configuration panics, and each problem points into it
 #[test]
 fn no_text_panics_and_each_problem_of_a_web_configuration_has_its_place() {
     let good = include_str!("../../../examples/web-config.yml");

@@ -268,6 +268,8 @@ mod tests {
         assert_eq!(names(&lines(&rows, &choice))[0], "-shop 2");
     }
 
+    /// Promise (Devices): In `top` a sum that lacks some of its rows is marked, and cores in no row are shown only if
+    /// both numbers are known
     #[test]
     fn a_sum_that_lacks_what_is_not_known_of_some_says_so() {
         let mut rows = three();

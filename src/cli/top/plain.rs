@@ -135,6 +135,7 @@ mod tests {
         assert_eq!(*requests.lock().unwrap(), [WITH_BEFORE, "/v1/history/series"], "one request of each, and no wait");
     }
 
+    /// Promise (Input validation): `top` shows the growth of memory over the kept hour, and none where it is unknown
     #[test]
     fn growth_column_has_the_slope_of_the_kept_hour_and_a_dash_where_there_is_none() {
         let (agent, _dir) = testing::agent(Arc::new(|target| {

@@ -299,6 +299,7 @@ fn the_plain_table_says_the_same() {
     }
 }
 
+/// Promise (Devices): In `top` absent is no 0, and there is no rate before the second reading
 #[test]
 fn with_one_reading_there_is_no_rate_and_what_is_absent_is_no_zero() {
     let frame = RateTracker::default().frame(&recorded("tasks-1.json"), &BTreeMap::new());

@@ -463,6 +463,8 @@ mod tests {
         BlockingProbe::new("hangs", "what hangs".to_owned(), hang)
     }
 
+    /// Promise (Measured values): A file system that hangs loses only its own values, in time, and its threads are
+    /// bounded
     #[test]
     fn source_that_hangs_loses_its_own_values_alone_in_time() {
         let (_dir, roots) = machine(TABLE);
@@ -504,6 +506,8 @@ mod tests {
         assert_eq!((mounts.held.len() + mounts.probed.len(), mounts.over_limit), (MOST, 1));
     }
 
+    /// Promise (Measured values): Of thousands of mounts at most 64 are exposed, each once; every mount is counted with
+    /// its reason
     #[test]
     fn of_thousands_of_mounts_so_many_are_shown_as_are_allowed_and_the_rest_is_counted() {
         let mut table = String::from("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n");

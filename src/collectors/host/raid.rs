@@ -155,6 +155,9 @@ mod tests {
 
     proptest! {
         /// Words, lines, members and arrays that no kernel of today has, beside those that it has.
+        ///
+        /// Promise (Observed workloads): Unknown lines, words and files cost only themselves in every parser of the
+        /// kernel's text
         #[test]
         fn odd_rows_words_and_names_cost_only_themselves(
             word in "new[ -+.-~]{0,9}", line in "[ -~]{0,20}", name in "[a-z0-9_.~-]{1,20}"

@@ -141,6 +141,7 @@ mod tests {
         assert_eq!((found.plugins[0].settings.len(), &found.plugins[1].settings["period"]), (0, &Value::from("1s")));
     }
 
+    /// Promise (Device plugins): A program or configuration that other users could have written is not run
     #[test]
     fn what_others_can_write_is_refused_alone() {
         let dir = tempfile::tempdir().unwrap();

@@ -96,6 +96,7 @@ fn read(stat: Stat) -> Result<StatValue, String> {
     Ok(readings[0].stats.attributes["t"].clone())
 }
 
+/// Promise (Device plugins): Unset, 0, false and "" of a plugin stay four different values
 #[test]
 fn unset_zero_false_and_empty_come_through_as_four_things() {
     let value = |stat| read(stat).unwrap().value;

@@ -326,6 +326,8 @@ mod tests {
         assert!(reservation(&devices, &["c".into()], |_| true).is_err());
     }
 
+    /// Promise (Devices): GPUs on the PCI bus without NVIDIA's driver or its library are a plugin that is down; a host
+    /// without any has no series
     #[test]
     fn gpus_on_the_bus_are_known_by_their_address_and_class() {
         let directory = tempfile::tempdir().unwrap();

@@ -128,6 +128,7 @@ impl History {
     }
 }
 
+/// Promise (Devices): The last record of an end counts; a corrupt one loses itself alone
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

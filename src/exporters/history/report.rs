@@ -283,6 +283,8 @@ impl EndRecord<'_> {
     }
 }
 
+/// Promise (Devices): `report` counts each end once; what no record says is absent; it costs about one pass over the
+/// records
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -247,6 +247,7 @@ fn device_answer_has_facts_state_and_holders() {
     assert!(!all.to_string().contains("null"));
 }
 
+/// Promise (Devices): Serial numbers, places and texts of device plugins stay off plain TCP
 #[test]
 fn serial_numbers_places_and_texts_of_plugins_are_for_the_owner() {
     let snapshot = host();
@@ -298,6 +299,7 @@ fn an_alloc_without_devices_says_nothing_of_them() {
     assert_eq!(nomad["ResourceUsage"]["DeviceStats"], json!([]));
 }
 
+/// Promise (Devices): Nomad's shape has the same values as ours, groups and instances once
 #[test]
 fn nomads_shape_says_of_each_value_what_ours_says() {
     let snapshot = host();
@@ -372,6 +374,7 @@ fn shared_by(tasks: usize) -> [Value; 2] {
     [shown_stats(&snapshot, alloc, Detail::Full, NOW), shown_nomad(&snapshot, alloc, Detail::Full)]
 }
 
+/// Promise (Devices): Eight tasks that share eight GPUs cost their data once, and each refers to it
 #[test]
 fn eight_tasks_that_share_eight_gpus_cost_the_data_of_eight_gpus_once() {
     let [one, eight] =
@@ -486,6 +489,8 @@ fn client_that_comes_back_receives_changed_numbers_and_whole_rows_of_what_is_new
 
 proptest! {
     /// Whatever begins, ends, changes or moves.
+    ///
+    /// Promise (Devices): A repeated `/v1/tasks?since=` gets the changes, which add up to a whole answer
     #[test]
     fn changes_over_the_answer_before_are_the_whole_answer(
         steps in prop::collection::vec(prop::collection::vec((0..5_usize, 0..7_u8), 0..4), 1..8)

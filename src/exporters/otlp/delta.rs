@@ -402,6 +402,9 @@ mod tests {
 
         /// Whatever becomes of batches and agents: the differences add up to the sum, and their times follow each
         /// other.
+        ///
+        /// Promise (Measured values): Deltas add up to the sum, through lost batches, outages and kills; none is sent
+        /// twice
         #[test]
         fn differences_add_up_whatever_is_lost_on_the_way(
             steps in prop::collection::vec((0_u64..9, prop_oneof![

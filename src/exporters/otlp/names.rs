@@ -334,6 +334,7 @@ mod tests {
         otel.sdk.metric_reader.collection.duration  histogram      s                  otel.component.name
     ";
 
+    /// Promise (Measured values): OTLP names follow the semantic conventions 1.44: instrument, unit, attributes
     #[test]
     fn every_name_of_a_convention_has_its_instrument_its_unit_and_its_attributes() {
         let mut named = BTreeMap::new();

@@ -188,6 +188,8 @@ impl Outbox {
     }
 }
 
+/// Promise (Measured values): Points dropped because of a busy disk, and events that expired, are counted as lost, with
+/// the reason
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -103,6 +103,7 @@ fn keep(metric: &mut Metric, wanted: impl Fn(usize) -> bool) {
     }
 }
 
+/// Promise (Measured values): An OTLP request in parts has the content of the whole, in its order
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::metrics::v1::{Gauge, NumberDataPoint};

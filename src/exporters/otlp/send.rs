@@ -119,6 +119,8 @@ mod tests {
     const KIND: &str = "Content-Type: application/x-protobuf";
 
     /// Bytes on a real connection: now and then an answer, most often none.
+    ///
+    /// Promise (Input validation): No answer of a collector breaks the exporter, and each means what its status says
     #[test]
     fn no_bytes_on_a_connection_break_who_pushes() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

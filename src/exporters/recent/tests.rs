@@ -1,3 +1,5 @@
+//! Promise (Devices): The last hour stays within its budget; what does not fit is left out and counted
+
 use std::time::Duration;
 
 use serde_json::Value;

@@ -168,6 +168,7 @@ impl Questions {
     }
 }
 
+/// Promise (Input validation): Host names that no name server answers hold at most 16 threads of the agent
 #[cfg(test)]
 mod tests {
     use std::sync::Condvar;

@@ -1,3 +1,5 @@
+//! Promise (Input validation): Cron expressions are due as Nomad reads them, also when the clocks change
+
 use proptest::prelude::*;
 
 use super::*;

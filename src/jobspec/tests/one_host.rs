@@ -1,4 +1,6 @@
 //! Words about placement and about many hosts: what is read, warned of and refused.
+//!
+//! Promise (Input validation): Stanzas about many hosts are checked by Nomad's rules, with a warning
 
 use std::time::Duration;
 

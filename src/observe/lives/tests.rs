@@ -1,4 +1,11 @@
 //! Single orders of events.
+//!
+//! Promise (Short tasks): Usage inside an observed task is counted once; a task that existed before continues from its
+//! values
+//! Promise (Observed workloads): The name of a renamed container follows; its ID, workload and start stay, over a
+//! restart of the agent too
+//! Promise (Observed workloads): Each life of containers that fail and restart at once is recorded once, at its own
+//! time, with its CPU time
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

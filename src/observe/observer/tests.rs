@@ -1,4 +1,7 @@
 //! The observer on a made-up tree of cgroups, turn by turn, on a clock that the test moves.
+//!
+//! Promise (Observed workloads): A paused task is `paused`, and a container that Docker restarts later `backoff`, until
+//! it begins or Docker gives up
 
 use super::*;
 use crate::collectors::FdBudget;
@@ -145,6 +148,9 @@ fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
 }
 
 /// Regression: what had no room was missing from the totals, and came back when there was room again.
+///
+/// Promise (Observed workloads): No total falls or counts twice when fewer observed allocs fit after a restart of the
+/// agent, or more again
 #[test]
 fn totals_do_not_fall_when_fewer_fit_after_a_restart_of_the_agent() {
     let mut scene = Scene::start(tempfile::tempdir().unwrap(), Config::default(), true);

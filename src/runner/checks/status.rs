@@ -87,6 +87,7 @@ impl CheckTracker {
     }
 }
 
+/// Promise (Input validation): A check's status follows from its runs in a row, as Consul's
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,3 +1,8 @@
+//! Promise (Ports): CNI plugins run in order, in reverse at the end and after a crash; a missing one is named with what
+//! to install
+//! Promise (Ports): A CNI plugin that hangs, writes without end or answers no JSON is ended with its processes; only
+//! its alloc fails
+
 use super::*;
 
 /// A directory of plugins that note what they were asked, each answering what its script says.

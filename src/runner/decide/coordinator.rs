@@ -272,6 +272,8 @@ fn gate_is_open(tasks: &[View], role: Role) -> bool {
     }
 }
 
+/// Promise (Task groups and lifecycle order): P-B5 No order of exits, stops and restarts breaks the order of a group or
+/// hangs: every group of up to four
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

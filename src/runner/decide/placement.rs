@@ -230,6 +230,7 @@ mod tests {
         assert_eq!(messages(&job, 0, 0, &node()), expected.collect::<Vec<_>>());
     }
 
+    /// Promise (Input validation): `distinct_hosts` leaves one alloc and the surplus unplaced
     #[test]
     fn distinct_hosts_leaves_one_alloc_of_what_it_stands_in() {
         let mut job = job(vec![group("a", 2, &[None]), group("b", 1, &[None])]);

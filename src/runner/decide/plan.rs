@@ -95,6 +95,7 @@ mod tests {
         }
     }
 
+    /// Promise (Task groups and lifecycle order): P-12.1 The action of a start on a task follows a table of its records
     #[test]
     fn plan_follows_from_the_record_of_a_task() {
         assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");

@@ -128,6 +128,7 @@ impl RescheduleTracker {
     }
 }
 
+/// Promise (Input validation): Reschedule delays, attempts and resets are Nomad's; the history is bounded
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -245,6 +245,9 @@ mod tests {
 
     /// The tracker continues from its persisted state. Allocs do not restart in step. Each delay is from 1 to 1.25
     /// times the policy's.
+    ///
+    /// Promise (Task groups and lifecycle order): P-B6.1, P-B6.2 The tracker continues where it was, allocs do not
+    /// restart in step, delays keep their bounds
     #[test]
     fn a_persisted_tracker_goes_on_where_it_was() {
         let policy = policy(2, RestartMode::Fail);

@@ -95,6 +95,7 @@ pub fn quiet_until(wait: TemplateWait, known: Option<&Quiet>, digest: &str, now:
     Quiet { digest: digest.to_owned(), first, due }
 }
 
+/// Promise (Input validation): Templates act on a task at a distance that grows with early restarts
 #[cfg(test)]
 mod tests {
     use super::*;

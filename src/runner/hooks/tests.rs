@@ -106,6 +106,8 @@ async fn ran(suite: &Suite<Seen>, phase: Phase) -> (Vec<&'static str>, Vec<Faile
     (seen.ran.into_iter().map(|(name, _)| name).collect(), failed)
 }
 
+/// Promise (Hooks of allocs and tasks): P-B3 The order follows from what each hook needs, is acyclic, and teardown is
+/// its reverse
 #[tokio::test]
 async fn setting_up_goes_after_what_is_needed_and_taking_down_the_other_way_round() {
     let suite = three(Does::Nothing);
@@ -132,6 +134,9 @@ fn an_order_that_cannot_be_is_refused_by_name() {
 
 /// Each runs under a deadline and can be called off; a panic, a failure and a hang end what sets up and nothing else,
 /// and are counted.
+///
+/// Promise (Hooks of allocs and tasks): Each hook runs under a deadline and can be cancelled; its failure ends the
+/// setup and nothing else
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_what_sets_up_and_nothing_else() {
     for (does, said) in [
@@ -179,6 +184,8 @@ impl Hook<Seen> for Patient {
 }
 
 /// A hook's deadline begins when it has a place to work in: however many start at once, none fails for having waited.
+///
+/// Promise (Hooks of allocs and tasks): A hook's deadline begins when it gets a worker
 #[tokio::test(start_paused = true)]
 async fn a_deadline_begins_when_there_is_a_place() {
     for (works, late) in [(DEADLINE - Duration::from_secs(2), false), (DEADLINE + Duration::from_secs(2), true)] {
@@ -216,6 +223,7 @@ async fn what_is_done_for_good_is_put_to_use_again_and_not_repeated() {
     assert_eq!(seen.ran.iter().filter(|(n, p)| *n == "fetch" && *p == Phase::Exited).count(), 1);
 }
 
+/// Promise (Durability and recovery): Subjects that a hook leaves without a record are a failure, not silence
 #[tokio::test]
 async fn hook_whose_subject_records_nothing_fails_with_that_reason() {
     let mut seen = Seen { records_nothing: true, ..Seen::default() };

@@ -503,6 +503,7 @@ mod tests {
         data.remove(&id).unwrap();
     }
 
+    /// Promise (Access of other users): Tasks of one alloc that start together each reach their own directories
     #[test]
     fn tasks_of_an_alloc_that_start_together_all_reach_what_is_theirs() {
         let dir = tempfile::tempdir().unwrap();

@@ -209,6 +209,8 @@ fn described(top: &Path) -> Vec<String> {
     paths(top).iter().map(describe).collect()
 }
 
+/// Promise (Input validation): Modes, owners, times, links, holes and user attributes migrate byte for byte; secrets
+/// and logs do not
 #[test]
 fn all_that_the_old_alloc_had_is_in_the_new_one_and_nothing_else() {
     let site = Site::new();
@@ -250,6 +252,9 @@ fn all_that_the_old_alloc_had_is_in_the_new_one_and_nothing_else() {
 }
 
 /// The states in which an agent can die: before the rename of what came, and after each step of the install.
+///
+/// Promise (Input validation): P-14.3 Migrated data is verified, synced, then renamed; a SIGKILL leaves all or none,
+/// never a part
 #[test]
 fn agent_that_died_at_any_step_goes_on_with_the_old_or_the_new_data_whole() {
     let site = Site::new();

@@ -1,3 +1,6 @@
+//! Promise (Ports): A network namespace exists from before the first task to the end of the last, over restarts of the
+//! agent
+
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;

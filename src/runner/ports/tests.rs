@@ -220,6 +220,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Whatever happens, no port is of two allocs, none is of a program, and what was released can be had.
+    ///
+    /// Promise (Ports): No port is held by two allocs, whatever is reserved, released and restarted; 1,000 dynamic
+    /// ports are 1,000 ports
     #[test]
     fn no_port_is_held_by_two(steps in steps()) {
         let programs = [1_003, 1_004, 105];

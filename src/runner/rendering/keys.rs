@@ -132,6 +132,7 @@ fn owned(components: &[&str]) -> Vec<String> {
     components.iter().map(|part| (*part).to_owned()).collect()
 }
 
+/// Promise (Input validation): Nothing outside of the key tree is read
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;

@@ -1,5 +1,8 @@
 //! P-18.2: a node of agent → alloc → task → activity is cancelled. Everything below it ends within a tenth of a second,
 //! and nothing beside it. In real time, on threads: the duration is measured.
+//!
+//! Promise (Task groups and lifecycle order): P-18.2 Cancelling a node of agent → alloc → task → activity ends all
+//! below it and nothing beside it
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -85,6 +85,9 @@ async fn an_alloc_lives_for_its_time_whatever_the_wall_clock_says() {
 }
 
 /// If nothing else kept running, the wall clock determines how long the host was down.
+///
+/// Promise (Durability and recovery): Between boots the wall clock counts; a stop does not wait for a clock that was
+/// set back
 #[tokio::test(start_paused = true)]
 async fn from_one_boot_to_the_next_the_wall_clock_counts() {
     for set in [0, DAY, -DAY] {
@@ -139,6 +142,9 @@ async fn nothing_is_forgotten_for_a_day_that_only_the_wall_clock_saw() {
 
 /// All records of the first agent with a boot clock, as it left them when it was killed: a day ahead, with one alloc
 /// with a time limit, one in backoff, one being stopped, one being restarted, one ended.
+///
+/// Promise (Durability and recovery): Recorded times are read by the next version, and so is the wall clock that
+/// earlier ones recorded
 #[tokio::test(start_paused = true)]
 async fn what_is_recorded_of_times_is_understood_and_written_again_as_it_was() {
     use crate::runner::kept::record::{AllocRecord, TaskRecord};

@@ -106,6 +106,9 @@ async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
 }
 
 /// Each affected task has one cause event that names the culprit; dead tasks have none (Nomad asserts the opposite).
+///
+/// Promise (Task groups and lifecycle order): P-11.2, P-11.3 Each victim has one cause event that names the culprit;
+/// tasks that had ended get none
 #[tokio::test(start_paused = true)]
 async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
     let host = Host::new();
@@ -124,6 +127,9 @@ async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
 }
 
 /// It cannot be killed, and the replacement of its alloc waits for it.
+///
+/// Promise (Task groups and lifecycle order): A poststop task that keeps failing ends, whatever its `mode`: no command
+/// could stop it
 #[tokio::test(start_paused = true)]
 async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its_mode() {
     let host = Host::new();
@@ -191,6 +197,9 @@ fn assert_order(agent: &Handle, id: &AllocId) {
 
 /// Leader → other tasks → sidecars, then poststop: on a stop, after a failure, and in an alloc that is recovered during
 /// its end. (Nomad's own test of this asserts nothing.)
+///
+/// Promise (Task groups and lifecycle order): P-11.1, P-11.4 Leader, then other tasks, sidecars, poststop; also in an
+/// alloc recovered in mid-stop
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_them() {
     let host = Host::new();
@@ -219,6 +228,8 @@ async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_
     }
 }
 
+/// Promise (Task groups and lifecycle order): P-12.3 A kill, its delay and its timeout continue after a restart of the
+/// agent with what is left of them
 #[tokio::test(start_paused = true)]
 async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
     let host = Host::new();
@@ -237,6 +248,9 @@ async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
 }
 
 /// The agent died between its signal and the task's end: the end counts as requested.
+///
+/// Promise (Durability and recovery): A task that obeyed its kill signal without an agent counts as killed, and is not
+/// started or signalled again
 #[tokio::test(start_paused = true)]
 async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signalled_again() {
     for stop_ms in [500, 5_000] {
@@ -262,6 +276,7 @@ async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signa
     }
 }
 
+/// Promise (Task groups and lifecycle order): A retried start opens no gate
 #[tokio::test(start_paused = true)]
 async fn a_start_that_is_tried_again_opens_no_gate() {
     let host = Host::new();

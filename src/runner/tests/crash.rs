@@ -1,4 +1,7 @@
 //! The agent may die after any of its writes: the next state is legal, and every process is started and counted once.
+//!
+//! Promise (Durability and recovery): A crash after any write of the runner: each start has one exit, nothing counts
+//! twice
 
 use serde_json::json;
 

@@ -234,6 +234,11 @@ fn alloc_run(agent: &Handle) -> Vec<crate::model::units::Nanos> {
 
 /// Calls: start, recover, wait, signal, kill, destroy, stats. Faults: hang, panic, panic once, refuse, lie, garbage,
 /// repeat. Each attempt has one exit, each kill one event; nothing runs after the agent has stopped.
+///
+/// Promise (Durability and recovery): T-9.1 Each driver call with each fault ends in time and as declared, and affects
+/// no other task
+/// Promise (Task groups and lifecycle order): B.7 Whatever state a task was in when the agent died, it continues as
+/// that table says
 #[tokio::test(start_paused = true)]
 async fn each_call_with_each_fault_ends_in_time_as_declared_and_affects_no_other_alloc() {
     let before = alive();
@@ -277,6 +282,8 @@ fn counters(agent: &Handle) -> BTreeMap<String, u64> {
 }
 
 /// Whatever its driver does, and whenever the agent is killed: no shown counter falls.
+///
+/// Promise (Durability and recovery): Exposed usage of an attempt stays counted, once, where its end was not seen
 #[tokio::test(start_paused = true)]
 async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
     let mut measured = 0;
@@ -311,6 +318,8 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
 }
 
 /// A task that cannot be killed gets no second attempt.
+///
+/// Promise (Durability and recovery): A task reported as ended that still runs is killed before another attempt begins
 #[tokio::test(start_paused = true)]
 async fn task_running_after_its_reported_end_is_killed_before_another_attempt() {
     let host = Host::new();
@@ -342,6 +351,11 @@ async fn what_runs_on_and_cannot_be_ended_gets_no_second_attempt_beside_it() {
 }
 
 /// Samples of a task whose driver misbehaves in reporting them: nothing waits for them.
+///
+/// Promise (Durability and recovery): P-9.1, P-9.2 The mock driver's fields are checked at their place; its readings
+/// follow a script
+/// Promise (Durability and recovery): An impossible reading of a driver does not become a value of the node: the last
+/// possible one stays
 #[tokio::test(start_paused = true)]
 async fn readings_that_hang_fall_or_are_garbage_cost_their_own_task_alone() {
     for fault in Fault::ALL {
@@ -387,6 +401,11 @@ fn all_hang(but: &[Call]) -> Value {
 
 /// With 1,000 stops of one task: each returns, the task is abandoned with an error, recovered never and not started
 /// twice.
+///
+/// Promise (Durability and recovery): P-10.1, T-10.1, T-10.2 A driver that hangs in every call affects only its tasks,
+/// over a restart of the agent too
+/// Promise (Task groups and lifecycle order): P-18.4 Blocking work runs in a few bounded places; kills and removals do
+/// not wait for each other
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_hangs_in_every_call_costs_its_tasks_alone() {
     // A hang fails this test instead of blocking it.

@@ -1,4 +1,7 @@
 //! Which ended allocs are removed when, and what is reported of those that stay.
+//!
+//! Promise (Durability and recovery): Ended allocs are collected by number, age and a full disk, oldest first, none
+//! before its final series are delivered
 
 use super::*;
 use crate::model::task::ExitStatus;
@@ -74,6 +77,9 @@ async fn a_disk_that_others_have_filled_takes_no_live_alloc_and_no_endless_loop(
 }
 
 /// Fails if anything to remove is still there; allocs that have not ended are no error with `--all`.
+///
+/// Promise (Durability and recovery): `gc` reports what it removed and why the rest stayed; directories and cgroups are
+/// gone, counters stay
 #[tokio::test(start_paused = true)]
 async fn requested_collection_returns_removed_and_kept_allocs_with_reasons() {
     let host = Host::new();
@@ -123,6 +129,8 @@ async fn an_alloc_that_lives_again_is_not_collected_for_its_earlier_end() {
 }
 
 /// Whatever the state of its allocs.
+///
+/// Promise (Durability and recovery): Allocs that came and went leave the agent no runtime task and no descriptor
 #[tokio::test(start_paused = true)]
 async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -151,6 +159,8 @@ async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
     until("its tasks to have left", || alive() == before).await;
 }
 
+/// Promise (Durability and recovery): An abandoned task is never forgotten: `gc` keeps its alloc, and it is killed
+/// again and again
 #[tokio::test(start_paused = true)]
 async fn what_may_still_run_is_not_forgotten_and_is_ended_again_and_again_by_later_agents_too() {
     let mut host = Host::new();

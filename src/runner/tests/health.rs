@@ -96,6 +96,9 @@ async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
 }
 
 /// T-7.1.
+///
+/// Promise (Durability and recovery): T-7.1 A driver that is unhealthy at the start recovers without a restart, and
+/// waiting tasks start
 #[tokio::test(start_paused = true)]
 async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
     for (word, gauge, news) in [("undetected", None, 0), ("unhealthy", Some(0.0), 1)] {
@@ -180,6 +183,8 @@ async fn waiting_task_reports_each_health_and_waits_across_an_agent_restart() {
     assert_eq!(main_task(&second, &id).attempt, 0);
 }
 
+/// Promise (Durability and recovery): P-7.4 Reports that end, hang or die make the driver unhealthy until the next one,
+/// and affect nothing else
 #[tokio::test(start_paused = true)]
 async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_is_heard_again() {
     for (word, said) in [
@@ -213,6 +218,8 @@ async fn silence_after_a_report_is_no_news() {
     assert_eq!((known(&agent).is_healthy(), driver_events(&agent).len()), (true, 0));
 }
 
+/// Promise (Durability and recovery): P-7.1, P-7.3 A driver's report replaces the previous one whole; a repeated one
+/// changes nothing
 #[tokio::test(start_paused = true)]
 async fn attributes_that_cannot_be_are_left_out_and_those_before_are_gone() {
     let host = Host::new();

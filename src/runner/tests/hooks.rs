@@ -83,6 +83,10 @@ impl Host {
 }
 
 /// A stop runs prekill, stop and postrun, nothing else; a stop after the end changes nothing and says so.
+///
+/// Promise (Task groups and lifecycle order): P-13.4, P-13.5 A stop is a request of its own and runs prekill, stop and
+/// postrun, nothing else
+/// Promise (Hooks of allocs and tasks): Each phase runs at its moment
 #[tokio::test(start_paused = true)]
 async fn each_phase_comes_at_its_moment_and_no_other() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
@@ -104,6 +108,9 @@ async fn each_phase_comes_at_its_moment_and_no_other() {
 }
 
 /// P-13.2, T-13.2.
+///
+/// Promise (Task groups and lifecycle order): P-13.2, T-13.2 A destroy that fails is reported, with what is left, and
+/// the next agent continues it
 #[tokio::test(start_paused = true)]
 async fn failed_destroy_is_reported_removes_the_rest_and_the_next_agent_continues() {
     for hangs in [false, true] {
@@ -150,6 +157,9 @@ async fn each_attempt_has_its_own_prestart_poststart_and_exited_and_one_stop_end
 
 /// An alloc whose setup fails fails as a whole: none of its tasks starts, and a restart retries. A failed setup under
 /// running tasks ends none of them.
+///
+/// Promise (Hooks of allocs and tasks): An alloc that cannot be set up fails as a whole; set up again under running
+/// tasks, a failure ends none
 #[tokio::test(start_paused = true)]
 async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_starts() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
@@ -258,6 +268,8 @@ async fn hanging_hooks_are_cancelled_at_their_deadline_in_every_phase() {
     }
 }
 
+/// Promise (Durability and recovery): A task cancelled before its start, by its sibling or a stop, has the reason and
+/// no failure
 #[tokio::test(start_paused = true)]
 async fn a_stop_calls_off_what_sets_up() {
     for phase in [Phase::Prerun, Phase::Prestart] {
@@ -355,6 +367,7 @@ impl Hook<OfTask> for Fetches {
     }
 }
 
+/// Promise (Hooks of allocs and tasks): A completed hook is not repeated by later starts or later agents
 #[tokio::test(start_paused = true)]
 async fn what_a_hook_did_for_good_is_known_to_later_starts_and_later_agents() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
@@ -403,6 +416,8 @@ impl crate::runner::AllocCgroups for Names {
 
 /// An agent may die before, during and after any of them: each hook of the agent in each of its phases, alone and
 /// twice, before any setup and after the removal.
+///
+/// Promise (Hooks of allocs and tasks): Each built-in hook can run any phase twice and without its predecessor
 #[tokio::test]
 async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
     let host = Host::new();

@@ -46,6 +46,9 @@ async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
 
 /// Escalation ends in a declared state, counted, with the handle kept; all concurrent requests return and it happens
 /// once; the shutdown of the agent waits for no task.
+///
+/// Promise (Task groups and lifecycle order): P-10.3, P-10.4, P-10.5 Escalation ends in a declared state, happens once,
+/// and the agent's exit waits for none
 #[tokio::test(start_paused = true)]
 async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     let host = Host::new();
@@ -67,6 +70,7 @@ async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     assert_eq!(totals(&agent, "s").kill_escalations, 1, "as durable as the exit beside it");
 }
 
+/// Promise (Durability and recovery): Forced kills and abandoned tasks are counted over any death of the agent
 #[tokio::test(start_paused = true)]
 async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_that_moment() {
     let host = Host::new();
@@ -82,6 +86,8 @@ async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_tha
     assert_eq!((of.kill_escalations, of.abandoned), (2, 1), "the next agent used force again");
 }
 
+/// Promise (Task groups and lifecycle order): P-10.2 The longest time that a stop can take is reported with it, and
+/// kept
 #[tokio::test(start_paused = true)]
 async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends() {
     let host = Host::new();
@@ -147,6 +153,9 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
 }
 
 /// A stop meanwhile keeps the task's `shutdown_delay`.
+///
+/// Promise (Durability and recovery): A start that hangs is abandoned, not repeated beside itself, and its late result
+/// is ended
 #[tokio::test(start_paused = true)]
 async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
     let host = Host::new();
@@ -202,6 +211,9 @@ async fn a_stop_during_backoff_does_not_start_again() {
 }
 
 /// An announced restart is no restart yet; SIGKILL of the agent before and after it begins.
+///
+/// Promise (Durability and recovery): A restart counts once, when it begins; one that a stop overtakes in its backoff
+/// does not count
 #[tokio::test(start_paused = true)]
 async fn a_restart_counts_once_when_it_begins() {
     let host = Host::new();
@@ -228,6 +240,8 @@ async fn a_restart_counts_once_when_it_begins() {
 }
 
 /// Its stop is recorded, but not the signal: the disk was full. Then the agent dies, and the task dies of its signal.
+///
+/// Promise (Durability and recovery): An exit is judged by the desired state and the policy of its alloc at that time
 #[tokio::test(start_paused = true)]
 async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_then() {
     for (status, outcome) in [
@@ -304,6 +318,9 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
 
 /// 1,000 stops of one task, and as many restarts and signals beside them: one Killing, one Killed, one sequence of
 /// signals, and each request returns.
+///
+/// Promise (Durability and recovery): T-10.3 1,000 stops of one task with as many restarts and signals: one kill, and
+/// each has its answer
 #[tokio::test(start_paused = true)]
 async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
     let host = Host::new();

@@ -90,6 +90,7 @@ async fn a_launch_that_was_missed_while_the_agent_was_down_is_made_once() {
     assert_eq!(jobs(&agent).len(), 1, "the next agent makes it no second time");
 }
 
+/// Promise (Input validation): A clock that is set back launches nothing twice; of many missed launches one is made
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_back_launches_nothing_twice() {
     let host = Host::new();
@@ -294,6 +295,8 @@ async fn with_a_failing_database_no_parent_is_registered_or_stopped() {
 }
 
 /// Ten minutes of a cron of each second: allocs and records do not accumulate.
+///
+/// Promise (Input validation): Children of a job are one workload, and the newest 100 are retained
 #[tokio::test(start_paused = true)]
 async fn a_job_of_each_second_does_not_grow_the_store_without_end() {
     let host = Host::new();

@@ -1,4 +1,7 @@
 //! Blocking work happens without locks: a kernel file that responds late does not delay requests for the alloc.
+//!
+//! Promise (Task groups and lifecycle order): No kernel file is read under an alloc's lock: a request for the alloc
+//! waits for no cgroup
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -120,6 +120,9 @@ async fn data_passes_allocs_that_were_replaced_before_they_began() {
 }
 
 /// P-14.2: while it waits none of its tasks starts, across a restart of the agent too; a stop ends the wait at once.
+///
+/// Promise (Input validation): P-14.2 A replacement waits for the alloc before it, over a restart of the agent; a stop
+/// ends the wait within 100 ms
 #[tokio::test(start_paused = true)]
 async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_off_at_once() {
     let host = Host::new();
@@ -143,6 +146,8 @@ async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_o
     assert_eq!(read(&host, &old, "main/local/file").as_deref(), Some("kept"), "nor take anything of it");
 }
 
+/// Promise (Input validation): P-14.4 What cannot be moved begins empty, with an event and a counter; no link is
+/// followed
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_moved_begins_empty_with_an_event_and_a_counter() {
     let host = Host::new();
@@ -167,6 +172,9 @@ async fn what_cannot_be_moved_begins_empty_with_an_event_and_a_counter() {
 }
 
 /// Whichever commit is the last one: the data is complete in the old alloc or in the new one, and ends in the new one.
+///
+/// Promise (Input validation): P-14.3 Sticky data moves whole: renamed, or copied, synced, renamed; a crash leaves the
+/// old or the new
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_of_an_update_loses_no_data() {
     for writes in 0..16 {

@@ -51,6 +51,9 @@ fn fates(agent: &Handle) -> Vec<Fate> {
 }
 
 /// Nor is an alloc that is being removed or whose record was unreadable; its running tasks are reported.
+///
+/// Promise (Durability and recovery): A recorded, copied, containerized or foreign process is no orphan: it is not
+/// touched
 #[test]
 fn whose_an_alloc_is_follows_from_what_names_it() {
     let ids: Vec<AllocId> = (0..6).map(|_| AllocId::random()).collect();
@@ -316,6 +319,9 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
 }
 
 /// It may run: it is not started beside itself, and it is not reported as gone.
+///
+/// Promise (Durability and recovery): A task whose record is lost is recovered from `run/`, or not started a second
+/// time
 #[tokio::test(start_paused = true)]
 async fn task_without_record_and_with_unknown_state_keeps_its_handle() {
     let host = Host::new();

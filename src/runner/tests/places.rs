@@ -1,5 +1,7 @@
 //! Blocking work has few permits, and kills have their own. Here the clock is real, because blocked threads stop the
 //! paused one.
+//!
+//! Promise (Durability and recovery): Hanging launches delay no kill; a hanging kill does not delay abandonment
 
 use std::time::Instant;
 

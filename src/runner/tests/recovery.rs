@@ -226,6 +226,7 @@ async fn a_driver_that_never_answers_costs_its_task_and_not_what_runs_beside_it(
     assert_eq!(host.world.started(), 3);
 }
 
+/// Promise (Durability and recovery): A shortage of descriptors, memory or processes changes no task's state
 #[tokio::test(start_paused = true)]
 async fn want_of_what_it_takes_to_look_is_no_verdict_however_long_it_lasts() {
     use std::sync::atomic::Ordering;

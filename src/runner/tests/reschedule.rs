@@ -116,6 +116,8 @@ async fn only_failures_of_jobs_that_are_replaced_are() {
     assert_eq!(known(&agent), [done, stopped]);
 }
 
+/// Promise (Input validation): A failed alloc is rescheduled once, when due, over a SIGKILL in the delay and a crash at
+/// any write
 #[tokio::test(start_paused = true)]
 async fn agent_that_is_gone_during_the_delay_replaces_once_at_the_same_moment() {
     let host = Host::new();
@@ -189,6 +191,7 @@ async fn refused_record_is_retried_and_replaces_once() {
     assert_eq!((known(&agent).len(), host.world.started(), reschedules(&agent)), (2, 2, 1));
 }
 
+/// Promise (Input validation): A stop, a submission or a restart in the delay cancels a reschedule for good
 #[tokio::test(start_paused = true)]
 async fn stop_during_the_delay_cancels_it_for_good() {
     let host = Host::new();
@@ -273,6 +276,8 @@ async fn abandoned_task_keeps_its_alloc_from_being_replaced() {
 }
 
 /// Weeks of a crash loop: records do not accumulate, and no counter falls.
+///
+/// Promise (Input validation): An endless reschedule loop keeps store and allocs bounded, and no counter falls
 #[tokio::test(start_paused = true)]
 async fn endless_rescheduling_keeps_the_store_bounded() {
     const LOOPS: usize = 120;

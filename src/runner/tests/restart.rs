@@ -255,6 +255,9 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
 }
 
 /// A whole alloc restarts in lifecycle order; an ended one lives again, and no total falls or counts twice.
+///
+/// Promise (Durability and recovery): A whole alloc restarts in the order of its lifecycle; no total falls or counts
+/// twice
 #[tokio::test(start_paused = true)]
 async fn whole_alloc_restarts_in_lifecycle_order() {
     let host = Host::new();
@@ -392,6 +395,7 @@ async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
     agent.restart(&waits, Restarted::All).await.unwrap();
 }
 
+/// Promise (Durability and recovery): Records of an agent with fewer restart reasons are read
 #[test]
 fn records_from_before_restarts_could_be_asked_for_are_read() {
     // As an earlier agent wrote them.

@@ -23,6 +23,9 @@ pub(super) fn only(outcome: &str) -> BTreeMap<String, f64> {
 }
 
 /// Each start of the agent reports how it recovered every task; all outcomes occur, and unreadable records are counted.
+///
+/// Promise (Durability and recovery): Each start of the agent reports how it found every task, and counts unreadable
+/// records
 #[tokio::test(start_paused = true)]
 async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before_found() {
     let host = Host::new();
@@ -125,6 +128,8 @@ async fn a_submitted_alloc_that_was_never_begun_is_begun() {
     assert_eq!(host.world.started(), 1);
 }
 
+/// Promise (Task groups and lifecycle order): P-12.3 Restart trackers with their backoff, and a new version waiting for
+/// the previous one, continue too
 #[tokio::test(start_paused = true)]
 async fn a_crash_loop_is_not_forgiven_and_its_backoff_goes_on() {
     let host = Host::new();
@@ -231,6 +236,8 @@ fn spoil(host: &Host, prefix: &str) -> String {
     key
 }
 
+/// Promise (Task groups and lifecycle order): P-12.4, P-12.5 One bad record is set aside and listed; no counter falls
+/// over a restart
 #[tokio::test(start_paused = true)]
 async fn one_bad_record_is_set_aside_and_blocks_nothing() {
     for prefix in ["alloc/", "job/bad/"] {
@@ -355,6 +362,9 @@ async fn an_end_that_a_task_outlived_is_not_taken() {
 }
 
 /// A readable record with the directory of another task, for whatever reason: nothing there is touched.
+///
+/// Promise (Durability and recovery): A record that names a directory of another attempt is not trusted: nothing there
+/// is touched
 #[tokio::test(start_paused = true)]
 async fn record_with_another_tasks_directory_is_refused() {
     let host = Host::new();
@@ -439,6 +449,8 @@ fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
 }
 
 /// After a rollback: records of a newer agent have unknown fields, kinds of events and reasons of restarts.
+///
+/// Promise (Durability and recovery): A record of a newer agent keeps its counters: unknown fields are left out
 #[tokio::test(start_paused = true)]
 async fn what_a_newer_agent_recorded_costs_no_counter() {
     let host = Host::new();

@@ -1,4 +1,11 @@
 //! Properties that drivers may have, and how the runner uses them.
+//!
+//! Promise (Durability and recovery): A task ends with its job's signal, else with its driver's; an unobserved end by
+//! it counts as obeyed
+//! Promise (Durability and recovery): Cgroup and state that a driver learns at the start are recorded, shown and
+//! restored; impossible ones are refused
+//! Promise (Durability and recovery): Messages of a driver during its work are the task's events at once, limited, and
+//! of no other attempt
 
 use super::*;
 use crate::collectors::{FdBudget, Sampling, TaskReader};
@@ -123,6 +130,7 @@ async fn what_a_driver_says_while_it_works_for_a_task_is_the_tasks_event_at_once
     assert_eq!((said(&agent).len(), alloc.take_driver_messages(0).len()), (3, 0));
 }
 
+/// Promise (Durability and recovery): A task learns its directories where its driver can expose them
 #[tokio::test(start_paused = true)]
 async fn task_gets_the_directories_as_its_driver_shows_them() {
     for root in [None, Some("/")] {

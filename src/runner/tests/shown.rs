@@ -196,6 +196,9 @@ impl Store for Gated {
 }
 
 /// On real time: the journal's thread has no other.
+///
+/// Promise (Durability and recovery): Nothing of a task is exposed before its record is durable; a bad disk hides no
+/// task
 #[tokio::test]
 async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
     let host = Host::new();
@@ -220,6 +223,9 @@ async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
     agent.shutdown();
 }
 
+/// Promise (Durability and recovery): A clock that is set back takes nothing from the times in states
+/// Promise (Durability and recovery): A wall clock set by a day changes no limit, delay or grace, collects nothing
+/// early, and moves no event
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_back_takes_nothing_from_what_was_shown() {
     let host = Host::new();
@@ -257,6 +263,7 @@ async fn a_number_that_was_seen_is_never_given_again_even_if_its_alloc_was_forgo
     assert_eq!(agent.events().since(last, 100).events[0].seq, last + 1);
 }
 
+/// Promise (Durability and recovery): A refused submit that reached the disk does not become active, and stops nothing
 #[tokio::test(start_paused = true)]
 async fn a_refused_submit_that_reached_the_disk_does_not_come_alive() {
     let host = Host::new();

@@ -1,4 +1,7 @@
 //! Signals in every state of a task: which processes get them, and why not.
+//!
+//! Promise (Durability and recovery): A signal reaches one task or all, and is refused by name in every state without a
+//! process
 
 use serde_json::json;
 

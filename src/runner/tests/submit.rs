@@ -1,4 +1,7 @@
 //! Accepted and refused submissions, and replacements.
+//!
+//! Promise (Task groups and lifecycle order): P-13.1 The alloc's runner is a type per state: only an ended alloc can be
+//! forgotten and removed
 
 use serde_json::json;
 

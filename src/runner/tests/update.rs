@@ -65,6 +65,7 @@ async fn healthy(agent: &Handle, count: u32, max_parallel: u32) -> Vec<AllocId> 
     allocs
 }
 
+/// Promise (Input validation): An update replaces `max_parallel` allocs at a time, and waits until they are healthy
 #[tokio::test(start_paused = true)]
 async fn allocs_are_replaced_max_parallel_at_a_time_and_each_is_waited_for() {
     let host = Host::new();
@@ -92,6 +93,7 @@ async fn allocs_are_replaced_max_parallel_at_a_time_and_each_is_waited_for() {
     assert!(matches!(same, RunnerError::Unchanged { ids, .. } if ids.len() == 5));
 }
 
+/// Promise (Input validation): A failed update stops, or goes back with `auto_revert`; allocs that still run stay
 #[tokio::test(start_paused = true)]
 async fn unhealthy_alloc_fails_the_update_and_the_rest_stays() {
     let host = Host::new();
@@ -139,6 +141,7 @@ async fn without_a_healthy_version_there_is_nothing_to_revert_to() {
     assert_eq!((failed.version, failed.reverts_version), (0, None));
 }
 
+/// Promise (Input validation): An update goes on over restarts of the agent and a refusing disk; nothing happens twice
 #[tokio::test(start_paused = true)]
 async fn update_goes_on_over_restarts_of_the_agent_and_nothing_happens_twice() {
     let host = Host::new();
@@ -171,6 +174,7 @@ async fn revert_goes_on_over_a_restart_of_the_agent() {
     assert_eq!((versions(&agent), host.world.started()), (vec!["1".to_owned(); 2], 4));
 }
 
+/// Promise (Input validation): A stop on request cancels the update
 #[tokio::test(start_paused = true)]
 async fn stop_on_request_cancels_the_update_and_nothing_replaces_what_was_stopped() {
     let host = Host::new();

@@ -365,6 +365,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whenever it ends: what was durable comes, once it is settled never again, in order, and the ledger balances.
+    ///
+    /// Promise (Measured values): Whenever agent or power end, no durable batch is lost, none that was settled is
+    /// repeated, and the order is kept
     #[test]
     fn whenever_it_ends_nothing_durable_is_lost_and_nothing_settled_comes_again(steps in steps()) {
         let mut world = World::new(wide(), false);
@@ -373,6 +376,9 @@ proptest! {
     }
 
     /// The oldest go where there is no room, or they wait for too long.
+    ///
+    /// Promise (Measured values): Enqueued points equal exported, rejected, dropped and queued ones, at every moment
+    /// and across restarts
     #[test]
     fn within_its_bounds_every_point_is_accounted_for(steps in steps(), bytes in 1_u64..20_000, memory_bytes in 0_usize..8_000) {
         let limits = QueueLimits { bytes, age: Duration::from_secs(5_000), memory_bytes };
@@ -382,6 +388,8 @@ proptest! {
     }
 
     /// Whatever is flipped or cut: it begins, says how much is lost, and what is left is what was put in.
+    ///
+    /// Promise (Measured values): A damaged queue starts and reports the loss; one of a newer version is left alone
     #[test]
     fn a_damaged_file_costs_what_is_damaged_and_is_counted(flips in prop::collection::vec((0_usize..6_000, 1_u8..), 1..4), cut in prop::option::of(0_usize..6_000)) {
         let mut world = World::new(wide(), true);
@@ -441,6 +449,7 @@ fn a_segment_of_a_newer_version_is_left_alone() {
     assert_eq!(disk.list().unwrap(), [7, 8], "and its number is not taken");
 }
 
+/// Promise (Measured values): While the disk is full memory holds new batches, and the disk gets them in order
 #[test]
 fn while_the_disk_is_full_memory_holds_what_comes_and_the_disk_gets_it_in_order() {
     let disk = Disk::default();

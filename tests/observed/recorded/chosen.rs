@@ -1,6 +1,9 @@
 //! Which containers are shown, and their workloads, by what a runtime reports of a container: its image and its labels.
 //! Nothing is shown for a moment because that was not known yet: an excluded container would stay on the board as one
 //! that was there.
+//!
+//! Promise (Observed workloads): Images and labels filter workloads only once they are known; an unreported value
+//! matches no pattern
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -117,6 +120,8 @@ fn who_decided_by_a_label_decides_alike_before_docker_answers_the_next_agent() {
     wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
 }
 
+/// Promise (Observed workloads): A changed rule applies to running workloads at the next start; ended ones stay where
+/// they were counted
 #[test]
 fn a_label_gives_the_workload_and_the_first_rule_that_fits_does() {
     let looked = docker(workloads(&["label:none=* -> none", "label:com.docker.compose.service=* -> label:none"]));

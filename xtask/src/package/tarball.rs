@@ -46,6 +46,8 @@ mod tests {
     use super::*;
     use crate::package::testing;
 
+    /// Promise (Under systemd): Tarball, .deb, .rpm and image have their files, modes and owners; an upgrade keeps
+    /// `agent.hcl`
     #[test]
     fn tarball_has_all_files_of_the_package_in_one_directory() {
         let dir = tempfile::tempdir().unwrap();

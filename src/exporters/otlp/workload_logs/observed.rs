@@ -134,6 +134,7 @@ fn record(
     }
 }
 
+/// Promise (Measured values): Starts and ends of observed workloads are log records, each once
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Promise (Input validation): A hostile archive writes nothing outside, and a bomb ends at its limit (P-14.5)
+
 use proptest::prelude::*;
 
 use super::archives::{add, header, link, tar_of, zip_of};

@@ -1,3 +1,6 @@
+//! Promise (Input validation): An artifact follows at most 10 redirects, to http and https only; headers reach one
+//! server
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -97,6 +100,7 @@ fn redirects_are_followed_to_http_alone_and_never_in_a_circle() {
     }
 }
 
+/// Promise (Input validation): No message about an artifact contains its credentials, its query or its headers
 #[test]
 fn headers_and_credentials_reach_their_server_alone_and_no_message() {
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();

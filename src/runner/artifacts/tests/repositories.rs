@@ -1,3 +1,6 @@
+//! Promise (Input validation): A repository has at most `artifact.git_file_count_limit` files; git that makes more is
+//! killed
+
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;

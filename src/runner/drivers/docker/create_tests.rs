@@ -81,6 +81,9 @@ fn a_task_with_an_image_alone_is_this_body() {
 }
 
 /// Each form that Nomad's decoder accepts, and the resulting request.
+///
+/// Promise (Durability and recovery): Each field of `config` of `docker` has its place in the request, in each form
+/// that Nomad accepts
 #[test]
 fn each_field_has_its_place_in_the_body() {
     for (config, path, expected) in [

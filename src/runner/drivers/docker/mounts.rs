@@ -273,6 +273,8 @@ mod tests {
         assert_eq!(file, [format!("{}:/x", task.join("local/file").display())]);
     }
 
+    /// Promise (Durability and recovery): A job mounts nothing from outside its alloc unless the agent allows it,
+    /// through no link either
     #[test]
     fn what_is_outside_of_the_alloc_is_mounted_only_where_the_agent_allows_it() {
         let top = tempfile::tempdir().unwrap();

@@ -63,6 +63,8 @@ fn addresses(at: &ContainerEndpoint) -> Vec<IpAddr> {
     [&at.ip, &at.ipv6].into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
+/// Promise (Durability and recovery): A container's addresses are known after its start: one is chosen by rule, all are
+/// shown
 #[cfg(test)]
 mod tests {
     use super::*;

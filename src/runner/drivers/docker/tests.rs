@@ -148,6 +148,7 @@ async fn pass(time: Duration) {
     tokio::time::resume();
 }
 
+/// Promise (Durability and recovery): A pull that lasts reports its layers each 30 s
 #[tokio::test]
 async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
     let dir = tempfile::tempdir().unwrap();
@@ -200,6 +201,7 @@ async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
     assert_eq!(reported, ["pulling the image app:1", "pulling app:1: 1 of 2 layers"]);
 }
 
+/// Promise (Durability and recovery): An engine that is killed, hangs, answers garbage or returns loses no task
 #[tokio::test]
 async fn an_engine_that_hangs_or_answers_garbage_is_unhealthy_until_it_is_well_and_loses_no_task() {
     const WELL: u8 = 0;
@@ -417,6 +419,8 @@ async fn an_oom_kill_that_is_reported_after_the_end_is_the_outcome() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Whatever an engine responds to any request: an error or an attempt, in time, and no panic.
+    ///
+    /// Promise (Durability and recovery): No answer of an engine panics the driver, and none is trusted without checks
     #[test]
     fn no_answer_of_an_engine_is_believed_too_much(
         bodies in proptest::collection::vec(prop_oneof![

@@ -413,6 +413,9 @@ mod tests {
 
     /// The slots as an earlier version of the supervisor wrote them, on a host with both cgroup versions: its task was
     /// `sleep 4` with `cpu = 100` and `memory = 32`.
+    ///
+    /// Promise (Durability and recovery): Records of the agent before hooks are read whole: its supervisor's and every
+    /// kind of its own
     #[test]
     fn what_a_supervisor_of_an_earlier_agent_wrote_is_read_to_its_last_file() {
         let dir = tempfile::tempdir().unwrap();

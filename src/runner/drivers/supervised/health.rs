@@ -49,6 +49,8 @@ impl Fingerprints for Reports {
     }
 }
 
+/// Promise (Durability and recovery): `raw_exec` is unhealthy while no descriptor is left to watch one more task, and
+/// reports when there is one
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

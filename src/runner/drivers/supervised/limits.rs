@@ -289,6 +289,8 @@ mod tests {
         assert_eq!(limited.wants_cgroup(&task), ["resources.memory", "resources.memory_max"]);
     }
 
+    /// Promise (Input validation): A limit that no controller of this host can enforce is refused at its place by
+    /// `plan` and `run`
     #[test]
     fn limit_without_a_controller_is_refused_before_the_start() {
         let dir = tempfile::tempdir().unwrap();

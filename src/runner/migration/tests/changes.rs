@@ -1,4 +1,7 @@
 //! An alloc that changes while its data is sent: by a replacement, garbage collection or a restart on its host.
+//!
+//! Promise (Input validation): P-14.3 An alloc that is restarted, replaced or collected during its transfer gets no
+//! seal
 
 use super::*;
 
