@@ -10,7 +10,7 @@ use super::target::encode;
 use crate::host::process;
 use crate::jobspec::cron::CronSchedule;
 use crate::jobspec::diff::ObjectDiff;
-use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
+use crate::jobspec::evaluate::recorded::{RecordedInputs, ReplayedInputs, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
@@ -31,7 +31,7 @@ pub struct JobText {
     pub text: Vec<u8>,
     pub variables: GivenVariables,
     /// What the command read for it.
-    pub recorded: Recorded,
+    pub recorded: RecordedInputs,
 }
 
 impl JobText {
@@ -184,7 +184,7 @@ pub(super) fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, 
     let drivers = context.runner.drivers();
     let known: Vec<&str> = drivers.keys().copied().collect();
     let check = |task: &Task| drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task));
-    let outside = Replay { recorded: &job.recorded };
+    let outside = ReplayedInputs { recorded: &job.recorded };
     let inputs = Inputs { given: &job.variables, outside: &outside };
     let parsed = jobspec::parse_with(&job.file, &text, inputs, |parsed| {
         let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);

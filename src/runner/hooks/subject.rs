@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::frame::Subject;
 use crate::collectors::TaskReader;
 use crate::host::process::Account;
-use crate::jobspec::interpolate::Prepared;
+use crate::jobspec::interpolate::PreparedTask;
 use crate::model::device::{DeviceHolder, ReservedDevices};
 use crate::model::env::Env;
 use crate::model::event::EventKind;
@@ -130,7 +130,7 @@ pub struct OfTask {
     pub cores: Vec<u32>,
     /// The variables that its templates rendered.
     pub template_env: Env,
-    pub prepared: Option<Prepared>,
+    pub prepared: Option<PreparedTask>,
     /// Host volumes that it mounts.
     pub volumes: Vec<TaskVolume>,
     /// How long each hook took that ran for this start.

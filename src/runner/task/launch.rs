@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::requests::{TaskRequest, next_request};
-use crate::jobspec::interpolate::Prepared;
+use crate::jobspec::interpolate::PreparedTask;
 use crate::model::device::{DeviceReservation, ReservedDevices};
 use crate::model::event::EventKind;
 use crate::model::network::TaskNetwork;
@@ -156,7 +156,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     }
     let prestart = began.elapsed();
     let (network_namespace, network) = network_of(&subject);
-    let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {
+    let (Some(dirs), Some(PreparedTask { task, env })) = (subject.dirs, subject.prepared) else {
         return Err(LaunchFailure::internal("the prestart hooks created no directories or no environment".to_owned()));
     };
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
