@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::store::{Batch, Dedup, Entered, Entrance, Store, StoreError};
+use crate::store::{Batch, Dedup, EnteredBatch, Entrance, Store, StoreError};
 use crate::telemetry::Metrics;
 use crate::telemetry::lock;
 
@@ -60,7 +60,7 @@ struct Shared {
 /// The result of a queued batch.
 pub type Answer = oneshot::Receiver<Result<(), StoreError>>;
 /// `None`: no caller waits for it.
-type Waiting = (Entered, Option<oneshot::Sender<Result<(), StoreError>>>);
+type Waiting = (EnteredBatch, Option<oneshot::Sender<Result<(), StoreError>>>);
 
 #[derive(Default)]
 struct Queue {
@@ -290,7 +290,7 @@ impl Shared {
     }
 
     /// `None`: all of it is durable already.
-    fn enter(&self, batch: Batch) -> Option<Entered> {
+    fn enter(&self, batch: Batch) -> Option<EnteredBatch> {
         match self.store.enter(batch) {
             Entrance::Duplicate(records) => {
                 self.metrics.state_db_deduped(records);
@@ -300,7 +300,7 @@ impl Shared {
         }
     }
 
-    fn commit(&self, mut entered: Vec<Entered>) -> Result<(), StoreError> {
+    fn commit(&self, mut entered: Vec<EnteredBatch>) -> Result<(), StoreError> {
         let amends = std::mem::take(&mut *lock(&self.amends));
         if amends.is_empty() {
             return self.write(entered);
@@ -315,7 +315,7 @@ impl Shared {
         result
     }
 
-    fn write(&self, entered: Vec<Entered>) -> Result<(), StoreError> {
+    fn write(&self, entered: Vec<EnteredBatch>) -> Result<(), StoreError> {
         let started = Instant::now();
         // A panic of the store counts as one failed commit; the thread continues.
         let result = catch_unwind(AssertUnwindSafe(|| self.store.commit(entered)))
