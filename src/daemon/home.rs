@@ -28,7 +28,7 @@ use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager};
 use crate::model::id::CgroupPath;
 use crate::runner::datadir::Before;
-use crate::supervisor::{KEEP, Kept, SUPERVISORS, TASKS};
+use crate::supervisor::{KEEP, KeeperReport, SUPERVISORS, TASKS};
 use crate::telemetry::chain;
 
 /// In the data directory: the parent, if the agent has made it.
@@ -195,7 +195,7 @@ impl Scope {
     }
 
     /// The one that is there already, with the tasks of the agent before. `None`: there is none.
-    fn enter(place: &Place) -> Result<Option<(Kept, Child)>, String> {
+    fn enter(place: &Place) -> Result<Option<(KeeperReport, Child)>, String> {
         let before = place.manager.unit(&place.name)?;
         let Some(cgroup) = before.cgroup.as_ref().filter(|_| before.active) else { return Ok(None) };
         let layout = Layout::detect(&Roots::default()).map_err(|e| chain(&e))?;
@@ -212,7 +212,7 @@ impl Scope {
         Err(format!("{} ended at that moment", place.name))
     }
 
-    fn begin(place: &Place) -> Result<(Kept, Child), String> {
+    fn begin(place: &Place) -> Result<(KeeperReport, Child), String> {
         let mut command = place.manager.scope(&place.name, &place.description, place.unit.as_deref());
         start(command.arg(ourselves()).arg(KEEP))
     }
@@ -249,12 +249,12 @@ fn ourselves() -> OsString {
 }
 
 /// Starts a keeper, by itself or through another program, and waits until it is in its place.
-fn start(command: &mut std::process::Command) -> Result<(Kept, Child), String> {
+fn start(command: &mut std::process::Command) -> Result<(KeeperReport, Child), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let (mut child, said) =
-        systemd::listen(command.current_dir("/").stdin(Stdio::piped()), |s| Kept::parse(s).is_some())
+        systemd::listen(command.current_dir("/").stdin(Stdio::piped()), |s| KeeperReport::parse(s).is_some())
             .map_err(|e| format!("{program}: {e}"))?;
-    match Kept::parse(&said) {
+    match KeeperReport::parse(&said) {
         Some(kept) => Ok((kept, child)),
         None => {
             end(&mut child);

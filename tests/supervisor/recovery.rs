@@ -7,7 +7,7 @@ use allostat::host::process;
 use allostat::model::id::BootId;
 use allostat::model::task::{ExitStatus, TaskHandle};
 use allostat::runner::drivers::{Attempt, DriverError, EventSink, Recovered};
-use allostat::supervisor::record::{Record, Start};
+use allostat::supervisor::record::{SupervisedStart, SupervisorRecord};
 
 use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
 
@@ -139,7 +139,7 @@ async fn a_record_that_nothing_was_written_to_means_never_started() {
     let request = world.request(work(&["exit", "0"]));
     let handle = world.driver.prepare(&request).unwrap();
     std::fs::create_dir_all(&handle.run_dir).unwrap();
-    drop(Record::create(&handle.run_dir).unwrap());
+    drop(SupervisorRecord::create(&handle.run_dir).unwrap());
     assert!(matches!(
         world.driver.recover(handle.clone(), EventSink::default()).await.unwrap(),
         Recovered::NeverStarted
@@ -157,10 +157,10 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     let other = BootId("another".into());
     let handle = TaskHandle { boot_id: other.clone(), ..world.driver.prepare(&request).unwrap() };
     std::fs::create_dir_all(&handle.run_dir).unwrap();
-    let record = Record::create(&handle.run_dir).unwrap();
+    let record = SupervisorRecord::create(&handle.run_dir).unwrap();
     // In that boot our own pid was the task's.
     let me = process::identity(std::process::id()).unwrap();
-    let start = Start { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
+    let start = SupervisedStart { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
     record.write_start(&start).unwrap();
     // Held for a moment, as by a process that is just being forked and has a copy of the descriptor: that is no
     // supervisor. Paused time goes on only while the driver waits for its next look, so it has met the lock by then.

@@ -22,7 +22,7 @@ use crate::runner::drivers::call::EXEC_MORE;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
 use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::Orders;
-use crate::supervisor::record::{End, How, Record, Slot};
+use crate::supervisor::record::{MainOutcome, RecordSlot, SupervisedEnd, SupervisorRecord};
 use crate::supervisor::{BESIDE, BesideEnd, BesideOrders, ERRORS_KEPT, orders};
 use crate::telemetry::chain;
 
@@ -43,7 +43,7 @@ pub struct LiveSupervisor {
     /// Recovered: started by an earlier agent.
     pub found: bool,
     /// Its record, if that has no name any more: it can still be read by its open file.
-    pub unnamed: Option<Record>,
+    pub unnamed: Option<SupervisorRecord>,
     /// The permit for its descriptor.
     pub watch: OwnedSemaphorePermit,
 }
@@ -54,7 +54,7 @@ pub struct Supervised {
     reader: Option<Arc<TaskReader>>,
     /// Readable when the supervisor has ended. `None`: it had ended at the recovery.
     pidfd: Option<AsyncFd<OwnedFd>>,
-    unnamed: Option<Record>,
+    unnamed: Option<SupervisorRecord>,
     _watch: Option<OwnedSemaphorePermit>,
     /// Boxed: a kibibyte that is unused while the attempt runs.
     end: OnceCell<Box<AttemptEnd>>,
@@ -268,35 +268,35 @@ fn last_words(run_dir: &Path) -> String {
 }
 
 /// Errors: why there is no end: the supervisor died before it wrote one.
-fn read_end(run_dir: &Path, unnamed: Option<&Record>) -> Result<End, String> {
+fn read_end(run_dir: &Path, unnamed: Option<&SupervisorRecord>) -> Result<SupervisedEnd, String> {
     let named = match unnamed {
         Some(_) => None,
-        None => Record::open(run_dir).map_err(|e| format!("the record cannot be opened: {e}"))?,
+        None => SupervisorRecord::open(run_dir).map_err(|e| format!("the record cannot be opened: {e}"))?,
     };
     match unnamed.or(named.as_ref()).ok_or("its record was removed")?.read_end() {
-        Ok(Slot::Written(end)) => Ok(end),
-        Ok(Slot::Empty) => Err("the supervisor was killed".to_owned()),
-        Ok(Slot::Bad(why)) => Err(why),
+        Ok(RecordSlot::Written(end)) => Ok(end),
+        Ok(RecordSlot::Empty) => Err("the supervisor was killed".to_owned()),
+        Ok(RecordSlot::Bad(why)) => Err(why),
         Err(e) => Err(format!("the record cannot be read: {e}")),
     }
 }
 
 /// The facts in a record.
-pub fn attempt_end(end: End) -> AttemptEnd {
+pub fn attempt_end(end: SupervisedEnd) -> AttemptEnd {
     let (mut usage, mut problems) = parse_final(&end.files);
     problems.extend(end.problems);
     let mut recoverable = true;
     let status = match end.how {
-        How::Status(status) => match ended(status) {
+        MainOutcome::Status(status) => match ended(status) {
             Some(Ended::Code(code)) => ExitStatus::Code(code),
             Some(Ended::Signal(number)) => ExitStatus::Signal(number),
             None => ExitStatus::Unknown(format!("the wait status {status} is not one of an end")),
         },
-        How::NotStarted { message, recoverable: again } => {
+        MainOutcome::NotStarted { message, recoverable: again } => {
             recoverable = again;
             ExitStatus::NotStarted(message)
         }
-        How::Unseen(why) => ExitStatus::Unknown(why),
+        MainOutcome::Unseen(why) => ExitStatus::Unknown(why),
     };
     if matches!(status, ExitStatus::Code(_) | ExitStatus::Signal(_)) {
         add_rusage(&mut usage, end.main_rusage.plus(end.orphans_rusage));
@@ -420,8 +420,8 @@ mod tests {
         file.write_all_at(include_bytes!("../../../supervisor/samples/start.before-hooks"), 0).unwrap();
         file.write_all_at(include_bytes!("../../../supervisor/samples/exit.before-hooks"), 4096).unwrap();
         file.set_len(32_768).unwrap();
-        let record = Record::open(dir.path()).unwrap().unwrap();
-        let Slot::Written(start) = record.read_start().unwrap() else { panic!("its start is not understood") };
+        let record = SupervisorRecord::open(dir.path()).unwrap().unwrap();
+        let RecordSlot::Written(start) = record.read_start().unwrap() else { panic!("its start is not understood") };
         assert_eq!((start.supervisor.pid, start.main.unwrap().pid), (12_048, 12_049));
         let end = read_end(dir.path(), None).unwrap();
         assert_eq!((end.started_at, end.files.len()), (start.started_at, 27));

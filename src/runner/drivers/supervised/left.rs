@@ -16,21 +16,21 @@ use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, Left};
 use crate::runner::kept::datadir::Place;
 use crate::supervisor::orders::{self, Orders};
-use crate::supervisor::record::{self, Record, Slot, Start};
+use crate::supervisor::record::{self, RecordSlot, SupervisedStart, SupervisorRecord};
 use crate::supervisor::{self, is_executed_for};
 use crate::telemetry::chain;
 
 pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError> {
     let run_dir = &place.run_dir;
     let unreadable = |e: std::io::Error| cannot(format_args!("cannot read what is left in {}", run_dir.display()), &e);
-    let named = Record::open(run_dir).map_err(unreadable)?;
+    let named = SupervisorRecord::open(run_dir).map_err(unreadable)?;
     let held = match named {
         Some(_) => None,
         // Its directory was removed: its supervisor has the record open.
         None => supervisor::find(run_dir).map_err(unreadable)?,
     };
     let unnamed = match &held {
-        Some(supervisor) => Record::held_by(supervisor).map_err(unreadable)?,
+        Some(supervisor) => SupervisorRecord::held_by(supervisor).map_err(unreadable)?,
         None => None,
     };
     let has = |name: &str| run_dir.join(name).symlink_metadata().is_ok();
@@ -44,7 +44,7 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         if !locked {
             record.unlock().map_err(unreadable)?;
         }
-        if let Slot::Written(written) = record.read_start().map_err(unreadable)? {
+        if let RecordSlot::Written(written) = record.read_start().map_err(unreadable)? {
             start = Some(written);
         }
     }
@@ -77,7 +77,7 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
     Ok(Some(Left { handle: TaskHandle { cgroup: None, main: None, supervisor: None, ..handle }, lives: false }))
 }
 
-fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<&Orders>) -> TaskHandle {
+fn handle(shared: &Shared, place: &Place, start: Option<&SupervisedStart>, orders: Option<&Orders>) -> TaskHandle {
     let boot_id = start.map(|s| &s.boot_id).or(orders.map(|o| &o.boot_id)).unwrap_or(&shared.boot_id);
     let ordered = || orders?.cgroup.as_ref().map(|cgroup| cgroup.path.clone());
     // Without orders: the default cgroup, if its main process is in it.

@@ -32,7 +32,7 @@ use crate::host::process::Process;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::DriverError;
 use crate::supervisor;
-use crate::supervisor::record::{Record, Slot, Start};
+use crate::supervisor::record::{RecordSlot, SupervisedStart, SupervisorRecord};
 use crate::telemetry::chain;
 
 /// How long killing an exec session and removing its cgroup may delay recovery.
@@ -55,7 +55,7 @@ pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Dr
     let run_dir = handle.run_dir.clone();
     let unreadable = |e: std::io::Error| cannot(format_args!("cannot read the record of {}", run_dir.display()), &e);
     let same_boot = handle.boot_id == shared.boot_id;
-    let named = Record::open(&handle.run_dir).map_err(unreadable)?;
+    let named = SupervisorRecord::open(&handle.run_dir).map_err(unreadable)?;
     let unnamed = match &named {
         None if same_boot => held_by_its_supervisor(&handle).map_err(unreadable)?,
         Some(_) | None => None,
@@ -71,9 +71,9 @@ pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Dr
             slots
         }
         None if same_boot => return gone(shared, handle),
-        None => (Slot::Empty, Slot::Empty, false),
+        None => (RecordSlot::Empty, RecordSlot::Empty, false),
     };
-    if let Slot::Written(start) = &start {
+    if let RecordSlot::Written(start) = &start {
         learn(&mut handle, start);
     }
     if held {
@@ -81,10 +81,10 @@ pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Dr
         let runs = handle.main.is_some() && handle.boot_id == shared.boot_id;
         let supervisor = match (handle.supervisor.filter(|_| runs), &start) {
             (Some(supervisor), _) => supervisor,
-            (None, Slot::Bad(why)) => return Ok(Found::Damaged(why.clone())),
-            (None, Slot::Empty | Slot::Written(_)) => return Ok(Found::NotSureYet),
+            (None, RecordSlot::Bad(why)) => return Ok(Found::Damaged(why.clone())),
+            (None, RecordSlot::Empty | RecordSlot::Written(_)) => return Ok(Found::NotSureYet),
         };
-        if !matches!(start, Slot::Written(_)) {
+        if !matches!(start, RecordSlot::Written(_)) {
             let run_dir = handle.run_dir.display();
             tracing::warn!(%run_dir, ?start, "record of a live task is damaged; its supervisor is known from the handle");
         }
@@ -95,10 +95,10 @@ pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Dr
     }
     // The record in the agent's own directory is free; the supervisor that it names may hold another one.
     if same_boot
-        && let (Slot::Empty, Some(named)) = (&end, &named)
+        && let (RecordSlot::Empty, Some(named)) = (&end, &named)
         && let Some(supervisor) = living(&handle).map_err(unreadable)?
     {
-        return match Record::held_by(&supervisor).map_err(unreadable)? {
+        return match SupervisorRecord::held_by(&supervisor).map_err(unreadable)? {
             Some(held) if !held.is_same_as(named).map_err(unreadable)? => {
                 match supervisor::is_for_another(supervisor.id().pid, &run_dir) {
                     Some(other) => Ok(Found::AnothersTask(other)),
@@ -111,17 +111,17 @@ pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Dr
         };
     }
     let why = match (end, &start) {
-        (Slot::Written(end), _) => {
+        (RecordSlot::Written(end), _) => {
             let end = attempt_end(end);
             return Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))));
         }
         // By the named record alone: an unnamed one belonged to a supervisor that has ended, and may have started the
         // task.
-        (Slot::Empty, Slot::Empty) if named.is_some() && same_boot => return Ok(Found::NeverStarted),
+        (RecordSlot::Empty, RecordSlot::Empty) if named.is_some() && same_boot => return Ok(Found::NeverStarted),
         (_, _) if !same_boot => "the host was restarted meanwhile".to_owned(),
-        (Slot::Bad(why), _) => why,
-        (Slot::Empty, Slot::Bad(why)) => why.clone(),
-        (Slot::Empty, Slot::Written(_) | Slot::Empty) => "its supervisor was killed".to_owned(),
+        (RecordSlot::Bad(why), _) => why,
+        (RecordSlot::Empty, RecordSlot::Bad(why)) => why.clone(),
+        (RecordSlot::Empty, RecordSlot::Written(_) | RecordSlot::Empty) => "its supervisor was killed".to_owned(),
     };
     room()?;
     let end = clear_up(shared, &handle, why);
@@ -132,7 +132,7 @@ fn alive(
     shared: &Shared,
     handle: TaskHandle,
     supervisor: Process,
-    unnamed: Option<Record>,
+    unnamed: Option<SupervisorRecord>,
 ) -> Result<Found, DriverError> {
     let watch = shared.pool.watch().ok_or_else(no_watch)?;
     end_sessions(shared, &handle);
@@ -158,14 +158,14 @@ fn living(handle: &TaskHandle) -> std::io::Result<Option<Process>> {
 }
 
 /// The record of an attempt of this boot, read through its supervisor. `None`: there is no supervisor.
-fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Record>> {
+fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<SupervisorRecord>> {
     let supervisor = match handle.supervisor {
         Some(id) => Process::open(id)?,
         // Not recorded yet when the agent died.
         None => supervisor::find(&handle.run_dir)?,
     };
     let own = |supervisor: &Process| supervisor::is_for_another(supervisor.id().pid, &handle.run_dir).is_none();
-    supervisor.filter(own).map_or(Ok(None), |supervisor| Record::held_by(&supervisor))
+    supervisor.filter(own).map_or(Ok(None), |supervisor| SupervisorRecord::held_by(&supervisor))
 }
 
 /// Neither a record nor a supervisor: it was never started, or its record was removed. Blocks as long as it takes to
@@ -206,7 +206,7 @@ fn no_watch() -> DriverError {
     DriverError::Wanting { message: message.to_owned() }
 }
 
-fn learn(handle: &mut TaskHandle, start: &Start) {
+fn learn(handle: &mut TaskHandle, start: &SupervisedStart) {
     handle.boot_id = start.boot_id.clone();
     handle.supervisor = Some(start.supervisor);
     handle.main = start.main.or(handle.main);
@@ -217,9 +217,9 @@ fn learn(handle: &mut TaskHandle, start: &Start) {
 /// Errors: it may still run, and its handle must be kept.
 pub fn abandon(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Result<Supervised, DriverError> {
     room()?;
-    let record = Record::open(&handle.run_dir);
+    let record = SupervisorRecord::open(&handle.run_dir);
     if let Ok(Some(record)) = &record
-        && let Ok(Slot::Written(start)) = record.read_start()
+        && let Ok(RecordSlot::Written(start)) = record.read_start()
     {
         learn(&mut handle, &start);
     }
@@ -232,7 +232,11 @@ pub fn abandon(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Res
     Ok(Supervised::ended(Arc::clone(shared), handle, end))
 }
 
-fn end_all(shared: &Shared, handle: &TaskHandle, record: std::io::Result<Option<Record>>) -> Result<(), String> {
+fn end_all(
+    shared: &Shared,
+    handle: &TaskHandle,
+    record: std::io::Result<Option<SupervisorRecord>>,
+) -> Result<(), String> {
     let until = Instant::now() + END_PATIENCE;
     // First the supervisor: once it is gone, nothing is started any more.
     let supervisor = match handle.supervisor {
