@@ -21,7 +21,7 @@ use crate::model::sensitive::SensitiveValues;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
-use crate::runner::{AwaitedPort, Drivers, Handle, RunnerError, UnknownHostNetwork, Unplaced};
+use crate::runner::{AwaitedPort, Drivers, Handle, RunnerError, UnknownHostNetwork, UnplacedAllocs};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -213,7 +213,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
         tasks: tasks(group),
         ports: group.port_requests().map(|(_, port)| port.clone()).collect(),
     };
-    let waits = |Unplaced { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
+    let waits = |UnplacedAllocs { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));

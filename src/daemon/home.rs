@@ -27,7 +27,7 @@ use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager};
 use crate::model::id::CgroupPath;
-use crate::runner::datadir::Before;
+use crate::runner::datadir::DirectoryHistory;
 use crate::supervisor::{KEEP, KeeperReport, SUPERVISORS, TASKS};
 use crate::telemetry::chain;
 
@@ -51,7 +51,7 @@ pub(super) struct Home {
 
 impl Home {
     /// Makes the scope if there is to be one. May block for seconds.
-    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: Before) -> Home {
+    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: DirectoryHistory) -> Home {
         let at = |parent: &str| Home { parent: parent.into(), supervisors: None, refused: None, scope: None };
         if let Some(parent) = &config.cgroup.parent {
             return at(parent);
@@ -141,7 +141,7 @@ impl Place {
     /// it. Who begins where another one was may find its name taken, and has another.
     ///
     /// Errors: none can be had, with what to do.
-    fn of(roots: &Roots, root: bool, data_dir: &Path, before: Before) -> Result<Place, String> {
+    fn of(roots: &Roots, root: bool, data_dir: &Path, before: DirectoryHistory) -> Result<Place, String> {
         let own = cgroup::own(roots);
         let own = own.as_ref().map_or("", CgroupPath::as_str);
         let manager = if root { Manager::System } else { Manager::User };
@@ -156,9 +156,9 @@ impl Place {
         Ok(Place {
             manager,
             name: match before {
-                Before::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
-                Before::Unknown => scope_name(data_dir),
-                Before::Fresh | Before::Copied => free_name(&manager, data_dir)?,
+                DirectoryHistory::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
+                DirectoryHistory::Unknown => scope_name(data_dir),
+                DirectoryHistory::Fresh | DirectoryHistory::Copied => free_name(&manager, data_dir)?,
             },
             description: format!("tasks of allostat in {}", data_dir.display()),
             unit: unit.map(str::to_owned),

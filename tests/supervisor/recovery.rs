@@ -6,15 +6,15 @@ use std::sync::Arc;
 use allostat::host::process;
 use allostat::model::id::BootId;
 use allostat::model::task::{ExitStatus, TaskHandle};
-use allostat::runner::drivers::{Attempt, DriverError, EventSink, Recovered};
+use allostat::runner::drivers::{Attempt, DriverError, EventSink, RecoveryOutcome};
 use allostat::supervisor::record::{SupervisedStart, SupervisorRecord};
 
 use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
 
 pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
     match world.driver.recover(handle, EventSink::default()).await.unwrap() {
-        Recovered::Attempt(attempt) => attempt,
-        Recovered::NeverStarted => panic!("it was started"),
+        RecoveryOutcome::Attempt(attempt) => attempt,
+        RecoveryOutcome::NeverStarted => panic!("it was started"),
     }
 }
 
@@ -142,7 +142,7 @@ async fn a_record_that_nothing_was_written_to_means_never_started() {
     drop(SupervisorRecord::create(&handle.run_dir).unwrap());
     assert!(matches!(
         world.driver.recover(handle.clone(), EventSink::default()).await.unwrap(),
-        Recovered::NeverStarted
+        RecoveryOutcome::NeverStarted
     ));
     // And so it may be started, in the same place.
     let attempt = world.driver.start(request, handle).await.unwrap();
@@ -352,8 +352,8 @@ async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
         let request = world.request(work(&["exit", "0"]));
         let handle = world.driver.prepare(&request).unwrap();
         let what = async || match world.driver.recover(handle.clone(), EventSink::default()).await.unwrap() {
-            Recovered::Attempt(attempt) => ended(&attempt).await.status,
-            Recovered::NeverStarted => ExitStatus::NotStarted(String::new()),
+            RecoveryOutcome::Attempt(attempt) => ended(&attempt).await.status,
+            RecoveryOutcome::NeverStarted => ExitStatus::NotStarted(String::new()),
         };
         let never = ExitStatus::NotStarted(String::new());
         assert_ne!(what().await, never, "its directory was made, and is gone");

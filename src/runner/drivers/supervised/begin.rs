@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::attempt::{END_PATIENCE, LiveSupervisor, Supervised, end_session};
-use super::shared::{START_PATIENCE, Shared, blocking, cannot, watched};
+use super::attempt::{END_PATIENCE, LiveSupervisor, SupervisedAttempt, end_session};
+use super::shared::{START_PATIENCE, SupervisionContext, blocking, cannot, watched};
 use super::ulimit;
 use crate::collectors::final_files;
 use crate::host::cgroup::{Cgroup, CgroupError};
@@ -25,15 +25,15 @@ use crate::supervisor::{self, ERRORS_KEPT};
 use crate::telemetry::chain;
 
 /// A supervisor that was spawned and has not reported yet whether its task runs.
-pub struct Begun {
-    made: Made,
+pub struct SpawnedSupervisor {
+    made: StartRollback,
     watch: OwnedSemaphorePermit,
     /// Closed by the supervisor when its record has the result.
     report: OwnedFd,
 }
 
 /// Everything to undo if the start fails.
-struct Made {
+struct StartRollback {
     handle: TaskHandle,
     cgroup: Option<Cgroup>,
     supervisor: Process,
@@ -52,7 +52,11 @@ fn run_dir_error(what: &str, run_dir: &Path) -> impl FnOnce(io::Error) -> Driver
 }
 
 /// Blocks for some milliseconds.
-pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Result<Begun, DriverError> {
+pub fn begin(
+    shared: &SupervisionContext,
+    request: &StartRequest,
+    handle: TaskHandle,
+) -> Result<SpawnedSupervisor, DriverError> {
     let task = &request.task;
     let work = shared.kind.work(task)?;
     let account = match task.user.as_deref().or(shared.kind.default_user()) {
@@ -119,7 +123,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         .and_then(|()| spawn(shared, &orders, &handle.run_dir, cgroup.as_ref()));
     match begun {
         Ok((supervisor, record, report)) => {
-            Ok(Begun { made: Made { handle, cgroup, supervisor, record }, watch, report })
+            Ok(SpawnedSupervisor { made: StartRollback { handle, cgroup, supervisor, record }, watch, report })
         }
         Err(error) => {
             clean(cgroup.as_ref(), &handle.run_dir);
@@ -156,7 +160,7 @@ fn device_numbers(nodes: &[String]) -> Vec<(u32, u32)> {
 }
 
 fn spawn(
-    shared: &Shared,
+    shared: &SupervisionContext,
     orders: &Orders,
     run_dir: &Path,
     cgroup: Option<&Cgroup>,
@@ -269,10 +273,10 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     }
 }
 
-impl Begun {
+impl SpawnedSupervisor {
     /// Waits for the supervisor's report. Errors: nothing of the start is left, unless the error says so.
-    pub async fn started(self, shared: &Arc<Shared>) -> Result<Supervised, DriverError> {
-        let Begun { mut made, watch, report } = self;
+    pub async fn started(self, shared: &Arc<SupervisionContext>) -> Result<SupervisedAttempt, DriverError> {
+        let SpawnedSupervisor { mut made, watch, report } = self;
         let why = match heard(report).await.and_then(|()| made.answer()) {
             Ok(Some(start)) => {
                 made.handle.boot_id = shared.boot_id.clone();
@@ -301,11 +305,15 @@ async fn heard(report: OwnedFd) -> Result<(), DriverError> {
     answer.map_err(silent)?.map(drop).map_err(cannot)
 }
 
-impl Made {
-    fn supervised(&self, shared: &Arc<Shared>, watch: OwnedSemaphorePermit) -> Result<Supervised, DriverError> {
+impl StartRollback {
+    fn supervised(
+        &self,
+        shared: &Arc<SupervisionContext>,
+        watch: OwnedSemaphorePermit,
+    ) -> Result<SupervisedAttempt, DriverError> {
         let supervisor = self.supervisor.try_clone().map_err(|e| cannot("cannot watch the supervisor", &e))?;
         let running = LiveSupervisor { handle: self.handle.clone(), supervisor, found: false, unnamed: None, watch };
-        Supervised::running(Arc::clone(shared), running)
+        SupervisedAttempt::running(Arc::clone(shared), running)
     }
 
     /// When the supervisor has closed its end, the record has a start slot or the reason of the failure. `None`: the
