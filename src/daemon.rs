@@ -59,7 +59,7 @@ use crate::host::roots::Roots;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Keep, Observer};
-use crate::runner::datadir::{Before, DataDir};
+use crate::runner::datadir::{DataDir, DirectoryHistory};
 use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, DiskWatcher, Handle, HostCgroups, HostNetworks, HostPorts};
@@ -319,14 +319,19 @@ struct Ground {
 }
 
 impl Ground {
-    async fn prepare(roots: &Roots, config: &Config, mark: PathBuf, before: Before) -> Result<Ground, DaemonError> {
+    async fn prepare(
+        roots: &Roots,
+        config: &Config,
+        mark: PathBuf,
+        before: DirectoryHistory,
+    ) -> Result<Ground, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
         let prepared = tokio::task::spawn_blocking(move || Ground::look(roots, &config, mark, before)).await;
         prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
     }
 
     /// May block for seconds.
-    fn look(roots: Roots, config: &Config, mark: PathBuf, before: Before) -> Result<Ground, DaemonError> {
+    fn look(roots: Roots, config: &Config, mark: PathBuf, before: DirectoryHistory) -> Result<Ground, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "a cgroup hierarchy is left out");

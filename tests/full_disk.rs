@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use allostat::model::units::Timestamp;
-use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
+use allostat::store::queue::{PushOutcome, Queue, QueueLimits, SegmentFiles};
 use allostat::store::{Batch, SledStore, Store};
 
 /// A small file system of its own, unmounted with the value.
@@ -76,18 +76,18 @@ fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is
         queue.push(Timestamp(pushed), 1, [pushed.to_le_bytes().to_vec(), vec![7; 50_000]].concat())
     };
     let mut durable: u64 = 0;
-    while push(&mut queue) == Accepted::Durable {
+    while push(&mut queue) == PushOutcome::Durable {
         durable += 1;
         assert!(durable < 1_000, "the disk never filled up");
     }
     assert!(queue.refused.as_ref().is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull));
     assert!(durable > 10);
     for _ in 0..9 {
-        assert_eq!(push(&mut queue), Accepted::InMemory);
+        assert_eq!(push(&mut queue), PushOutcome::InMemory);
     }
     assert_eq!(queue.in_memory(), 10);
     std::fs::remove_file(disk.path("ballast")).unwrap();
-    assert_eq!(push(&mut queue), Accepted::Durable);
+    assert_eq!(push(&mut queue), PushOutcome::Durable);
     assert_eq!(queue.in_memory(), 0);
     drop(queue);
     let mut queue = open();

@@ -35,7 +35,7 @@ fn ends_with(file: &str, heading: &str, text: &str) {
 
 #[test]
 fn page_of_drivers_ends_with_the_fields_of_the_mock_driver() {
-    ends_with("docs/drivers.md", "## `mock`", &allostat::runner::drivers::Mock::page());
+    ends_with("docs/drivers.md", "## `mock`", &allostat::runner::drivers::MockDriver::page());
 }
 
 #[test]

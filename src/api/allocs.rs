@@ -16,7 +16,7 @@ use crate::exporters::json::allocs::{AllocAnswer, AllocsAnswer};
 use crate::exporters::json::stats::{AllocStats, stats};
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::observed::{Elsewhere, command_elsewhere};
-use crate::runner::{Restarted, Wait};
+use crate::runner::{RestartTarget, Wait};
 use crate::snapshot::{AllocView, Snapshot};
 
 pub(super) static LIST: Route = Route {
@@ -299,9 +299,9 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     let task = request.query().get("task").map(|name| task_of(&alloc, name)).transpose()?;
     let what = match (&task, all) {
         (Some(_), true) => return Err(ApiError::bad_parameter("all", "name a task, or say all=true, not both")),
-        (Some(task), false) => Restarted::Task(task.as_str()),
-        (None, true) => Restarted::All,
-        (None, false) => Restarted::Running,
+        (Some(task), false) => RestartTarget::Task(task.as_str()),
+        (None, true) => RestartTarget::All,
+        (None, false) => RestartTarget::Running,
     };
     let id = &alloc.identity.id;
     let tasks = context.runner.restart(id, what).await?;

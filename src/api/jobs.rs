@@ -11,7 +11,7 @@ use super::submission::{self, JobText, Submitted};
 use super::target::Query;
 use super::{Context, Method, Route, plan};
 use crate::jobspec::GivenVariables;
-use crate::jobspec::evaluate::recorded::{Recorded, WithInputs};
+use crate::jobspec::evaluate::recorded::{RecordedInputs, WithInputs};
 use crate::model::migration::{MigrationFailure, MigrationSource};
 
 pub(super) static SUBMIT: Route = Route {
@@ -67,7 +67,7 @@ async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
             file,
             text: request.body.to_vec(),
             variables: GivenVariables::default(),
-            recorded: Recorded::default(),
+            recorded: RecordedInputs::default(),
         },
         Some("inputs") => {
             let whole: WithInputs = serde_json::from_slice(&request.body)

@@ -10,7 +10,7 @@ use super::target::encode;
 use crate::host::process;
 use crate::jobspec::cron::CronSchedule;
 use crate::jobspec::diff::ObjectDiff;
-use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
+use crate::jobspec::evaluate::recorded::{RecordedInputs, ReplayedInputs, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
@@ -21,7 +21,7 @@ use crate::model::sensitive::SensitiveValues;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
-use crate::runner::{AwaitedPort, Drivers, Handle, RunnerError, UnknownHostNetwork, Unplaced};
+use crate::runner::{AwaitedPort, Drivers, Handle, RunnerError, UnknownHostNetwork, UnplacedAllocs};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct JobText {
     pub text: Vec<u8>,
     pub variables: GivenVariables,
     /// What the command read for it.
-    pub recorded: Recorded,
+    pub recorded: RecordedInputs,
 }
 
 impl JobText {
@@ -184,7 +184,7 @@ pub(super) fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, 
     let drivers = context.runner.drivers();
     let known: Vec<&str> = drivers.keys().copied().collect();
     let check = |task: &Task| drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task));
-    let outside = Replay { recorded: &job.recorded };
+    let outside = ReplayedInputs { recorded: &job.recorded };
     let inputs = Inputs { given: &job.variables, outside: &outside };
     let parsed = jobspec::parse_with(&job.file, &text, inputs, |parsed| {
         let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);
@@ -213,7 +213,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
         tasks: tasks(group),
         ports: group.port_requests().map(|(_, port)| port.clone()).collect(),
     };
-    let waits = |Unplaced { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
+    let waits = |UnplacedAllocs { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));

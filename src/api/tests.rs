@@ -34,7 +34,7 @@ use crate::model::id::{BootId, JobId};
 use crate::model::profile::Profile;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::runner::drivers::{DriverContext, Mock, SupervisorPool};
+use crate::runner::drivers::{DriverContext, MockDriver, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, Drivers};
 use crate::snapshot::assemble::Assembler;
@@ -97,7 +97,7 @@ fn snapshot() -> Snapshot {
 async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
     let roots = Roots::default();
     let layout = Layout::detect(&roots).unwrap();
-    let mock = Mock::new(&DriverContext {
+    let mock = MockDriver::new(&DriverContext {
         sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
         clock: Arc::new(SystemClock),
         boot_id: node().boot_id,
@@ -112,7 +112,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         data_dir: Arc::clone(data_dir),
         fill: Arc::new(|| None),
         journal: Journal::inline(Arc::new(MemoryStore::default()), Arc::clone(metrics)),
-        drivers: Drivers::from([(Mock::NAME, Arc::new(mock) as _)]),
+        drivers: Drivers::from([(MockDriver::NAME, Arc::new(mock) as _)]),
         clock: Arc::new(SystemClock),
         cgroups: None,
         devices: None,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{CliError, Exit};
 use crate::host::untrusted;
-use crate::jobspec::evaluate::basis::Outside;
-use crate::jobspec::evaluate::recorded::Recorded;
+use crate::jobspec::evaluate::basis::ExternalInputs;
+use crate::jobspec::evaluate::recorded::RecordedInputs;
 use crate::jobspec::{GivenValue, GivenVariables, variables_of};
 
 /// `file()` reads no larger one.
@@ -62,15 +62,15 @@ impl Variables {
 
 /// Reads files as the caller, relative to where the command runs, and records what it gave.
 #[derive(Default)]
-pub struct CallersFiles(RefCell<Recorded>);
+pub struct CallersFiles(RefCell<RecordedInputs>);
 
 impl CallersFiles {
-    pub fn recorded(self) -> Recorded {
+    pub fn recorded(self) -> RecordedInputs {
         self.0.into_inner()
     }
 }
 
-impl Outside for CallersFiles {
+impl ExternalInputs for CallersFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         use base64::Engine as _;
         let bytes = untrusted::read(Path::new(path), LARGEST_FILE).map_err(|error| format!("{path}: {error}"))?;
@@ -171,9 +171,9 @@ mod tests {
         let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(reading.directory(), Ok(here.clone()));
         let recorded = reading.recorded();
-        let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded };
+        let replay = crate::jobspec::evaluate::recorded::ReplayedInputs { recorded: &recorded };
         assert_eq!(replay.directory(), Ok(here));
-        let sent = serde_json::to_string(&Recorded::default()).unwrap();
+        let sent = serde_json::to_string(&RecordedInputs::default()).unwrap();
         assert!(!sent.contains("directory"), "an older agent takes it: {sent}");
     }
 
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(reading.list(&path(""), "*.tpl").unwrap(), ["a.tpl"]);
         let recorded = reading.recorded();
         assert_eq!(recorded.files[&path("a.tpl")], "aGVsbG8=");
-        let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded };
+        let replay = crate::jobspec::evaluate::recorded::ReplayedInputs { recorded: &recorded };
         assert_eq!(replay.read(&path("a.tpl")).unwrap(), b"hello");
         assert!(replay.directory().is_err(), "no path of the file depended on it");
         assert!(replay.read("/etc/shadow").unwrap_err().contains("reads no files"));

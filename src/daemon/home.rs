@@ -27,8 +27,8 @@ use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager};
 use crate::model::id::CgroupPath;
-use crate::runner::datadir::Before;
-use crate::supervisor::{KEEP, Kept, SUPERVISORS, TASKS};
+use crate::runner::datadir::DirectoryHistory;
+use crate::supervisor::{KEEP, KeeperReport, SUPERVISORS, TASKS};
 use crate::telemetry::chain;
 
 /// In the data directory: the parent, if the agent has made it.
@@ -51,7 +51,7 @@ pub(super) struct Home {
 
 impl Home {
     /// Makes the scope if there is to be one. May block for seconds.
-    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: Before) -> Home {
+    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: DirectoryHistory) -> Home {
         let at = |parent: &str| Home { parent: parent.into(), supervisors: None, refused: None, scope: None };
         if let Some(parent) = &config.cgroup.parent {
             return at(parent);
@@ -141,7 +141,7 @@ impl Place {
     /// it. Who begins where another one was may find its name taken, and has another.
     ///
     /// Errors: none can be had, with what to do.
-    fn of(roots: &Roots, root: bool, data_dir: &Path, before: Before) -> Result<Place, String> {
+    fn of(roots: &Roots, root: bool, data_dir: &Path, before: DirectoryHistory) -> Result<Place, String> {
         let own = cgroup::own(roots);
         let own = own.as_ref().map_or("", CgroupPath::as_str);
         let manager = if root { Manager::System } else { Manager::User };
@@ -156,9 +156,9 @@ impl Place {
         Ok(Place {
             manager,
             name: match before {
-                Before::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
-                Before::Unknown => scope_name(data_dir),
-                Before::Fresh | Before::Copied => free_name(&manager, data_dir)?,
+                DirectoryHistory::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
+                DirectoryHistory::Unknown => scope_name(data_dir),
+                DirectoryHistory::Fresh | DirectoryHistory::Copied => free_name(&manager, data_dir)?,
             },
             description: format!("tasks of allostat in {}", data_dir.display()),
             unit: unit.map(str::to_owned),
@@ -195,7 +195,7 @@ impl Scope {
     }
 
     /// The one that is there already, with the tasks of the agent before. `None`: there is none.
-    fn enter(place: &Place) -> Result<Option<(Kept, Child)>, String> {
+    fn enter(place: &Place) -> Result<Option<(KeeperReport, Child)>, String> {
         let before = place.manager.unit(&place.name)?;
         let Some(cgroup) = before.cgroup.as_ref().filter(|_| before.active) else { return Ok(None) };
         let layout = Layout::detect(&Roots::default()).map_err(|e| chain(&e))?;
@@ -212,7 +212,7 @@ impl Scope {
         Err(format!("{} ended at that moment", place.name))
     }
 
-    fn begin(place: &Place) -> Result<(Kept, Child), String> {
+    fn begin(place: &Place) -> Result<(KeeperReport, Child), String> {
         let mut command = place.manager.scope(&place.name, &place.description, place.unit.as_deref());
         start(command.arg(ourselves()).arg(KEEP))
     }
@@ -249,12 +249,12 @@ fn ourselves() -> OsString {
 }
 
 /// Starts a keeper, by itself or through another program, and waits until it is in its place.
-fn start(command: &mut std::process::Command) -> Result<(Kept, Child), String> {
+fn start(command: &mut std::process::Command) -> Result<(KeeperReport, Child), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let (mut child, said) =
-        systemd::listen(command.current_dir("/").stdin(Stdio::piped()), |s| Kept::parse(s).is_some())
+        systemd::listen(command.current_dir("/").stdin(Stdio::piped()), |s| KeeperReport::parse(s).is_some())
             .map_err(|e| format!("{program}: {e}"))?;
-    match Kept::parse(&said) {
+    match KeeperReport::parse(&said) {
         Some(kept) => Ok((kept, child)),
         None => {
             end(&mut child);

@@ -16,7 +16,7 @@ fn job(task: &str) -> Job {
     crate::jobspec::parse("x.hcl", &text).unwrap_or_else(|e| panic!("{e}")).job
 }
 
-fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
+fn prepared(task: &str) -> Result<PreparedTask, Vec<NotReady>> {
     let job = job(task);
     let node = NodeInfo {
         identity: crate::model::host::NodeIdentity::default(),
@@ -110,7 +110,7 @@ fn a_task_gets_the_nomad_variables_over_what_it_inherits_and_its_own_over_both()
 #[test]
 fn references_in_env_and_config_are_resolved() {
     let task = "env {\n  A = \"${meta.owner}@${node.unique.name}\"\n  HOME = \"/home\"\n}\nconfig {\n  args = [\"${A}\", \"${env[\"HOME\"]}\", \"$${HOME} $HOME\", \"${attr.kernel.name}-${attr.cpu.numcores}\"]\n  deep {\n    k = \"x${ NOMAD_ALLOC_INDEX }y\"\n  }\n  n = 5\n}";
-    let Prepared { task, .. } = prepared(task).unwrap();
+    let PreparedTask { task, .. } = prepared(task).unwrap();
     let expected = serde_json::json!({
         "args": ["ops@box", "/home", "${HOME} $HOME", "linux-4"], "deep": {"k": "x2y"}, "n": 5
     });
@@ -132,7 +132,7 @@ fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
 #[test]
 fn what_was_resolved_is_not_resolved_again() {
     let own = "env {\n  A = \"$${x:-${NOMAD_DC}}\"\n  B = \"${TRICK}\"\n}\nconfig {\n  a = \"${A}${B}\"\n}";
-    let Prepared { task, .. } = prepared(own).unwrap();
+    let PreparedTask { task, .. } = prepared(own).unwrap();
     assert_eq!(task.config["a"], "${x:-dc7}${NOMAD_ALLOC_ID}");
 }
 
@@ -156,7 +156,7 @@ fn references_without_a_value_stay_as_written_in_env_and_variables_see_each_othe
 #[test]
 fn metadata_is_interpolated() {
     let task = "meta {\n  host = \"${node.unique.name}-${NOPE}\"\n}\nconfig {\n  a = \"${meta.host}\"\n}";
-    let Prepared { task, env } = prepared(task).unwrap();
+    let PreparedTask { task, env } = prepared(task).unwrap();
     assert_eq!((env["NOMAD_META_host"].as_str(), task.config["a"].as_str()), ("box-${NOPE}", Some("box-${NOPE}")));
 }
 
@@ -166,7 +166,7 @@ fn what_resolving_yields_is_bounded() {
     let long: Env = [("PATH".to_owned(), "x".repeat(100_000))].into();
     let job = job(&many);
     let (meta, attributes) = (BTreeMap::new(), Env::new());
-    let scope = Scope { env: &long, meta: &meta, attributes: &attributes };
+    let scope = InterpolationScope { env: &long, meta: &meta, attributes: &attributes };
     let text = scope.tolerant(&job.groups[0].tasks[0].env["A"], None, &mut size::TOGETHER.clone());
     assert!(text.len() < 2 * size::TEXT + many.len() && text.ends_with("${PATH}"), "{}", text.len());
 }
@@ -191,7 +191,11 @@ fn every_way_to_write_a_reference_means_one_thing() {
         ("meta..a", Err(BadReference::Expression)),
     ] {
         let template = format!("a${{ {reference} }}b");
-        let expected = vec![Part::Text("a"), Part::Reference(reference, meaning), Part::Text("b")];
+        let expected = vec![
+            InterpolationPart::Text("a"),
+            InterpolationPart::Reference(reference, meaning),
+            InterpolationPart::Text("b"),
+        ];
         assert_eq!(parts(&template), expected, "{template}");
     }
 }
@@ -203,10 +207,12 @@ proptest! {
             let mut text = String::new();
             for part in parts(&template) {
                 match part {
-                    Part::Text("${") => text.push_str("$${"),
-                    Part::Text(literal) => text.push_str(literal),
-                    Part::Reference(reference, Err(BadReference::Unclosed)) => text.push_str(&format!("${{{reference}")),
-                    Part::Reference(reference, _) => text.push_str(&format!("${{{reference}}}")),
+                    InterpolationPart::Text("${") => text.push_str("$${"),
+                    InterpolationPart::Text(literal) => text.push_str(literal),
+                    InterpolationPart::Reference(reference, Err(BadReference::Unclosed)) => {
+                        text.push_str(&format!("${{{reference}"));
+                    }
+                    InterpolationPart::Reference(reference, _) => text.push_str(&format!("${{{reference}}}")),
                 }
             }
             let squeezed = |t: &str| t.replace(char::is_whitespace, "");
@@ -217,7 +223,13 @@ proptest! {
     #[test]
     fn an_escaped_text_is_that_text_at_the_start(text in "[a${}% \"\\\\]{0,16}") {
         let template = crate::jobspec::tree::escape(&text);
-        let joined: String = parts(&template).iter().map(|p| match p { Part::Text(t) => *t, Part::Reference(..) => "?" }).collect();
+        let joined: String = parts(&template)
+            .iter()
+            .map(|p| match p {
+                InterpolationPart::Text(t) => *t,
+                InterpolationPart::Reference(..) => "?",
+            })
+            .collect();
         prop_assert_eq!(joined, text);
     }
 }

@@ -71,8 +71,8 @@ pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, DataRefusal, ExecNote, Fate, Handle, LaunchedChild, LaunchingJob, Orphan,
-    Restarted, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
+    AwaitedPort, DataRefusal, ExecNote, Fate, GcResult, GcScope, Handle, LaunchedChild, LaunchingJob, Orphan,
+    RestartTarget, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, UnplacedAllocs, Wait, Watchers,
 };
 pub use migration::{has_data, write_migration};
 pub use networks::{AllocNetworks, HostNetworks};

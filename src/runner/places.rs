@@ -29,15 +29,15 @@ tokio::task_local! {
 /// Waits for a permit. The wait does not count for the deadline of a hook, which begins afterwards. So with ten
 /// thousand hooks at once each takes longer, and none fails.
 pub async fn in_line<T>(place: impl Future<Output = T>) -> T {
-    struct Stands;
-    impl Drop for Stands {
+    struct InLineGuard;
+    impl Drop for InLineGuard {
         fn drop(&mut self) {
             let _ = IN_LINE.try_with(|stands| stands.set(false));
         }
     }
     // Outside of a hook there is no such flag.
     let _ = IN_LINE.try_with(|stands| stands.set(true));
-    let _stands = Stands;
+    let _stands = InLineGuard;
     // Ends: a permit is released at its holder's deadline, or the caller stops waiting.
     place.await
 }

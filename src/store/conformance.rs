@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use super::{Batch, Committed, Dedup, Entrance, FailingStore, MemoryStore, SledStore, Store, StoreError, StoreFaults};
+use super::{
+    Batch, CommitCounts, Dedup, Entrance, FailingStore, MemoryStore, SledStore, Store, StoreError, StoreFaults,
+};
 
 fn on_every_store(check: impl Fn(&dyn Store)) {
     check(&MemoryStore::default());
@@ -154,9 +156,9 @@ fn deduped(check: impl Fn(&Dedup, &StoreFaults)) {
 }
 
 /// As the journal does it with one batch.
-fn write(dedup: &Dedup, writes: &[(&str, Option<&str>)]) -> Result<Committed, StoreError> {
+fn write(dedup: &Dedup, writes: &[(&str, Option<&str>)]) -> Result<CommitCounts, StoreError> {
     match dedup.enter(batch(writes)) {
-        Entrance::Duplicate(deduped) => Ok(Committed { written: 0, deduped }),
+        Entrance::Duplicate(deduped) => Ok(CommitCounts { written: 0, deduped }),
         Entrance::Write(entered) => dedup.commit(vec![entered]),
     }
 }
@@ -178,7 +180,7 @@ fn a_duplicate_write_does_not_reach_the_store() {
         assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
         // What is new in a batch is written, the rest is not.
         let mixed = write(dedup, &[("a", Some("1")), ("b", Some(""))]).unwrap();
-        assert_eq!(mixed, Committed { written: 1, deduped: 1 });
+        assert_eq!(mixed, CommitCounts { written: 1, deduped: 1 });
         assert_eq!(faults.commits(), 4);
     });
 }
@@ -302,7 +304,7 @@ fn a_write_behind_one_that_waits_is_no_duplicate() {
         assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
         // Together they come to nothing.
         let (first, second) = (enter("2"), enter("1"));
-        assert_eq!(dedup.commit(vec![first, second]).unwrap(), Committed { written: 0, deduped: 1 });
+        assert_eq!(dedup.commit(vec![first, second]).unwrap(), CommitCounts { written: 0, deduped: 1 });
         assert_eq!(faults.commits(), 3);
     });
 }
@@ -319,7 +321,7 @@ fn concurrent_writers_share_one_commit_in_order() {
             };
             all.push(entered);
         }
-        assert_eq!(dedup.commit(all).unwrap(), Committed { written: 65, deduped: 0 });
+        assert_eq!(dedup.commit(all).unwrap(), CommitCounts { written: 65, deduped: 0 });
         assert_eq!(faults.commits(), 1);
         assert_eq!(dedup.store().get("shared").unwrap().as_deref(), Some(b"63".as_slice()));
         assert_eq!(dedup.store().scan("k/").unwrap().len(), 64);

@@ -42,11 +42,11 @@ pub struct LineLimits {
 pub struct LineLog {
     dir: PathBuf,
     limits: LineLimits,
-    last: Option<Last>,
+    last: Option<CurrentLineFile>,
 }
 
 #[derive(Debug)]
-struct Last {
+struct CurrentLineFile {
     number: u64,
     file: File,
     /// Up to here it is acknowledged.
@@ -90,7 +90,7 @@ impl LineLog {
     /// The newest file goes when its newest line is too old, and nothing older than an eighth of the age goes on in it.
     pub fn tidy(&mut self) {
         let now = SystemTime::now();
-        let is_old = |last: &Last| now.duration_since(last.began).is_ok_and(|age| age > self.limits.age / 8);
+        let is_old = |last: &CurrentLineFile| now.duration_since(last.began).is_ok_and(|age| age > self.limits.age / 8);
         if self.last.as_ref().is_some_and(|last| last.length > 0 && is_old(last)) {
             self.go_on();
         }
@@ -117,7 +117,7 @@ impl LineLog {
     }
 
     /// The newest file, without what was not acknowledged.
-    fn open(&mut self) -> io::Result<Last> {
+    fn open(&mut self) -> io::Result<CurrentLineFile> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         self.prune(SystemTime::now());
         let mut all = files(&self.dir)?;
@@ -133,7 +133,7 @@ impl LineLog {
         let bytes = fs::read(&newest.path)?;
         let length = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) as u64;
         file.set_len(length)?;
-        Ok(Last { number: newest.number, file, length, full_at: full(&self.limits), began: newest.modified })
+        Ok(CurrentLineFile { number: newest.number, file, length, full_at: full(&self.limits), began: newest.modified })
     }
 
     /// The newest file stays while it is not too old.
@@ -150,7 +150,7 @@ impl LineLog {
     }
 }
 
-impl Last {
+impl CurrentLineFile {
     fn is_at(&self, dir: &Path) -> bool {
         let there = fs::metadata(dir.join(format!("{:08}.{PLAIN}", self.number)));
         there.and_then(|there| Ok(there.ino() == self.file.metadata()?.ino())).unwrap_or(false)
@@ -162,7 +162,7 @@ fn full(limits: &LineLimits) -> u64 {
 }
 
 /// The first number from this one on that is not taken.
-fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<Last> {
+fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<CurrentLineFile> {
     const MOST_TAKEN: u64 = 100;
     let mut number = from;
     let file = loop {
@@ -173,7 +173,7 @@ fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<Last> {
         }
     };
     File::open(dir)?.sync_all()?;
-    Ok(Last { number, file, length: 0, full_at: full(limits), began: SystemTime::now() })
+    Ok(CurrentLineFile { number, file, length: 0, full_at: full(limits), began: SystemTime::now() })
 }
 
 /// Each line, the newest first, until `each` has enough. Files whose lines are all older than `since` are not opened.
@@ -226,12 +226,12 @@ pub fn oldest(dir: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-fn open_unpacked(file: &Found) -> io::Result<Box<dyn Read>> {
+fn open_unpacked(file: &LineFile) -> io::Result<Box<dyn Read>> {
     let opened = File::open(&file.path)?;
     Ok(if file.is_packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) })
 }
 
-struct Found {
+struct LineFile {
     number: u64,
     path: PathBuf,
     is_packed: bool,
@@ -240,7 +240,7 @@ struct Found {
 }
 
 /// The oldest first; of one that is there twice the packed one. None: there is no directory.
-fn files(dir: &Path) -> io::Result<Vec<Found>> {
+fn files(dir: &Path) -> io::Result<Vec<LineFile>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -260,14 +260,14 @@ fn files(dir: &Path) -> io::Result<Vec<Found>> {
         }
         // Whatever else is called so is not ours: a link may lead anywhere, and a pipe is never read to its end.
         let Some(meta) = meta.ok().filter(fs::Metadata::is_file) else { continue };
-        found.push(Found { number, path, is_packed, bytes: meta.len(), modified: meta.modified()? });
+        found.push(LineFile { number, path, is_packed, bytes: meta.len(), modified: meta.modified()? });
     }
     found.sort_by_key(|file| (file.number, !file.is_packed));
     found.dedup_by_key(|file| file.number);
     Ok(found)
 }
 
-fn read(file: &Found) -> io::Result<Vec<u8>> {
+fn read(file: &LineFile) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let packed = file.path.with_extension(PACKED);
     let unpack =

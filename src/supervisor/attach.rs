@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::Orders;
 use super::start;
-use super::tree::{self, Tree};
+use super::tree::{self, ReapedProcesses};
 use crate::host::cgroup::Cgroup;
 use crate::host::passing;
 use crate::host::process::{self, Confined, Ended, Process, identity};
@@ -79,7 +79,7 @@ pub fn run_attached() -> Result<(), String> {
     if length == 0 {
         return Ok(());
     }
-    match Session::begin(descriptors) {
+    match AttachedCommand::begin(descriptors) {
         Ok((mut session, master)) => {
             let masters: Vec<_> = master.iter().map(AsFd::as_fd).collect();
             // An agent that is gone is found gone below.
@@ -100,18 +100,18 @@ fn words(report: &AttachReport) -> Vec<u8> {
 }
 
 /// The command, running.
-struct Session {
+struct AttachedCommand {
     pid: u32,
-    tree: Tree,
+    tree: ReapedProcesses,
     /// Readable when the task's main process has ended.
     task: OwnedFd,
     /// Of what the command starts; `None`: this host cannot make one.
     cgroup: Option<Cgroup>,
 }
 
-impl Session {
+impl AttachedCommand {
     /// Errors: a sentence; nothing ran, and nothing is left.
-    fn begin(descriptors: Vec<OwnedFd>) -> Result<(Session, Option<OwnedFd>), String> {
+    fn begin(descriptors: Vec<OwnedFd>) -> Result<(AttachedCommand, Option<OwnedFd>), String> {
         let mut descriptors = descriptors.into_iter();
         let mut orders_file = std::fs::File::from(descriptors.next().ok_or("no orders of an agent")?);
         let mut input = Vec::new();
@@ -124,7 +124,7 @@ impl Session {
             _ => None,
         };
         let cgroup = own_cgroup(&asked)?;
-        Session::launch(&asked, streams, cgroup.clone()).inspect_err(|_| {
+        AttachedCommand::launch(&asked, streams, cgroup.clone()).inspect_err(|_| {
             let _ = cgroup.map(|cgroup| cgroup.remove(REMOVED_WITHIN));
         })
     }
@@ -133,7 +133,7 @@ impl Session {
         asked: &AttachOrders,
         streams: Option<[OwnedFd; 3]>,
         cgroup: Option<Cgroup>,
-    ) -> Result<(Session, Option<OwnedFd>), String> {
+    ) -> Result<(AttachedCommand, Option<OwnedFd>), String> {
         // It logs nothing: what it prints is the user's who asked.
         let mut orders = Orders { logs: None, ..asked.orders.clone() };
         if let (Some(whole), Some(own)) = (orders.cgroup.take(), &cgroup) {
@@ -199,7 +199,7 @@ impl Session {
             tree::wait_for_all();
             return Err(explain(error));
         }
-        Ok((Session { pid, tree: Tree::default(), task: task.into_pidfd(), cgroup }, master))
+        Ok((AttachedCommand { pid, tree: ReapedProcesses::default(), task: task.into_pidfd(), cgroup }, master))
     }
 
     /// Until nothing of it is left: by itself, with its task, or with the line.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::orders::Orders;
-use super::record::How;
+use super::record::MainOutcome;
 use super::start;
 use crate::host::process::{Child, Confined, identity};
 use crate::host::seccomp;
@@ -101,10 +101,10 @@ fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
     })
 }
 
-pub(super) fn words(how: How) -> String {
+pub(super) fn words(how: MainOutcome) -> String {
     match how {
-        How::NotStarted { message, .. } | How::Unseen(message) => message,
-        How::Status(status) => format!("it ended with the wait status {status}"),
+        MainOutcome::NotStarted { message, .. } | MainOutcome::Unseen(message) => message,
+        MainOutcome::Status(status) => format!("it ended with the wait status {status}"),
     }
 }
 

@@ -6,13 +6,13 @@ use crate::telemetry::chain;
 
 /// What was reaped so far.
 #[derive(Debug, Default)]
-pub struct Tree {
+pub struct ReapedProcesses {
     pub main: Option<Reaped>,
     pub orphans: Rusage,
     pub orphans_reaped: u64,
 }
 
-impl Tree {
+impl ReapedProcesses {
     /// Reaps the children that have ended. `true`: no child is left.
     /// `init`: no orphan, and none of the task's.
     pub fn reap(&mut self, main: u32, init: Option<u32>, problems: &mut Vec<String>) -> bool {

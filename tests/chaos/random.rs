@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::task::Outcome;
-use allostat::runner::explore::{Ask, Course, Demand};
+use allostat::runner::explore::{Course, CourseRequest, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};
@@ -51,7 +51,7 @@ fn kinds(starts: &Path) -> Vec<Kind> {
         name,
         hcl: job(name, kind, count, attempts, tasks),
         courses,
-        asked: if kind == "service" { &[(Ask::Stop, &[])] } else { &[] },
+        asked: if kind == "service" { &[(CourseRequest::Stop, &[])] } else { &[] },
     };
     vec![
         kind(

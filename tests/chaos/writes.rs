@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use allostat::model::task::Outcome;
-use allostat::runner::explore::{Ask, Course, CourseEnd, Demand};
+use allostat::runner::explore::{Course, CourseEnd, CourseRequest, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};
@@ -85,7 +85,7 @@ const SCENARIOS: &[Scenario] = &[
             });
             run.insist("stop");
         },
-        asked: &[(Ask::Stop, &[0, 1])],
+        asked: &[(CourseRequest::Stop, &[0, 1])],
         courses: &[Runs, Runs, Ends(&[Success])],
     },
     Scenario {
@@ -104,7 +104,7 @@ const SCENARIOS: &[Scenario] = &[
             }
             run.insist("stop");
         },
-        asked: &[(Ask::Restart(1), &[1]), (Ask::RestartAll, &[1]), (Ask::Stop, &[1])],
+        asked: &[(CourseRequest::Restart(1), &[1]), (CourseRequest::RestartAll, &[1]), (CourseRequest::Stop, &[1])],
         courses: &[Ends(&[Success]), Runs],
     },
 ];

@@ -7,9 +7,7 @@ use crate::house::source::{Source, sources};
 /// Names that two rooms have, and why.
 const SHARED: &[(&str, &str)] = &[
     ("Config", "the settings of a room, which it owns; always with the room's name in front"),
-    ("Context", "what the files of a room work with"),
     ("Parts", "what a room is built from"),
-    ("Cgroup", "a hook is called after what it makes"),
 ];
 
 /// `pub struct Name`, and its like.

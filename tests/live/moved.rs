@@ -63,10 +63,10 @@ fn begin() -> (PathBuf, PathBuf, Ran) {
 
 /// By the record of its attempt.
 fn supervisor(place: &Path, id: &str, task: &str) -> u32 {
-    use allostat::supervisor::record::{Record, Slot};
-    let record = Record::open(&place.join("run").join(id).join(task).join("0"));
+    use allostat::supervisor::record::{RecordSlot, SupervisorRecord};
+    let record = SupervisorRecord::open(&place.join("run").join(id).join(task).join("0"));
     match record.expect("it can be read").expect("it is there").read_start().expect("it can be read") {
-        Slot::Written(start) => start.supervisor.pid,
+        RecordSlot::Written(start) => start.supervisor.pid,
         other => panic!("{other:?}"),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use allostat::host::process::boot_id;
 use allostat::host::roots::Roots;
 use allostat::model::id::BootId;
-use allostat::supervisor::record::{Record, Start};
+use allostat::supervisor::record::{SupervisedStart, SupervisorRecord};
 
 use crate::common::{Agent, AgentOptions, is_root, patience, wait_for};
 use crate::live::stale::Foreign;
@@ -148,9 +148,9 @@ fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
         let boot = if stale { this } else { BootId("another-boot".to_owned()) };
         let run_dir = agent.data_dir().join("run").join(&task.id).join(name).join("0");
         std::fs::remove_file(run_dir.join("record")).expect("it was there");
-        let record = Record::create(&run_dir).expect("a new record");
+        let record = SupervisorRecord::create(&run_dir).expect("a new record");
         let ids = foreign.ids(stale);
-        let start = Start { boot_id: boot, supervisor: ids[1], main: Some(ids[0]), started_at: None };
+        let start = SupervisedStart { boot_id: boot, supervisor: ids[1], main: Some(ids[0]), started_at: None };
         record.write_start(&start).expect("the record is ours");
         record.unlock().expect("the record is ours");
     }

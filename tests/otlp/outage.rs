@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::units::{Nanos, Timestamp};
-use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
+use allostat::store::queue::{PushOutcome, Queue, QueueLimits, SegmentFiles};
 
 use crate::common::{end, test_dir};
 
@@ -49,7 +49,7 @@ fn child_process_fills_and_empties_the_queue() {
         let done = queue.ledger().enqueued / POINTS;
         for step in done..STEPS {
             let now = BEGAN.plus(Nanos(STEP.0 * step));
-            assert_eq!(queue.push(now, POINTS, batch(step)), Accepted::Durable);
+            assert_eq!(queue.push(now, POINTS, batch(step)), PushOutcome::Durable);
             // Tried, and not taken.
             assert_eq!(queue.front(now).expect("a batch").bytes, batch(0), "the oldest, until it is taken");
             let ledger = queue.ledger();

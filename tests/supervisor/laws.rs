@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use allostat::model::job::Task;
 use allostat::model::task::ExitStatus;
-use allostat::runner::drivers::{ALL, DriverEntry, DriverError, EventSink, Health, Recovered};
+use allostat::runner::drivers::{ALL, DriverEntry, DriverError, EventSink, Health, RecoveryOutcome};
 use serde_json::json;
 
 use crate::common::workload;
@@ -138,6 +138,9 @@ async fn what_was_only_prepared_was_never_started() {
         let handle = world.driver.prepare(&world.request(words.runs_on)).unwrap();
         // As the runner does, before it records a handle.
         std::fs::create_dir_all(&handle.run_dir).unwrap();
-        assert!(matches!(world.driver.recover(handle, EventSink::default()).await.unwrap(), Recovered::NeverStarted));
+        assert!(matches!(
+            world.driver.recover(handle, EventSink::default()).await.unwrap(),
+            RecoveryOutcome::NeverStarted
+        ));
     }
 }

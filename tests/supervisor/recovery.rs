@@ -6,15 +6,15 @@ use std::sync::Arc;
 use allostat::host::process;
 use allostat::model::id::BootId;
 use allostat::model::task::{ExitStatus, TaskHandle};
-use allostat::runner::drivers::{Attempt, DriverError, EventSink, Recovered};
-use allostat::supervisor::record::{Record, Start};
+use allostat::runner::drivers::{Attempt, DriverError, EventSink, RecoveryOutcome};
+use allostat::supervisor::record::{SupervisedStart, SupervisorRecord};
 
 use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
 
 pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
     match world.driver.recover(handle, EventSink::default()).await.unwrap() {
-        Recovered::Attempt(attempt) => attempt,
-        Recovered::NeverStarted => panic!("it was started"),
+        RecoveryOutcome::Attempt(attempt) => attempt,
+        RecoveryOutcome::NeverStarted => panic!("it was started"),
     }
 }
 
@@ -143,10 +143,10 @@ async fn a_record_that_nothing_was_written_to_means_never_started() {
     let request = world.request(work(&["exit", "0"]));
     let handle = world.driver.prepare(&request).unwrap();
     std::fs::create_dir_all(&handle.run_dir).unwrap();
-    drop(Record::create(&handle.run_dir).unwrap());
+    drop(SupervisorRecord::create(&handle.run_dir).unwrap());
     assert!(matches!(
         world.driver.recover(handle.clone(), EventSink::default()).await.unwrap(),
-        Recovered::NeverStarted
+        RecoveryOutcome::NeverStarted
     ));
     // And so it may be started, in the same place.
     let attempt = world.driver.start(request, handle).await.unwrap();
@@ -161,10 +161,10 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     let other = BootId("another".into());
     let handle = TaskHandle { boot_id: other.clone(), ..world.driver.prepare(&request).unwrap() };
     std::fs::create_dir_all(&handle.run_dir).unwrap();
-    let record = Record::create(&handle.run_dir).unwrap();
+    let record = SupervisorRecord::create(&handle.run_dir).unwrap();
     // In that boot our own pid was the task's.
     let me = process::identity(std::process::id()).unwrap();
-    let start = Start { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
+    let start = SupervisedStart { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
     record.write_start(&start).unwrap();
     // Held for a moment, as by a process that is just being forked and has a copy of the descriptor: that is no
     // supervisor. Paused time goes on only while the driver waits for its next look, so it has met the lock by then.
@@ -365,8 +365,8 @@ async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
         let request = world.request(work(&["exit", "0"]));
         let handle = world.driver.prepare(&request).unwrap();
         let what = async || match world.driver.recover(handle.clone(), EventSink::default()).await.unwrap() {
-            Recovered::Attempt(attempt) => ended(&attempt).await.status,
-            Recovered::NeverStarted => ExitStatus::NotStarted(String::new()),
+            RecoveryOutcome::Attempt(attempt) => ended(&attempt).await.status,
+            RecoveryOutcome::NeverStarted => ExitStatus::NotStarted(String::new()),
         };
         let never = ExitStatus::NotStarted(String::new());
         assert_ne!(what().await, never, "its directory was made, and is gone");

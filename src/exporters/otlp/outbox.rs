@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::host::clock::{Clock, SystemClock};
-use crate::store::queue::{Accepted, Parcel, Queue};
+use crate::store::queue::{Parcel, PushOutcome, Queue};
 use crate::telemetry::otlp::{Lane, LossReason, PushState, Signal};
 use crate::telemetry::{Metrics, lock};
 
@@ -76,7 +76,7 @@ impl Outbox {
         self.publish(&queue);
         drop(queue);
         self.came.notify_all();
-        accepted == Accepted::Durable
+        accepted == PushOutcome::Durable
     }
 
     /// Writes batches that an earlier failure left in memory. `false`: the disk still refuses them, or the outbox is
@@ -91,8 +91,8 @@ impl Outbox {
         is_durable
     }
 
-    fn accepted(&self, queue: &Queue, accepted: Accepted, points: u64) {
-        if accepted != Accepted::Durable {
+    fn accepted(&self, queue: &Queue, accepted: PushOutcome, points: u64) {
+        if accepted != PushOutcome::Durable {
             let error = queue.refused.as_ref().map(ToString::to_string);
             let (destination, signal) = (self.destination(), self.signal().as_str());
             tracing::error!(destination, signal, error, points, "queue of points is not durable: the disk refuses it");

@@ -303,7 +303,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::store::queue::Files;
+    use crate::store::queue::QueueFiles;
     use crate::telemetry::otlp::LossReason;
 
     /// A disk that says when it is asked to write, and does it when it is let.
@@ -313,7 +313,7 @@ mod tests {
         go_on: Receiver<()>,
     }
 
-    impl Files for SlowDisk {
+    impl QueueFiles for SlowDisk {
         fn list(&mut self) -> io::Result<Vec<u64>> {
             self.files.list()
         }

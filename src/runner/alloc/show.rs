@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::Delta;
+use super::cell::TotalsDelta;
 use super::{Alloc, Inner};
 use crate::board::Published;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, Forced};
@@ -154,7 +154,7 @@ impl Alloc {
         }
     }
 
-    pub(super) fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
+    pub(super) fn publish(&self, inner: &mut Inner, delta: Option<(usize, &TotalsDelta)>) {
         inner.generation += 1;
         let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
         let shown_dead = inner.cells.iter().filter(|c| c.may_run() && c.shown.status.state == TaskState::Dead);

@@ -6,12 +6,12 @@ use tokio::sync::Notify;
 
 /// Cancellation of a download. Concurrency: set once, from any thread.
 #[derive(Debug, Default)]
-pub struct Cancelled {
+pub struct Cancellation {
     is: AtomicBool,
     notify: Notify,
 }
 
-impl Cancelled {
+impl Cancellation {
     pub fn set(&self) {
         self.is.store(true, Ordering::Release);
         self.notify.notify_waiters();

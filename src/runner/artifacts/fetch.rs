@@ -8,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::checksums::Expected;
-use super::meter::{Meter, fault, mib};
+use super::checksums::ExpectedChecksum;
+use super::meter::{UnpackMeter, fault, mib};
 use super::order::{ArtifactError, ArtifactGround, ArtifactOrder, patience};
 use super::staging::Staging;
-use super::unpack::Downloaded;
+use super::unpack::DownloadedFile;
 use crate::host::http::TlsFiles;
 use crate::host::http::exchange::HttpAnswer;
 use crate::host::http::fetch::{FetchRequest, HttpUrl, fetch};
@@ -34,8 +34,8 @@ pub(super) fn to_file(
     url: &str,
     order: &ArtifactOrder,
     ground: &ArtifactGround,
-    (staging, meter): (&Staging, &Meter<'_>),
-) -> Result<Downloaded, ArtifactError> {
+    (staging, meter): (&Staging, &UnpackMeter<'_>),
+) -> Result<DownloadedFile, ArtifactError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| network(format!("cannot set up a client: {e}")))?;
     let url = HttpUrl::parse(url).map_err(network)?;
@@ -62,8 +62,8 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    async fn run(&self, staging: &Staging, meter: &Meter<'_>) -> Result<Downloaded, ArtifactError> {
-        let mut expected = self.expected().await?.map(Expected::new);
+    async fn run(&self, staging: &Staging, meter: &UnpackMeter<'_>) -> Result<DownloadedFile, ArtifactError> {
+        let mut expected = self.expected().await?.map(ExpectedChecksum::new);
         let mut answer = self.answer(&self.url).await?;
         let limit = self.ground.config.http_max_size;
         let limit = if limit == 0 { u64::MAX } else { limit };
@@ -106,7 +106,7 @@ impl Download<'_> {
         if let Some(expected) = expected {
             expected.verify().map_err(|why| ArtifactError::new(ArtifactOutcome::Checksum, why))?;
         }
-        Ok(Downloaded { file, bytes })
+        Ok(DownloadedFile { file, bytes })
     }
 
     async fn answer(&self, url: &HttpUrl) -> Result<HttpAnswer, ArtifactError> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::cancelled::Cancelled;
+use super::cancelled::Cancellation;
 use crate::host::tree;
 use crate::telemetry::lock;
 
@@ -34,7 +34,7 @@ struct Claim(PathBuf);
 
 impl Claim {
     /// Errors: cancelled while another one uses it.
-    fn of(path: PathBuf, cancelled: &Cancelled) -> io::Result<Claim> {
+    fn of(path: PathBuf, cancelled: &Cancellation) -> io::Result<Claim> {
         let mut in_use = lock(&IN_USE);
         while in_use.contains(&path) {
             if cancelled.is() {
@@ -62,11 +62,11 @@ pub struct Staging {
 }
 
 impl Staging {
-    pub fn new(alloc_dir: &Path, task: &str, cancelled: &Cancelled) -> io::Result<Staging> {
+    pub fn new(alloc_dir: &Path, task: &str, cancelled: &Cancellation) -> io::Result<Staging> {
         Staging::at(alloc_dir.join(format!(".artifacts-{task}")), MODE, cancelled)
     }
     /// Empty: what an agent that died left there is removed.
-    pub fn at(path: PathBuf, mode: u32, cancelled: &Cancelled) -> io::Result<Staging> {
+    pub fn at(path: PathBuf, mode: u32, cancelled: &Cancellation) -> io::Result<Staging> {
         let claim = Claim::of(path, cancelled)?;
         let path = claim.0.as_path();
         tree::remove(path).map_err(io::Error::other)?;

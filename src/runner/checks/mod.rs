@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts, Unhealthy};
+use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts, UnhealthyReason};
 use self::resolve::{ProbePlan, ServiceResolver};
 use self::status::CheckTracker;
 use super::alloc::Alloc;
@@ -52,14 +52,14 @@ const LONGEST_RUN: Duration = Duration::from_secs(600);
 /// Owns the services of one alloc. Dropped, its checks end and nothing of it is listed.
 pub struct ServiceOwner {
     alloc: Arc<Alloc>,
-    shared: Arc<Shared>,
+    shared: Arc<AllocChecks>,
     /// Of each check its task of the runtime.
     running: Vec<Option<AbortOnDrop<()>>>,
     tracker: HealthTracker,
     deadline: Option<Steady>,
 }
 
-struct Shared {
+struct AllocChecks {
     alloc_id: AllocId,
     state: Mutex<State>,
     /// [`AT_ONCE`].
@@ -130,8 +130,11 @@ impl ServiceOwner {
         };
         let services = group.services.iter().map(|_| (None, None)).collect();
         let state = State { services, checks, health, reason: String::new(), is_closed: false };
-        let shared =
-            Arc::new(Shared { alloc_id: alloc.id.clone(), state: Mutex::new(state), places: Semaphore::new(AT_ONCE) });
+        let shared = Arc::new(AllocChecks {
+            alloc_id: alloc.id.clone(),
+            state: Mutex::new(state),
+            places: Semaphore::new(AT_ONCE),
+        });
         let running = lock(&shared.state).checks.iter().map(|_| None).collect();
         let owner = ServiceOwner {
             alloc: Arc::clone(alloc),
@@ -203,7 +206,7 @@ impl ServiceOwner {
             view.service = resolver.name(service);
             view.name = resolver.check_name(&service.checks[place]);
         }
-        let run = Run {
+        let run = CheckRunner {
             alloc: Arc::clone(&self.alloc),
             shared: Arc::clone(&self.shared),
             at,
@@ -238,10 +241,10 @@ impl ServiceOwner {
         let (health, reason, again) = match self.tracker.look(&rule, &facts, deadline, now) {
             HealthVerdict::Pending(again, missing) => (AllocHealth::Pending, not_yet(missing), again),
             HealthVerdict::Healthy => (AllocHealth::Healthy, String::new(), None),
-            HealthVerdict::Unhealthy(Unhealthy::TaskFailed) => {
+            HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed) => {
                 (AllocHealth::Unhealthy, "a task has failed".to_owned(), None)
             }
-            HealthVerdict::Unhealthy(Unhealthy::Deadline) => {
+            HealthVerdict::Unhealthy(UnhealthyReason::Deadline) => {
                 let deadline = format_duration(rule.healthy_deadline);
                 (AllocHealth::Unhealthy, format!("not healthy within healthy_deadline ({deadline})"), None)
             }
@@ -287,7 +290,7 @@ impl CheckCell {
     }
 }
 
-impl Shared {
+impl AllocChecks {
     fn publish(&self, alloc: &Alloc) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -330,16 +333,16 @@ fn badness(status: CheckStatus) -> u8 {
 }
 
 /// A check that is active, for as long as its task runs.
-struct Run {
+struct CheckRunner {
     alloc: Arc<Alloc>,
-    shared: Arc<Shared>,
+    shared: Arc<AllocChecks>,
     at: usize,
     generation: u64,
     check: ServiceCheck,
     asked: ProbePlan,
 }
 
-impl Run {
+impl CheckRunner {
     async fn go_on(self) {
         let spread = self.check.interval.min(SPREAD);
         tokio::time::sleep(share(&self.alloc.id, &self.check.name, spread)).await;

@@ -6,7 +6,7 @@ use super::resolve::ProbePlan;
 use super::status::RunVerdict;
 use crate::host::http::probe;
 use crate::model::text::terminal_lines;
-use crate::runner::drivers::call::Running;
+use crate::runner::drivers::call::RunningAttempt;
 
 /// So much of a body, and of what a script prints, is kept.
 const LONGEST_OUTPUT: usize = 3 << 10;
@@ -26,7 +26,7 @@ impl CheckResult {
 }
 
 /// Ends: with `timeout`. `task`: where a script runs; `None`: its task does not run.
-pub async fn run(asked: &ProbePlan, task: Option<Running>, timeout: Duration) -> CheckResult {
+pub async fn run(asked: &ProbePlan, task: Option<RunningAttempt>, timeout: Duration) -> CheckResult {
     let late = || CheckResult::of(RunVerdict::Fail, &format!("timeout: no result within {timeout:?}"));
     match asked {
         // The driver ends what the script started.
@@ -72,7 +72,7 @@ fn verdict_of(status: u16) -> RunVerdict {
 }
 
 /// `None`: it took longer.
-async fn script(command: &[String], task: Option<Running>, timeout: Duration) -> Option<CheckResult> {
+async fn script(command: &[String], task: Option<RunningAttempt>, timeout: Duration) -> Option<CheckResult> {
     let Some(task) = task else { return Some(CheckResult::of(RunVerdict::Fail, "its task does not run")) };
     Some(match task.exec(command, timeout).await {
         Ok(end) => {

@@ -2,23 +2,23 @@
 //! owner, with whatever ends the attempt and after all of it is gone
 //! ([`Alloc::free_devices`](crate::runner::alloc::Alloc::free_devices)).
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
 
-pub struct Devices;
+pub struct DevicesHook;
 
-impl Hook<OfTask> for Devices {
+impl Hook<OfTask> for DevicesHook {
     fn name(&self) -> &'static str {
         "devices"
     }
     fn after(&self) -> &'static [&'static str] {
         &["validate", "task_dir"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let requests = &subject.task().resources.devices;
             if requests.is_empty() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfAlloc;
 use crate::host::process::account;
 use crate::host::transfer::{Below, Moved, move_dir};
@@ -23,22 +23,22 @@ use crate::telemetry::migrations::MigrationOutcome;
 /// Where it has to be copied, a large one takes its time.
 const MOVED_WITHIN: Duration = Duration::from_secs(3600);
 
-pub struct Migrate;
+pub struct MigrateHook;
 
-impl Hook<OfAlloc> for Migrate {
+impl Hook<OfAlloc> for MigrateHook {
     fn name(&self) -> &'static str {
         "migrate"
     }
     fn after(&self) -> &'static [&'static str] {
         &["alloc_dir"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun]
     }
-    fn deadline(&self, _: Phase) -> Duration {
+    fn deadline(&self, _: HookPhase) -> Duration {
         MOVED_WITHIN
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             if let (false, Some(asks)) = (subject.data_from.is_empty(), &subject.asks) {
                 let tasks: Vec<_> = asks.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();

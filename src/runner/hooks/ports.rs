@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfAlloc;
 use crate::model::event::EventKind;
 use crate::model::id::AllocId;
@@ -21,19 +21,19 @@ const NAME_AGAIN: u32 = 15;
 /// So many ports are named in one event.
 const NAMED: usize = 10;
 
-pub struct Ports;
+pub struct PortsHook;
 
-impl Hook<OfAlloc> for Ports {
+impl Hook<OfAlloc> for PortsHook {
     fn name(&self) -> &'static str {
         "ports"
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun, Phase::Postrun, Phase::Destroy]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun, HookPhase::Postrun, HookPhase::Destroy]
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             match phase {
-                Phase::Prerun => reserve(subject).await?,
+                HookPhase::Prerun => reserve(subject).await?,
                 // An abandoned task may have its port still.
                 _ if subject.asks.as_ref().is_none_or(|asks| asks.all_gone) => subject.ctx.ports.release(&subject.id),
                 _ => {}

@@ -32,24 +32,24 @@ use tokio::task::AbortHandle;
 use self::allocs::Allocs;
 pub use self::data_source::DataRefusal;
 pub use self::exec::ExecNote;
-use self::found::Found;
+use self::found::RecoveryFindings;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
-pub use self::gc::{Collect, Collected};
+pub use self::gc::{GcResult, GcScope};
 use self::known_updates::Updates;
 pub use self::launches::LaunchedChild;
 use self::ledger::Ledger;
-use self::owner::Created;
+use self::owner::UnownedAlloc;
 pub use self::parents::{LaunchingJob, StoppedJob};
-pub use self::placing::Unplaced;
+pub use self::placing::UnplacedAllocs;
 pub use self::ports::AwaitedPort;
-use self::registry::Parents;
-pub use self::requests::Restarted;
+use self::registry::ParentJobs;
+pub use self::requests::RestartTarget;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
 use super::alloc::Alloc;
 use super::drivers::DriverError;
-use super::ground::{Context, Drivers};
+use super::ground::{Drivers, RunnerContext};
 use super::hooks::Hooks;
 use crate::board::Board;
 use crate::board::events::Log;
@@ -143,7 +143,7 @@ pub enum Wait {
 pub struct Handle(pub(super) Arc<Manager>);
 
 pub(super) struct Manager {
-    pub ctx: Arc<Context>,
+    pub ctx: Arc<RunnerContext>,
     pub hooks: Arc<Hooks>,
     pub allocs: Allocs,
     /// Serializes submissions and collections: each reads all allocs and then changes the set.
@@ -151,10 +151,10 @@ pub(super) struct Manager {
     pub tidy: Notify,
     pub closed: AtomicBool,
     /// Periodic and parameterized jobs.
-    pub parents: Parents,
+    pub parents: ParentJobs,
     updates: Updates,
     pub tidier: Mutex<Option<AbortHandle>>,
-    pub found: Found,
+    pub found: RecoveryFindings,
 }
 
 impl Handle {
@@ -328,7 +328,7 @@ impl Manager {
     }
 
     /// Adds an alloc that is shown already, and spawns its owner.
-    pub fn enter(self: &Arc<Self>, created: Created) {
+    pub fn enter(self: &Arc<Self>, created: UnownedAlloc) {
         let alloc = Arc::clone(created.alloc());
         let predecessors = alloc.waits_for().iter().filter_map(|id| self.allocs.get(id)).map(|a| a.ended()).collect();
         let manager = Arc::clone(self);

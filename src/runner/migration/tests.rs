@@ -17,7 +17,7 @@ use super::ground::{FETCHED, STAGING};
 use super::*;
 use crate::host::foreign_tree::ForeignTree;
 use crate::model::migration::{MigrationFailure, MigrationSource};
-use crate::runner::artifacts::{Cancelled, SEAL};
+use crate::runner::artifacts::{Cancellation, SEAL};
 use crate::runner::settings::{MigrationConfig, MigrationPeer};
 
 /// For what must come: far more than it takes on a slow machine.
@@ -58,7 +58,7 @@ fn serve_archive(archive: Vec<u8>) -> String {
 struct Site {
     dir: tempfile::TempDir,
     config: MigrationConfig,
-    cancelled: Arc<Cancelled>,
+    cancelled: Arc<Cancellation>,
 }
 
 impl Site {

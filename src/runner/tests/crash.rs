@@ -9,7 +9,7 @@ use super::*;
 
 /// After `writes` commits of the scenario every write fails, and then the agent dies.
 async fn crash_after(writes: u64, config: Value, ran: Duration) -> u64 {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let before = host.faults.commits();
     host.faults.fail_after(writes);

@@ -15,7 +15,7 @@ async fn started(agent: &Handle, config: Value) -> AllocId {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({})).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
@@ -30,7 +30,7 @@ async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id =
         submit(&agent, job("l", JobKind::Batch, &[("main", json!({ "run_ms": 10, "lost_bytes": 4_977_152 }))])).await;
@@ -51,7 +51,7 @@ async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
 /// and the agent's exit waits for none
 #[tokio::test(start_paused = true)]
 async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     let asked = tokio::time::Instant::now();
@@ -73,7 +73,7 @@ async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
 /// Promise (Durability and recovery): Forced kills and abandoned tasks are counted over any death of the agent
 #[tokio::test(start_paused = true)]
 async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_that_moment() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
     agent.stop(&id, Wait::No).await.unwrap();
@@ -90,7 +90,7 @@ async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_tha
 /// kept
 #[tokio::test(start_paused = true)]
 async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
     let asked = tokio::time::Instant::now();
@@ -115,7 +115,7 @@ async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends()
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_the_start_ends_the_process_as_soon_as_there_is_one() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 2_000 }))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
@@ -128,7 +128,7 @@ async fn a_stop_during_the_start_ends_the_process_as_soon_as_there_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = job("s", JobKind::Service, &[("main", json!({ "start_ms": 2_000 }))]);
     job.groups[0].tasks[0].shutdown_delay = Duration::from_secs(60);
@@ -158,7 +158,7 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
 /// is ended
 #[tokio::test(start_paused = true)]
 async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 })), ("beside", json!({}))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
@@ -170,17 +170,17 @@ async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
     assert_eq!(events(&task), ["Received", "Task Setup", "Driver Failure"]);
     assert!(task.events.back().unwrap().message.contains("has not started it within 300s"), "{:?}", task.events.back());
     // It may still start: its alloc is not restarted beside it.
-    let restarted = agent.restart(&id, crate::runner::Restarted::All).await;
+    let restarted = agent.restart(&id, crate::runner::RestartTarget::All).await;
     assert!(matches!(restarted, Err(crate::runner::RunnerError::MayStillRun { .. })), "{restarted:?}");
     until("late start", || host.world.started() == 2).await;
     until("killed", || host.world.living() == 0 && host.world.undestroyed() == 0).await;
     until("forgotten", || agent.0.alloc(&id).unwrap().handle(0).is_none()).await;
-    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    agent.restart(&id, crate::runner::RestartTarget::All).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_start_is_abandoned_and_its_late_process_is_killed() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 }))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
@@ -194,7 +194,7 @@ async fn hanging_start_is_abandoned_and_its_late_process_is_killed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_backoff_does_not_start_again() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 1)).await;
     until_state(&agent, &id, TaskState::Backoff).await;
@@ -216,7 +216,7 @@ async fn a_stop_during_backoff_does_not_start_again() {
 /// does not count
 #[tokio::test(start_paused = true)]
 async fn a_restart_counts_once_when_it_begins() {
-    let host = Host::new();
+    let host = TestHost::new();
     let mut agent = host.start().await;
     let id = submit(&agent, batch("b", 60_000, 1)).await;
     for n in 0..2 {
@@ -251,7 +251,7 @@ async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_the
         (ExitStatus::Signal(11), Outcome::Signal),
         (ExitStatus::Code(1), Outcome::Error),
     ] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let id = started(&agent, json!({ "deaf": 1 })).await;
         host.faults.fail_after(1);
@@ -273,7 +273,7 @@ async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_the
 /// Its leader is still ending, and its own rank has not been reached.
 #[tokio::test(start_paused = true)]
 async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("leader", json!({ "stop_ms": 4_000 })), ("other", json!({ "deaf": 1 }))];
     let mut job = job("s", JobKind::Service, &tasks);
@@ -293,7 +293,7 @@ async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_works_with_a_full_disk() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({})).await;
     host.faults.fail_writes(true);
@@ -304,7 +304,7 @@ async fn a_stop_works_with_a_full_disk() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(1);
     let id = submit(&agent, service("s")).await;
@@ -323,7 +323,7 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
 /// each has its answer
 #[tokio::test(start_paused = true)]
 async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     let mut stops = tokio::task::JoinSet::new();
@@ -338,7 +338,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
         // Too late or overruled: a refusal is a response.
         others.spawn(async move {
             match n % 2 {
-                0 => agent.restart(&id, crate::runner::Restarted::Running).await.is_ok(),
+                0 => agent.restart(&id, crate::runner::RestartTarget::Running).await.is_ok(),
                 _ => agent.signal(&id, None, "SIGHUP").await.is_ok(),
             }
         });
@@ -357,7 +357,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
 
 #[tokio::test(start_paused = true)]
 async fn all_tasks_of_an_alloc_are_stopped_at_the_same_time() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let deaf = json!({ "deaf": 1 });
     let id =
@@ -371,7 +371,7 @@ async fn all_tasks_of_an_alloc_are_stopped_at_the_same_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_a_task_in_backoff_whose_exit_waits_for_the_disk() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(2);
     let id = submit(&agent, batch("b", 5, 1)).await;
@@ -388,7 +388,7 @@ async fn a_stop_ends_a_task_in_backoff_whose_exit_waits_for_the_disk() {
 
 #[tokio::test(start_paused = true)]
 async fn that_a_task_is_being_killed_is_known_after_a_restart() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     agent.stop(&id, Wait::No).await.unwrap();

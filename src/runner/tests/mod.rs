@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::fake::{FakeDriver, SetClock, TokioClock, World};
+use self::fake::{FakeDriver, FakeWorld, SetClock, TokioClock};
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::{Config, Drivers, Handle, Parts};
@@ -55,8 +55,8 @@ use crate::store::{FailingStore, MemoryStore, Store, StoreFaults};
 use crate::telemetry::Metrics;
 
 /// One host: the state that outlives an agent.
-struct Host {
-    world: Arc<World>,
+struct TestHost {
+    world: Arc<FakeWorld>,
     store: Arc<dyn Store>,
     faults: Arc<StoreFaults>,
     data_dir: Arc<DataDir>,
@@ -69,11 +69,11 @@ struct Host {
     _dir: tempfile::TempDir,
 }
 
-impl Host {
-    fn new() -> Host {
+impl TestHost {
+    fn new() -> TestHost {
         let dir = tempfile::tempdir().unwrap();
         let (store, faults) = FailingStore::new(MemoryStore::default());
-        Host {
+        TestHost {
             world: Arc::default(),
             store: Arc::new(store),
             faults,

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::super::packed::read;
 use super::*;
-use crate::store::queue::{Files, Queue, QueueLimits, SegmentFiles};
+use crate::store::queue::{Queue, QueueFiles, QueueLimits, SegmentFiles};
 use crate::telemetry::otlp::{Lane, Signal};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
@@ -29,7 +29,7 @@ impl Refusing {
     }
 }
 
-impl Files for Refusing {
+impl QueueFiles for Refusing {
     fn list(&mut self) -> io::Result<Vec<u64>> {
         self.0.list()
     }
@@ -82,7 +82,7 @@ impl Host {
         self.start_on(|files| Box::new(files))
     }
 
-    fn start_on(&self, disk: impl FnOnce(SegmentFiles) -> Box<dyn Files>) -> Agent {
+    fn start_on(&self, disk: impl FnOnce(SegmentFiles) -> Box<dyn QueueFiles>) -> Agent {
         let queue_dir = self.dir.path().join("otlp/logs/workload_logs");
         let limits = QueueLimits { bytes: 1 << 30, age: Duration::from_secs(3_600), memory_bytes: 8 << 20 };
         let queue = Queue::open(disk(SegmentFiles::new(&queue_dir)), limits);

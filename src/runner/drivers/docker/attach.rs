@@ -15,9 +15,9 @@ use tokio::io::{
 use tokio::sync::{oneshot, watch};
 
 use super::engine::{EngineError, SOON, encoded, is_id};
-use super::exec::{Made, state};
+use super::exec::{CreatedExec, state};
 use super::place;
-use super::shared::{AbortGuard, Shared, failed};
+use super::shared::{AbortGuard, DockerContext, failed};
 use crate::host::http::exchange::{Payload, Verb};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::process::identity;
@@ -36,14 +36,14 @@ const SIZES: u32 = 50;
 
 /// A program in a container, by the engine's exec ID.
 struct EngineExec {
-    shared: Arc<Shared>,
+    shared: Arc<DockerContext>,
     id: String,
     cgroup: Option<CgroupPath>,
 }
 
 /// Returns when the engine has started it. `cgroup`: of the task.
 pub async fn attach(
-    shared: Arc<Shared>,
+    shared: Arc<DockerContext>,
     container: String,
     cgroup: Option<CgroupPath>,
     asked: ExecRequest,
@@ -61,7 +61,7 @@ pub async fn attach(
         body["Env"] = json!([format!("TERM={kind}")]);
     }
     let target = format!("/containers/{}/exec", encoded(&container));
-    let made: Made = shared.engine.json(Verb::Post, &target, Some(&body), SOON).await.map_err(refused)?;
+    let made: CreatedExec = shared.engine.json(Verb::Post, &target, Some(&body), SOON).await.map_err(refused)?;
     if !is_id(&made.id) {
         return Err(failed("the engine gave a program without an ID"));
     }

@@ -16,7 +16,7 @@ use super::engine::{Container, ContainerState, EngineError};
 use super::exec::Execs;
 use super::logs;
 use super::place::{self, ParentCgroup};
-use super::shared::{AbortGuard, ContainerRecord, KILL_SIGNAL, Shared, failed};
+use super::shared::{AbortGuard, ContainerRecord, DockerContext, KILL_SIGNAL, failed};
 use crate::collectors::{TaskReader, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::Version;
@@ -42,7 +42,7 @@ const LATE_OOM: [u64; 6] = [25, 50, 100, 200, 300, 325];
 type End = watch::Receiver<Option<Box<AttemptEnd>>>;
 
 pub struct ContainerAttempt {
-    shared: Arc<Shared>,
+    shared: Arc<DockerContext>,
     handle: TaskHandle,
     kept: ContainerRecord,
     reader: Option<Arc<TaskReader>>,
@@ -62,7 +62,7 @@ pub enum ContainerEnd {
 impl ContainerAttempt {
     /// Concurrency: within the runtime.
     pub fn running(
-        shared: Arc<Shared>,
+        shared: Arc<DockerContext>,
         mut handle: TaskHandle,
         kept: ContainerRecord,
         of: &Container,
@@ -103,7 +103,12 @@ impl ContainerAttempt {
         self.handle.network.as_ref()
     }
 
-    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, kept: ContainerRecord, end: AttemptEnd) -> ContainerAttempt {
+    pub fn ended(
+        shared: Arc<DockerContext>,
+        handle: TaskHandle,
+        kept: ContainerRecord,
+        end: AttemptEnd,
+    ) -> ContainerAttempt {
         let (_, end) = watch::channel(Some(Box::new(end)));
         ContainerAttempt { shared, handle, kept, reader: None, execs: Execs::default(), end, _following: None }
     }
@@ -161,7 +166,7 @@ impl ContainerAttempt {
 }
 
 /// Blocks.
-fn remove_of_host(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+fn remove_of_host(shared: &DockerContext, handle: &TaskHandle) -> Result<(), DriverError> {
     if let Some(path) = &handle.cgroup
         && shared.no_cgroups.is_none()
     {
@@ -212,7 +217,7 @@ impl Attempt for ContainerAttempt {
 
 /// Returns when it has ended and all of its output is written.
 async fn follow(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     handle: &TaskHandle,
     kept: &ContainerRecord,
     reader: Option<&TaskReader>,
@@ -232,7 +237,7 @@ async fn follow(
 
 /// Its end, with the last sample.
 pub async fn end_of(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     handle: &TaskHandle,
     ended: ContainerEnd,
     reader: Option<&TaskReader>,
@@ -257,7 +262,7 @@ pub async fn end_of(
 }
 
 /// Its state, inspected again while an OOM kill may not be reported yet.
-async fn with_late_oom(shared: &Shared, container: Container, usage: &Usage) -> ContainerState {
+async fn with_late_oom(shared: &DockerContext, container: Container, usage: &Usage) -> ContainerState {
     let memory = shared.sampling.layout.controller("memory").map(|home| home.version);
     let may_be_late = may_be_late(&container, usage, memory);
     let Container { id, mut state, .. } = container;
@@ -287,7 +292,7 @@ fn has_oom(usage: &Usage) -> bool {
     usage.oom_kills().is_some_and(|kills| kills > 0)
 }
 
-async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<String>) {
+async fn last_reading(shared: &Arc<DockerContext>, handle: &TaskHandle) -> (Usage, Vec<String>) {
     let Some(path) = handle.cgroup.clone().filter(|_| handle.boot_id == shared.boot_id) else {
         return Default::default();
     };
@@ -300,7 +305,7 @@ async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<
     read.await.unwrap_or_else(|error| (Usage::default(), vec![error]))
 }
 
-fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &mut Usage) -> AttemptEnd {
+fn facts(shared: &DockerContext, handle: &TaskHandle, state: &ContainerState, usage: &mut Usage) -> AttemptEnd {
     let never_ran = moment(&state.started_at).is_none_or(|at| at.0 == 0) && !state.error.is_empty();
     let status = match u8::try_from(state.exit_code) {
         _ if handle.boot_id != shared.boot_id => ExitStatus::Unknown("the host was restarted meanwhile".to_owned()),
@@ -326,7 +331,7 @@ fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &m
     }
 }
 
-fn unknown(shared: &Shared, handle: &TaskHandle, why: &str) -> AttemptEnd {
+fn unknown(shared: &DockerContext, handle: &TaskHandle, why: &str) -> AttemptEnd {
     AttemptEnd {
         status: ExitStatus::Unknown(why.to_owned()),
         recoverable: true,
@@ -340,7 +345,7 @@ fn unknown(shared: &Shared, handle: &TaskHandle, why: &str) -> AttemptEnd {
 }
 
 /// Returns when it is not running any more, according to its engine.
-async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
+async fn wait(shared: &DockerContext, id: &str) -> ContainerEnd {
     let (mut pause, most) = PAUSES;
     loop {
         match shared.engine.inspect(id).await {
@@ -362,7 +367,7 @@ async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
 
 /// Output that could not be written, and why.
 pub async fn write_logs(
-    shared: &Shared,
+    shared: &DockerContext,
     handle: &TaskHandle,
     kept: &ContainerRecord,
     ended: watch::Receiver<bool>,
@@ -381,7 +386,7 @@ pub async fn write_logs(
     let follow = logs::follow(Arc::clone(&shared.engine), kept.reference(), writer, ended);
     tokio::select! {
         (writer, problem) = follow => {
-            let lost = writer.as_ref().map(logs::Writer::lost).unwrap_or_default();
+            let lost = writer.as_ref().map(logs::ContainerLogWriter::lost).unwrap_or_default();
             (lost, problem.or_else(|| writer.and_then(|writer| writer.problem())))
         }
         () = late => (LostOutput::default(), Some("its last output: the engine did not hand it over in time".to_owned())),

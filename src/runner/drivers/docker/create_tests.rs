@@ -38,7 +38,7 @@ fn made_of(request: &StartRequest, config: &Config, settings: &Settings) -> Resu
         settings,
         image: "sha256:0f",
         runtimes: &runtimes,
-        mounted: Mounted { binds: vec!["/d/alloc:/alloc".to_owned()], mounts: Vec::new() },
+        mounted: ContainerMounts { binds: vec!["/d/alloc:/alloc".to_owned()], mounts: Vec::new() },
         cgroup_parent: Some("/allostat/a/web"),
         security_opt: config.security_opt.clone(),
     })

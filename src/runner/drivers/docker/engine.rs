@@ -91,7 +91,7 @@ pub struct DockerEngine {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Info {
+pub struct EngineInfo {
     pub server_version: String,
     #[serde(rename = "OSType")]
     pub os_type: String,
@@ -99,7 +99,7 @@ pub struct Info {
     pub runtimes: BTreeMap<String, serde::de::IgnoredAny>,
 }
 
-impl Info {
+impl EngineInfo {
     /// With systemd the parent of a container is a slice.
     pub fn has_systemd(&self) -> bool {
         self.cgroup_driver == "systemd"
@@ -178,7 +178,7 @@ impl Container {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Image {
+pub struct EngineImage {
     pub id: String,
     pub repo_digests: Option<Vec<String>>,
     #[serde(rename = "RootFS")]
@@ -194,13 +194,13 @@ pub struct RootFs {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Listed {
+pub struct ListedContainer {
     pub id: String,
     pub state: String,
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-impl Listed {
+impl ListedContainer {
     pub fn run_dir(&self) -> Option<PathBuf> {
         self.labels.as_ref()?.get(label::RUN_DIR).map(PathBuf::from)
     }
@@ -211,14 +211,14 @@ impl Listed {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Created {
+struct CreatedContainer {
     id: String,
     warnings: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct EngineRefusal {
     message: String,
 }
 
@@ -230,7 +230,7 @@ impl DockerEngine {
         &self.address
     }
 
-    pub async fn info(&self) -> Result<Info, EngineError> {
+    pub async fn info(&self) -> Result<EngineInfo, EngineError> {
         self.json(Verb::Get, "/info", None, SOON).await
     }
     /// The address of the host in the default network.
@@ -241,7 +241,7 @@ impl DockerEngine {
     /// Its ID, and warnings of the engine.
     pub async fn create(&self, name: &str, body: &Value) -> Result<(String, Vec<String>), EngineError> {
         let target = format!("/containers/create?name={}", encoded(name));
-        let made: Created = self.json(Verb::Post, &target, Some(body), LATE).await?;
+        let made: CreatedContainer = self.json(Verb::Post, &target, Some(body), LATE).await?;
         if !is_id(&made.id) {
             return Err(EngineError::Garbage("a container without an ID".to_owned()));
         }
@@ -279,16 +279,17 @@ impl DockerEngine {
         }
     }
     /// Containers of this agent, running or not.
-    pub async fn ours(&self) -> Result<Vec<Listed>, EngineError> {
+    pub async fn ours(&self) -> Result<Vec<ListedContainer>, EngineError> {
         self.labelled(label::RUN_DIR).await
     }
     /// Containers with a label, running or not.
-    pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, EngineError> {
+    pub async fn labelled(&self, label: &str) -> Result<Vec<ListedContainer>, EngineError> {
         let filters = format!("{{\"label\":[\"{label}\"]}}");
         self.json(Verb::Get, &format!("/containers/json?all=true&filters={}", encoded(&filters)), None, SOON).await
     }
-    pub async fn image(&self, name: &str) -> Result<Image, EngineError> {
-        let found: Image = self.json(Verb::Get, &format!("/images/{}/json", encoded_path(name)), None, SOON).await?;
+    pub async fn image(&self, name: &str) -> Result<EngineImage, EngineError> {
+        let found: EngineImage =
+            self.json(Verb::Get, &format!("/images/{}/json", encoded_path(name)), None, SOON).await?;
         if found.id.is_empty() { Err(EngineError::Garbage("an image without an ID".to_owned())) } else { Ok(found) }
     }
     /// An image that a container uses, or that has another name, stays.
@@ -361,7 +362,7 @@ async fn refused(answer: HttpAnswer) -> EngineError {
     let status = answer.status;
     let body = tokio::time::timeout(SOON, answer.whole(LARGEST)).await;
     let body = body.ok().and_then(Result::ok).map(|answer| answer.body).unwrap_or_default();
-    let said = serde_json::from_slice::<Refusal>(&body).map(|refusal| refusal.message);
+    let said = serde_json::from_slice::<EngineRefusal>(&body).map(|refusal| refusal.message);
     let said = said.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
     let said: String = said.trim().chars().take(LARGEST_MESSAGE).collect();
     let message = if said.is_empty() { format!("the Docker engine answers with status {status}") } else { said };
@@ -429,7 +430,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_panics(body in proptest::collection::vec(any::<u8>(), 0..300), text in ".{0,60}") {
-            let _ = serde_json::from_slice::<Info>(&body);
+            let _ = serde_json::from_slice::<EngineInfo>(&body);
             let _ = serde_json::from_slice::<Container>(&body);
             let odd = format!(r#"{{"Id":{text:?},"State":{{"Pid":-1,"ExitCode":99999999999,"FinishedAt":{text:?}}},"Config":{{"Labels":null}}}}"#);
             let _ = serde_json::from_str::<Container>(&odd);

@@ -25,7 +25,7 @@ pub struct Execs(Mutex<BTreeMap<Vec<String>, String>>);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Made {
+pub(super) struct CreatedExec {
     pub id: String,
 }
 
@@ -54,7 +54,7 @@ impl Execs {
         }
         let body = json!({ "AttachStdout": true, "AttachStderr": true, "Cmd": command });
         let target = format!("/containers/{}/exec", encoded(container));
-        let made: Made = engine.json(Verb::Post, &target, Some(&body), SOON).await?;
+        let made: CreatedExec = engine.json(Verb::Post, &target, Some(&body), SOON).await?;
         if !is_id(&made.id) {
             return Err(EngineError::Garbage("a program without an ID".to_owned()));
         }

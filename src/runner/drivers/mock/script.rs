@@ -30,10 +30,10 @@ words! {
 
 /// Its position outlives the stream: a new stream continues from there.
 #[derive(Debug, Clone)]
-pub struct Script(Arc<Mutex<Place>>);
+pub struct Script(Arc<Mutex<ScriptPosition>>);
 
 #[derive(Debug)]
-struct Place {
+struct ScriptPosition {
     steps: Vec<(Saying, Option<Duration>)>,
     at: usize,
     /// When the step at this position is due. `None`: with the first call.
@@ -49,7 +49,7 @@ impl Default for Script {
 
 impl Script {
     fn of(steps: Vec<(Saying, Option<Duration>)>) -> Script {
-        Script(Arc::new(Mutex::new(Place { steps, at: 0, due: None })))
+        Script(Arc::new(Mutex::new(ScriptPosition { steps, at: 0, due: None })))
     }
 
     /// Errors: the invalid step.

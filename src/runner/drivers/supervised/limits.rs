@@ -235,7 +235,7 @@ fn whole_disk((major, minor): Disk) -> Option<Disk> {
 mod tests {
     use super::*;
     use crate::host::roots::Roots;
-    use crate::runner::drivers::supervised::Work;
+    use crate::runner::drivers::supervised::ProgramConfig;
     use crate::runner::drivers::testing;
 
     fn task(text: &str, cpu: Option<u64>) -> Task {
@@ -244,7 +244,7 @@ mod tests {
         task
     }
     fn config(task: &Task) -> Result<LimitsConfig, DriverError> {
-        Ok(Work::of(ConfigFields::new(&task.config), task)?.limits)
+        Ok(ProgramConfig::of(ConfigFields::new(&task.config), task)?.limits)
     }
     fn said(text: &str, cpu: Option<u64>) -> String {
         config(&task(text, cpu)).unwrap_err().to_string()
