@@ -365,7 +365,7 @@ async fn start_journal(
     store: JoinHandle<Result<SledStore, StoreError>>,
     metrics: &Arc<Metrics>,
 ) -> Result<Journal, DaemonError> {
-    // Ends: with the disk, or at the deadline of this step.
+    // Until the disk responds, or the deadline of this step.
     let store = store.await.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?;
     let store: Arc<dyn Store> = Arc::new(store?);
     #[cfg(debug_assertions)]

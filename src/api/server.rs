@@ -294,7 +294,7 @@ async fn answer(
         all.extend(door.gate.headers());
     }
     if let Some(upgrade) = reply.upgrade {
-        // Ends: with the session, which the end of either side ends, and that of the agent.
+        // Until the end of the session: of either side, or of the agent.
         tokio::spawn(async move {
             let switched = match upgrades {
                 Some(upgrades) => upgrades.await.ok(),

@@ -263,7 +263,7 @@ impl Reader {
             }
             // Skips unused numbers too.
             self.at = self.at.max(newest);
-            // Ends: with an event or with the log, which is closed when the agent stops.
+            // Until there is an event, or the log is closed because the agent stops.
             self.closed.changed().await.ok()?;
         }
     }

@@ -126,7 +126,7 @@ pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
     let mut guard = Guard::new(limit);
     let mut pause = tokio::time::interval(EACH);
     loop {
-        // Ends: with the agent.
+        // Until the agent stops.
         pause.tick().await;
         let Some(resident) = resident(&roots) else { continue };
         let before = guard.shed;

@@ -47,7 +47,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let published = allocs.iter().map(|(id, tasks)| published(&sampling, &parent, id, tasks));
     board.publish(published.collect::<Vec<_>>(), |_| {});
     let (metrics, clock) = (Arc::new(Metrics::new()), Arc::new(SystemClock));
-    // Ends: with this pass, which reads what it has found.
+    // Until the end of this pass, which reads what it has found.
     let observer = observes.then(|| {
         Observer::start(observe::Parts {
             config: config.observe.clone(),

@@ -45,7 +45,7 @@ impl ForeignWalk {
         if let Some(top) = self.top.take() {
             return Some(top);
         }
-        // Ends: each round takes a name or a level.
+        // Each round takes a name or a level, so it ends.
         loop {
             let level = self.levels.last_mut()?;
             let Some(name) = level.next() else {

@@ -24,6 +24,7 @@
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
+//! ends       what ends a wait without a deadline
 //! decide/    pure: step, periodic, restart, coordinator, outcome, desired, placement, volumes, plan, limits, ownership
 //! places     limits concurrent blocking work
 //! ```
@@ -45,6 +46,7 @@ mod decide;
 mod devices;
 mod disk;
 pub mod drivers;
+mod ends;
 mod ground;
 mod hooks;
 mod kept;

@@ -46,7 +46,7 @@ where
     let (reader, writer) = split(io);
     let mut frames = Frames { reader, decoder: FrameDecoder::default() };
     let (sender, outgoing) = mpsc::channel(4);
-    // Ends: with its last sender, or when the client takes nothing.
+    // Until its last sender is dropped, or the client takes nothing.
     let written = tokio::spawn(write(writer, outgoing));
     let credit = Arc::new(Semaphore::new(WINDOW));
     let typed = Arc::new(Typed::default());
@@ -104,7 +104,7 @@ where
     how
 }
 
-/// Ends: with the patience that the connection has with a client that takes nothing.
+/// Waits as long as the connection does for a client that takes nothing.
 async fn finish(written: JoinHandle<()>) {
     let _ = written.await;
 }
@@ -147,7 +147,7 @@ async fn write<IO: AsyncWrite>(mut to: WriteHalf<IO>, mut frames: mpsc::Receiver
     let _ = to.shutdown().await;
 }
 
-/// Ends: with what it reads, or a moment after the command.
+/// Until the end of its input, or a moment after the command.
 async fn pump(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
     frame: fn(Bytes) -> ExecFrame,

@@ -55,6 +55,7 @@ use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::store::Batch;
 use crate::telemetry::lock;
 
@@ -395,8 +396,7 @@ impl Alloc {
     }
     /// Waits until a task changes or a stop is requested; changes since the last call count.
     pub async fn changes(&self) {
-        // Ends: one branch of the owner's select.
-        self.changed.notified().await;
+        self.changed.notified().ends_with(Ends::Caller).await;
     }
     /// The action of a task. An `End` is only withdrawn by a restart of the whole alloc.
     pub fn action(&self, at: usize) -> watch::Receiver<TaskAction> {

@@ -114,7 +114,6 @@ impl Alloc {
                     return !said.is_empty();
                 }
                 Ok(None) => return false,
-                // Ends: with the range.
                 Err(more) => meanwhile.add(more),
             }
         }

@@ -17,6 +17,7 @@ use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
 use crate::runner::decide::coordinator::TaskAction;
 use crate::runner::decide::step::{Action, State, StepEvent, step};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::record::RestartRequest;
 use crate::store::Batch;
 
@@ -82,8 +83,7 @@ impl Alloc {
         self.wakers[at].notify_one();
     }
     pub async fn woken(&self, at: usize) {
-        // Ends: one branch of the owner's select.
-        self.wakers[at].notified().await;
+        self.wakers[at].notified().ends_with(Ends::Caller).await;
     }
 
     /// Requests a restart of all tasks. Dead tasks become pending at once.

@@ -9,6 +9,7 @@ use crate::board::Published;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, Forced};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::journal::{self, Answer};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
@@ -47,8 +48,8 @@ impl Alloc {
             Ok(result) => result,
             Err(_) => {
                 self.show(&tasks);
-                // Ends: with the response of the disk or the journal; after `LATE` the change is shown anyway.
-                written.await
+                // After `LATE` the change is shown anyway.
+                written.ends_with(Ends::Disk).await
             }
         };
         self.show(&tasks);

@@ -17,6 +17,7 @@ use crate::host::http::TlsFiles;
 use crate::host::http::exchange::HttpAnswer;
 use crate::host::http::fetch::{FetchRequest, HttpUrl, fetch};
 use crate::model::checksum::{Checksum, ChecksumSource};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 const FILE: &str = "file";
@@ -122,8 +123,7 @@ impl Download<'_> {
         }
         let tls = Arc::new(TlsFiles { is_unverified: self.order.insecure, ..TlsFiles::default() });
         let request = FetchRequest { url, headers: &headers, tls, patience: patience(&self.ground.config) };
-        // Ends: each step of it has a deadline of its own.
-        fetch(request).await.map_err(|e| network(crate::telemetry::chain(&e)))
+        fetch(request).ends_with(Ends::Deadline).await.map_err(|e| network(crate::telemetry::chain(&e)))
     }
 
     async fn piece(&self, answer: &mut HttpAnswer) -> Result<Option<bytes::Bytes>, ArtifactError> {

@@ -40,7 +40,7 @@ impl Claim {
             if cancelled.is() {
                 return Err(io::Error::other("cancelled"));
             }
-            // Ends: the download before it is cancelled as well.
+            // The download before it is cancelled as well.
             in_use = LEFT.wait_timeout(in_use, ASK_AGAIN).unwrap_or_else(PoisonError::into_inner).0;
         }
         in_use.insert(path.clone());

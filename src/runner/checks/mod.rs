@@ -36,6 +36,7 @@ use crate::model::service::{CheckStatus, HealthBasis, Service, ServiceCheck};
 use crate::model::task::TaskState;
 use crate::model::text::log_text;
 use crate::model::units::{Nanos, Steady};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// The first runs of checks that begin together are spread over so much.
@@ -347,10 +348,8 @@ impl CheckRunner {
         let spread = self.check.interval.min(SPREAD);
         tokio::time::sleep(share(&self.alloc.id, &self.check.name, spread)).await;
         loop {
-            // Ends: each run has a deadline, so a place becomes free.
-            let Ok(own) = self.shared.places.acquire().await else { return };
-            // Ends: the same.
-            let Ok(place) = self.alloc.ctx.checks.acquire().await else { return };
+            let Ok(own) = self.shared.places.acquire().ends_with(Ends::Permit).await else { return };
+            let Ok(place) = self.alloc.ctx.checks.acquire().ends_with(Ends::Permit).await else { return };
             let began = Instant::now();
             let task = self.check.task.as_ref().and_then(|task| self.alloc.task_at(task.as_str()));
             let task = task.or_else(|| (self.alloc.group().tasks.len() == 1).then_some(0));

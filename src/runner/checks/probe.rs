@@ -7,6 +7,7 @@ use super::status::RunVerdict;
 use crate::host::http::probe;
 use crate::model::text::terminal_lines;
 use crate::runner::drivers::call::RunningAttempt;
+use crate::runner::ends::{Ends, EndsWith};
 
 /// So much of a body, and of what a script prints, is kept.
 const LONGEST_OUTPUT: usize = 3 << 10;
@@ -25,7 +26,7 @@ impl CheckResult {
     }
 }
 
-/// Ends: with `timeout`. `task`: where a script runs; `None`: its task does not run.
+/// Takes at most `timeout`. `task`: where a script runs; `None`: its task does not run.
 pub async fn run(asked: &ProbePlan, task: Option<RunningAttempt>, timeout: Duration) -> CheckResult {
     let late = || CheckResult::of(RunVerdict::Fail, &format!("timeout: no result within {timeout:?}"));
     match asked {
@@ -39,21 +40,20 @@ pub async fn run(asked: &ProbePlan, task: Option<RunningAttempt>, timeout: Durat
 
 async fn ask(asked: &ProbePlan) -> CheckResult {
     match asked {
-        // Ends: with the timeout of the check, as the others.
-        ProbePlan::Http(address, request) => match probe::http(address, request, LONGEST_OUTPUT).await {
-            Ok(answer) => {
-                let body = String::from_utf8_lossy(&answer.body);
-                CheckResult::of(verdict_of(answer.status), &format!("HTTP {} {address}: {body}", answer.status))
+        ProbePlan::Http(address, request) => {
+            match probe::http(address, request, LONGEST_OUTPUT).ends_with(Ends::Deadline).await {
+                Ok(answer) => {
+                    let body = String::from_utf8_lossy(&answer.body);
+                    CheckResult::of(verdict_of(answer.status), &format!("HTTP {} {address}: {body}", answer.status))
+                }
+                Err(error) => CheckResult::of(RunVerdict::Fail, &crate::telemetry::chain(&error)),
             }
-            Err(error) => CheckResult::of(RunVerdict::Fail, &crate::telemetry::chain(&error)),
-        },
-        // Ends: as above.
-        ProbePlan::Tcp(address) => match probe::tcp(address).await {
+        }
+        ProbePlan::Tcp(address) => match probe::tcp(address).ends_with(Ends::Deadline).await {
             Ok(()) => CheckResult::of(RunVerdict::Pass, &format!("TCP {address}: connected")),
             Err(error) => CheckResult::of(RunVerdict::Fail, &crate::telemetry::chain(&error)),
         },
-        // Ends: as above.
-        ProbePlan::Grpc(address, service) => match probe::grpc(address, service).await {
+        ProbePlan::Grpc(address, service) => match probe::grpc(address, service).ends_with(Ends::Deadline).await {
             Ok(()) => CheckResult::of(RunVerdict::Pass, &format!("gRPC {address}: SERVING")),
             Err(why) => CheckResult::of(RunVerdict::Fail, &format!("gRPC {address}: {why}")),
         },

@@ -31,6 +31,7 @@ use crate::host::clock::Clock;
 use crate::model::id::AllocId;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::panics::{self, Panic};
 
 /// Longer than drivers retry by themselves.
@@ -85,8 +86,9 @@ pub async fn start(
     handle: TaskHandle,
 ) -> Result<RunningAttempt, DriverCallError> {
     let asked = handle.clone();
-    // Ends: with the call, which its caller drops at the start budget.
-    let started = caught(panic_report("start", || asked.clone()), || driver.start(request, handle)).await?;
+    let started = caught(panic_report("start", || asked.clone()), || driver.start(request, handle))
+        .ends_with(Ends::Deadline)
+        .await?;
     RunningAttempt::of(started.map_err(tame_error)?, &asked)
 }
 
@@ -105,7 +107,7 @@ pub async fn recover(
             }
             answer => return answer,
         }
-        // Ends: when resources are available, or with the agent. The task is shown as in recovery.
+        // Until resources are available. The task is shown as in recovery.
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(most);
     }
@@ -136,8 +138,8 @@ async fn recover_once(
     events: &EventSink,
 ) -> Result<Option<RunningAttempt>, DriverCallError> {
     let asked = handle.clone();
-    // Ends: with the deadline of all tries together.
     match caught(panic_report("recover", || asked.clone()), || driver.recover(handle, events.clone()))
+        .ends_with(Ends::Deadline)
         .await?
         .map_err(tame_error)?
     {
@@ -227,8 +229,8 @@ pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), D
 
 /// Background work of a driver. A panic ends only that work, and is logged as for a call.
 pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
-    // Ends: with the work, or with its attempt, which aborts it. A panic was logged.
-    let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).await;
+    // A panic was logged.
+    let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).ends_with(Ends::Caller).await;
 }
 
 /// Errors: it panicked, which `report` logs. No `async fn`: futures that live as long as a task stay small.
@@ -285,8 +287,8 @@ impl CheckedFingerprints {
     /// Errors: there are no more.
     pub async fn next(&mut self) -> Result<Fingerprint, DriverCallError> {
         let CheckedFingerprints { driver, reports } = self;
-        // Ends: with the next fingerprint, or when the caller drops it.
-        let report = caught(|panic| report_fingerprint_panic(driver, panic), || reports.next()).await?;
+        let report =
+            caught(|panic| report_fingerprint_panic(driver, panic), || reports.next()).ends_with(Ends::Caller).await?;
         report.map(tame_report).ok_or(DriverCallError::Nonsense("the end of its fingerprints"))
     }
 }

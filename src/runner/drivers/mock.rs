@@ -38,6 +38,7 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::datadir::AttemptDirs;
 use crate::telemetry::lock;
 
@@ -191,8 +192,7 @@ impl MockDriver {
             return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
         }
         match fault {
-            // Ends: with its caller's deadline; that is the fault.
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Hang) => std::future::pending().ends_with(Ends::Deadline).await,
             Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
             Some(_) | None => {}
         }
@@ -269,8 +269,7 @@ impl Driver for MockDriver {
                 None => None,
             };
             match fault {
-                // Ends: with its caller's deadline; that is the fault.
-                Some(Fault::Hang) => std::future::pending().await,
+                Some(Fault::Hang) => std::future::pending().ends_with(Ends::Deadline).await,
                 Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
                 Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
             }
@@ -370,8 +369,7 @@ async fn report_usage(
                     Some(at) => {
                         tokio::select! { () = tokio::time::sleep_until(at) => return, _ = ending.changed() => {} }
                     }
-                    // Ends: with the attempt (an error), or when an end is decided.
-                    None => drop(ending.changed().await),
+                    None => drop(ending.changed().ends_with(Ends::Subject).await),
                 }
             }
         };
@@ -404,8 +402,7 @@ impl MockAttempt {
     /// The configured result, without the action. `None`: do the action.
     async fn instead(&self, call: Call) -> Option<Result<(), DriverError>> {
         match self.fault(call) {
-            // Ends: with its caller's deadline; that is the fault.
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Hang) => std::future::pending().ends_with(Ends::Deadline).await,
             Some(Fault::Refuse) => Some(Err(failed("configured to refuse".to_owned()))),
             Some(Fault::Lie) => Some(Ok(())),
             Some(Fault::Garbage) => Some(Err(failed(endless_text()))),
@@ -426,9 +423,8 @@ impl MockAttempt {
                     () = tokio::time::sleep_until(end.at) => return end,
                     _ = ending.changed() => {}
                 },
-                // Ends: when an end is decided; its owner may drop it. The sender is in the attempt and outlives this
-                // wait.
-                None => drop(ending.changed().await),
+                // The sender is in the attempt and outlives this wait.
+                None => drop(ending.changed().ends_with(Ends::Caller).await),
             }
         }
     }
@@ -437,8 +433,7 @@ impl MockAttempt {
         let at_once = |status| MockEnd { at: Instant::now(), finished_at: self.clock.now(), status };
         let fault = self.fault(Call::Wait);
         let end = match fault {
-            // Ends: with its owner, which kills or abandons it; that is the fault.
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Hang) => std::future::pending().ends_with(Ends::Caller).await,
             Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was configured to refuse".to_owned())),
             Some(Fault::Lie) => at_once(ExitStatus::Code(0)),
             Some(Fault::Repeat) if self.end_reported.load(Ordering::SeqCst) => at_once(ExitStatus::Code(7)),

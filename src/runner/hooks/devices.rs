@@ -5,6 +5,7 @@
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
+use crate::runner::ends::{Ends, EndsWith};
 
 pub struct DevicesHook;
 
@@ -28,8 +29,7 @@ impl Hook<OfTask> for DevicesHook {
                 let none = HookError::setup("it asks for devices, and this agent has no device plugins");
                 return Err(HookError { recoverable: false, ..none });
             };
-            // Ends: at the deadline of this hook.
-            let reserved = keeper.reserve(&subject.device_holder(), requests).await;
+            let reserved = keeper.reserve(&subject.device_holder(), requests).ends_with(Ends::Deadline).await;
             subject.devices = reserved.map_err(|why| HookError::setup(format!("it gets no devices: {why}")))?;
             Ok(HookOutcome::Again)
         })

@@ -154,7 +154,6 @@ async fn fetched(
 ) -> Result<FetchedData, NotMigrated> {
     (asks.say)(EventKind::Migration, format!("migrating the data of alloc {source}"));
     let (mut pause, mut last) = (RETRY_FIRST, String::new());
-    // Ends: at the deadline at the latest.
     loop {
         let (of, on) = (source.clone(), Arc::clone(ground));
         let done = subject.ctx.migrations.block(move || fetch(&of, &on)).await.map_err(NotMigrated::nothing)?;

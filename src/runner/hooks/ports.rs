@@ -81,7 +81,7 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
                 }
             }
         }
-        // Ends: with a release, or after a moment; a wait for others does not count for the deadline.
+        // A wait for other allocs does not count for the deadline.
         let _ = in_line(tokio::time::timeout(TRY_AGAIN, releases.changed())).await;
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::frame::{FailedHook, Hook, HookError, HookOutcome, HookPhase, HookSubject};
 use crate::runner::drivers::BoxFuture;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::places::IN_LINE;
 use crate::telemetry::Metrics;
 
@@ -121,8 +122,7 @@ async fn bounded(deadline: Duration, mut hook: Running<'_>) -> Option<Result<Hoo
         }
         over.as_mut().poll(context).map(|()| None)
     });
-    // Ends: at the deadline.
-    IN_LINE.scope(Cell::new(false), unwinding).await
+    IN_LINE.scope(Cell::new(false), unwinding).ends_with(Ends::Deadline).await
 }
 
 fn ordered<S>(hooks: Vec<Box<dyn Hook<S>>>) -> Result<Vec<Box<dyn Hook<S>>>, OrderError> {

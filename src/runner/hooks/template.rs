@@ -14,6 +14,7 @@ use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::template::TaskTemplate;
 use crate::runner::drivers::BoxFuture;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::ground::RunnerContext;
 use crate::runner::places::in_line;
 use crate::runner::rendering::{
@@ -110,9 +111,9 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
         let waits = waits.unwrap_or_else(|| start.ctx.rendering.watch());
         if !is_first {
             // It does not count for the deadline of the hook.
-            // Ends: with the key, or with a request that cancels the start.
+            // Until the key is there, or a request cancels the start.
             in_line(async {
-                waits.changed().await;
+                waits.changed().ends_with(Ends::Caller).await;
                 tokio::time::sleep(pause.max(took.saturating_mul(9))).await;
             })
             .await;

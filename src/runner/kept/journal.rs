@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::runner::ends::{Ends, EndsWith};
 use crate::store::{Batch, Dedup, EnteredBatch, Entrance, Store, StoreError};
 use crate::telemetry::Metrics;
 use crate::telemetry::lock;
@@ -74,8 +75,7 @@ fn closed() -> StoreError {
 
 /// Errors: as [`Journal::commit`].
 pub async fn answer(answer: Answer) -> Result<(), StoreError> {
-    // Ends: with the response of the disk; a closed journal responds too.
-    answer.await.unwrap_or_else(|_| Err(closed()))
+    answer.ends_with(Ends::Disk).await.unwrap_or_else(|_| Err(closed()))
 }
 
 impl Journal {
@@ -104,8 +104,8 @@ impl Journal {
     ///
     /// Errors: the commit with this batch failed (then nothing of it is written), or the journal is closed.
     pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        // Ends: each commit releases permits, and the end of the journal closes the semaphore.
-        let _place = self.0.places.acquire().await.map_err(|_| closed())?;
+        // The end of the journal closes the semaphore.
+        let _place = self.0.places.acquire().ends_with(Ends::Permit).await.map_err(|_| closed())?;
         answer(self.queue(batch)).await
     }
 

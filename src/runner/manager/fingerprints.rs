@@ -18,6 +18,7 @@ use crate::model::attributes::AttributeDiff;
 use crate::model::event::EventKind;
 use crate::runner::drivers::call::{CheckedFingerprints, DriverCallError};
 use crate::runner::drivers::{Driver, DriverInfo, Fingerprint, FingerprintChange, Health};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::ground::RunnerContext;
 
 /// Delay before a retry: doubled each time, up to the second value. Fingerprints that lasted longer reset it.
@@ -68,8 +69,7 @@ async fn follow_once(ctx: &RunnerContext, name: &'static str, driver: &dyn Drive
     loop {
         take(ctx, name, report);
         tokio::time::sleep(SETTLE).await;
-        // Ends: with its next change, or with the agent.
-        report = match reports.next().await {
+        report = match reports.next().ends_with(Ends::Agent).await {
             Ok(report) => report,
             Err(error) => return ended(error),
         };

@@ -21,6 +21,7 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::units::Steady;
 use crate::runner::alloc::{DestroyedAlloc, EndedAlloc};
 use crate::runner::decide::limits::{AT_ONCE, Candidate, Fill, by_limits, by_pressure};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
@@ -222,8 +223,7 @@ impl Manager {
                 let (ctx, hooks) = (Arc::clone(&self.ctx), Arc::clone(&self.hooks));
                 removing.spawn(async move { (destroyed.remove(&ctx, &hooks).await, destroyed) });
             }
-            // Ends: the hooks for removal have deadlines.
-            match removing.join_next().await {
+            match removing.join_next().ends_with(Ends::Deadline).await {
                 None => break,
                 Some(Ok((failed, destroyed))) => {
                     let id = destroyed.id();

@@ -63,6 +63,7 @@ use crate::model::launching::DispatchRefusal;
 use crate::model::migration::MigrationSource;
 use crate::model::task::TaskState;
 use crate::model::template::TaskTemplate;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
 
@@ -264,8 +265,7 @@ fn needs_no_keys(task: &Task, template: &TaskTemplate) -> Result<(), RunnerError
 impl Manager {
     /// Held while all allocs are read and the set is changed.
     pub async fn ledger(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
-        // Ends: a holder waits for the disk and for nothing else.
-        self.ledger.lock().await
+        self.ledger.lock().ends_with(Ends::Permit).await
     }
 
     pub fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
@@ -383,9 +383,8 @@ impl Manager {
         live.iter().for_each(|a| a.apply_stop());
         if wait == Wait::UntilEnded {
             for alloc in allocs {
-                // Ends: with the alloc, which the kill budget ends; the caller may leave. An error: it has been
-                // collected.
-                let _ = alloc.ended().wait_for(|ended| *ended).await;
+                // An error: it has been collected.
+                let _ = alloc.ended().wait_for(|ended| *ended).ends_with(Ends::Sender).await;
             }
         }
         saved.err().or(unsaved)

@@ -27,6 +27,7 @@ use crate::model::job::Task;
 use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
 use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::drivers::{Driver, DriverError, EventSink, UnrecordedAttempt};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::ground::{Parts, RunnerContext};
 use crate::runner::kept::datadir::{AttemptDirs, make_run_dir};
 use crate::telemetry::chain;
@@ -67,8 +68,7 @@ impl Manager {
         for (id, (ownership, places)) in allocs {
             reaping.spawn(Arc::clone(&reaper).reap_alloc(id, ownership, places));
         }
-        // Ends: when nothing is left of each, or with the agent, which drops all of it.
-        while reaping.join_next().await.is_some() {}
+        while reaping.join_next().ends_with(Ends::Agent).await.is_some() {}
     }
 
     /// The attempts without a record, by alloc. Blocks.
@@ -136,8 +136,7 @@ impl OrphanReaper {
                 }
             });
         }
-        // Ends: when each has ended, or with the agent.
-        while ending.join_next().await.is_some() {}
+        while ending.join_next().ends_with(Ends::Agent).await.is_some() {}
         if ownership == Ownership::Unrecorded {
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
             let cleared = self.ctx().blocking.block(move || clear(&ctx, &alloc_id)).await;
@@ -195,8 +194,7 @@ impl OrphanReaper {
 
     /// One try. `ran`: a process of it lived, at this try or an earlier one. Errors: why it may still run.
     async fn try_to_end(&self, place: &AttemptDirs, ran: &mut bool) -> Result<(), String> {
-        // Ends: a permit is released when the driver has responded, which has deadlines.
-        let _place = self.places.acquire().await.map_err(|e| e.to_string())?;
+        let _place = self.places.acquire().ends_with(Ends::Permit).await.map_err(|e| e.to_string())?;
         let Some((driver, UnrecordedAttempt { handle, lives })) = self.left(place).await? else { return Ok(()) };
         if lives {
             let pid = handle.main.map(|main| main.pid);

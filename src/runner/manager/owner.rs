@@ -26,6 +26,7 @@ use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::checks::ServiceOwner;
 use crate::runner::decide::coordinator::DesiredState;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookPhase};
 use crate::runner::task::{self, Beginning, Search};
@@ -166,7 +167,7 @@ impl RoomChanges {
         alloc.place().await
     }
     async fn changed(&mut self) {
-        // Ends: one branch of the owner's select. Both senders live as long as the agent: never an error.
+        // Both senders live as long as the agent: never an error.
         tokio::select! {
             _ = self.facts.changed() => {}
             _ = self.freed.changed() => {}
@@ -229,10 +230,11 @@ impl AllocHooks {
     }
 
     async fn over(&mut self) -> (HookPhase, Vec<FailedHook>) {
-        // Ends: a running phase has deadlines; without one this branch of the select is closed.
-        let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
-        // Ends: the hooks of a phase have deadlines. Errors: the runtime is shutting down.
-        let failed = (&mut running.0).await.unwrap_or_default();
+        let Some((phase, running)) = &mut self.running else {
+            return std::future::pending().ends_with(Ends::Caller).await;
+        };
+        // Errors: the runtime is shutting down.
+        let failed = (&mut running.0).ends_with(Ends::Deadline).await.unwrap_or_default();
         let phase = *phase;
         self.running = None;
         self.through.push(phase);
@@ -263,17 +265,15 @@ async fn expire(alloc: &Alloc) {
 
 async fn all_ended(predecessors: Vec<watch::Receiver<bool>>) {
     for mut predecessor in predecessors {
-        // Ends: with the alloc before; a task that has to end does not wait for it. An error: that alloc is removed.
-        let _ = predecessor.wait_for(|ended| *ended).await;
+        // A task that has to end does not wait for it. An error: that alloc is removed.
+        let _ = predecessor.wait_for(|ended| *ended).ends_with(Ends::Sender).await;
     }
 }
 
 async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
     match waits {
-        // Ends: with the future, which has its own end.
-        Some(waits) => waits.await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        Some(waits) => waits.ends_with(Ends::Deadline).await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }
 
@@ -281,7 +281,6 @@ async fn sleep_until(at: Option<Steady>, now: Steady) {
     match at {
         // Boxed, as all rare events: the future of an alloc stays small.
         Some(at) => Box::pin(tokio::time::sleep(at.since(now).as_duration().min(RECHECK))).await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }

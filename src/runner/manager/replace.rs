@@ -16,6 +16,7 @@ use super::owner::UnownedAlloc;
 use crate::model::event::EventKind;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, AwaitedReplacement, RestoredRecords};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 
@@ -81,8 +82,7 @@ impl Manager {
     async fn replace(self: &Arc<Self>, old: &Arc<Alloc>) -> Result<(), StoreError> {
         let mut ledger = self.ledger().await;
         if self.closed.load(Ordering::SeqCst) {
-            // Ends: with the owner, which a leaving agent drops.
-            return std::future::pending().await;
+            return std::future::pending().ends_with(Ends::Caller).await;
         }
         let Some(awaited) = old.awaited_replacement() else { return Ok(()) };
         let Some(tracker) = old.tracker_of_next(awaited) else { return Ok(()) };

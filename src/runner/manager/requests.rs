@@ -13,6 +13,7 @@ use crate::model::nearest::nearest;
 use crate::model::signal;
 use crate::model::units::Nanos;
 use crate::runner::alloc::{Alloc, AllocRestart, RestartRefusal};
+use crate::runner::ends::{Ends, EndsWith};
 
 /// Reason of the events: only users make these requests.
 const REASON: &str = "requested";
@@ -151,8 +152,8 @@ impl Manager {
                 AllocRestart::Ending => drop(ledger),
                 recall => break (ledger, recall),
             }
-            // Ends: all its tasks are dead and its cleanup ends. An error: it was collected, which the next pass finds.
-            let _ = ended.wait_for(|ended| *ended).await;
+            // All its tasks are dead and its cleanup ends. An error: it was collected, which the next pass finds.
+            let _ = ended.wait_for(|ended| *ended).ends_with(Ends::Sender).await;
         };
         let (save, revived) = match recall {
             AllocRestart::Asked(save) => (save, false),

@@ -49,7 +49,7 @@ impl Handle {
         lock(&self.0.found.watchers).clone()
     }
 
-    /// Scans repeatedly. Ends: with the agent, which drops it.
+    /// Scans repeatedly, until the agent drops it.
     pub async fn watch_supervisors(self) {
         let mut reported = HashSet::new();
         loop {

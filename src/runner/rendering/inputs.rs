@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::host::beneath;
 use crate::host::inotify::DirWatch;
+use crate::runner::ends::{Ends, EndsWith};
 
 /// How often inputs are read that inotify does not cover.
 const POLL: Duration = Duration::from_secs(2);
@@ -115,16 +116,15 @@ impl InputWatch {
     /// Returns after a change, or when everything is due to be read again.
     pub async fn changed(&self) {
         let limit = if self.is_complete { RECHECK } else { POLL };
-        // Ends: at the limit.
         let _ = tokio::time::timeout(limit, self.reported()).await;
     }
 
     async fn reported(&self) {
-        // Ends: with the timeout of the caller.
-        let Some(watch) = &self.watch else { return std::future::pending().await };
+        let Some(watch) = &self.watch else { return std::future::pending().ends_with(Ends::Deadline).await };
         loop {
-            // Ends: with the timeout of the caller.
-            let Ok(mut ready) = watch.readable().await else { return std::future::pending().await };
+            let Ok(mut ready) = watch.readable().ends_with(Ends::Deadline).await else {
+                return std::future::pending().await;
+            };
             let mut is_relevant = false;
             let read = ready.get_inner().read_names(MOST_EVENTS, |of, name| {
                 is_relevant |= match self.watched.get(&of) {

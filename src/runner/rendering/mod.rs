@@ -37,6 +37,7 @@ use crate::model::env::Env;
 use crate::model::id::AllocId;
 use crate::model::template::TaskTemplate;
 use crate::model::units::Timestamp;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// Of a `source`, or a file that a template reads, in bytes.
@@ -282,8 +283,7 @@ impl RenderShared {
                 of_alloc
             })
         };
-        // Ends: its holder renders until the deadline of its pass, or the caller stops waiting.
-        of_alloc.lock_owned().await
+        of_alloc.lock_owned().ends_with(Ends::Permit).await
     }
     /// Within the runtime.
     pub fn watch(&self) -> InputWatch {

@@ -16,6 +16,7 @@ use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
 use crate::runner::decide::restart::{AttemptOutcome, Decision, FinishReason};
 use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::AttemptEnd;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::record::KillRequest;
 
 impl TaskOwner {
@@ -77,8 +78,8 @@ impl TaskOwner {
     pub(super) async fn lost(&mut self, reason: &str) {
         let handle = self.alloc.handle(self.at);
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
-        // Ends: with the read of a file, or with the runtime.
-        let counted = self.alloc.ctx.blocking.block(move || alloc.counted(at)).await.unwrap_or_default();
+        let counted =
+            self.alloc.ctx.blocking.block(move || alloc.counted(at)).ends_with(Ends::Disk).await.unwrap_or_default();
         self.alloc.read_last(self.at, true).await;
         let last_output = self.alloc.last_output(self.at).await;
         self.alloc.edit(self.at, |edit| {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::launch::{LaunchProgress, Launching, found};
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::drivers::call::{self, RunningAttempt};
+use crate::runner::ends::{Ends, EndsWith};
 
 /// Maximum pause between tries.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
@@ -21,8 +22,8 @@ pub fn take_over(alloc: &Arc<Alloc>) {
 /// Returns when no process of the task is left. `launching`: a start that may still succeed.
 pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<RunningAttempt>, launching: Option<Launching>) {
     let mut attempt = match launching {
-        // Ends: with the driver's response, or with the agent; nothing else waits for this.
-        Some(mut launching) => match (&mut launching.0).await {
+        // Or with the driver's response; nothing else waits for this.
+        Some(mut launching) => match (&mut launching.0).ends_with(Ends::Agent).await {
             Ok(Ok(LaunchProgress::Runs(attempt, _) | LaunchProgress::Found(attempt))) => Some(attempt),
             // Cancelled or refused: nothing runs.
             Ok(Err(failure)) if !failure.may_run => return over(&alloc, at).await,

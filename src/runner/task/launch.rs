@@ -15,6 +15,7 @@ use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, GivenDevices, StartRequest};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookError, HookPhase, OfTask, hook_times};
 use crate::runner::networks::{HOSTS, RESOLV_CONF};
@@ -123,9 +124,8 @@ async fn healthy_driver(alloc: &Arc<Alloc>, at: usize) {
             alloc.edit(at, |edit| edit.event(EventKind::Driver, message, &details));
             alloc.save_aside(at);
         }
-        // Ends: with the driver's next fingerprint, or when the launch is cancelled. The sender lives as long as the
-        // agent, so there is no error.
-        let _ = info.changed().await;
+        // The sender lives as long as the agent, so there is no error.
+        let _ = info.changed().ends_with(Ends::Caller).await;
     }
 }
 

@@ -31,6 +31,7 @@ use super::drivers::{AttemptEnd, KILL_SIGNAL};
 use super::hooks::HookPhase;
 use crate::model::event::EventKind;
 use crate::model::units::{Nanos, Steady, Timestamp};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::store::StoreError;
 
 /// Where the owner of a task begins.
@@ -99,8 +100,7 @@ enum BesideResult {
 
 /// Owns a task until it is dead.
 pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
-    // Ends: each driver call has a deadline.
-    let entry = search.await;
+    let entry = search.ends_with(Ends::Deadline).await;
     let action = alloc.action(at);
     let mut owner = TaskOwner {
         alloc,
@@ -248,13 +248,13 @@ impl TaskOwner {
     async fn wait_turn(&mut self) {
         (self.kill_asked, self.timer, self.abandon_at, self.beside) = (None, None, None, None);
         let is_due = |action: &TaskAction| matches!(action, TaskAction::Start | TaskAction::End(_));
-        // Ends: the alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
-        let action = self.action.wait_for(is_due).await.map(|action| *action);
+        // The alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
+        let action = self.action.wait_for(is_due).ends_with(Ends::Sender).await.map(|action| *action);
         match action {
             Ok(TaskAction::End(cause)) => self.kill(cause).await,
             Ok(TaskAction::Start | TaskAction::Keep | TaskAction::Recall) => self.begin(StepEvent::Start),
-            // Ends: the alloc is gone, and with it the owner that drops this future.
-            Err(_) => std::future::pending().await,
+            // The alloc is gone, and with it the owner that drops this future.
+            Err(_) => std::future::pending().ends_with(Ends::Caller).await,
         }
     }
 
@@ -379,18 +379,15 @@ async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: HookPhase) {
 
 async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
     match future {
-        // Ends: with the future, which has its own deadline.
-        Some(future) => future.await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        Some(future) => future.ends_with(Ends::Deadline).await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }
 
 async fn wait(alloc: &Alloc, attempt: Option<&RunningAttempt>) -> Result<Box<AttemptEnd>, DriverCallError> {
     match attempt {
         Some(attempt) => attempt.wait(alloc.ctx.clock.as_ref()).await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }
 
@@ -398,7 +395,6 @@ async fn or_late(at: Option<Instant>) {
     match at {
         // Boxed: most tasks have no timer and need no room for one.
         Some(at) => Box::pin(tokio::time::sleep_until(at)).await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }

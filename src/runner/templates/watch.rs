@@ -15,6 +15,7 @@ use crate::runner::decide::templates::{
     ActionPace, QuietPeriod, TemplateAction, quiet_until, splay_of, template_actions,
 };
 use crate::runner::drivers::call::RunningAttempt;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::rendering::{
     FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
     TemplateRecord, digest_of,
@@ -72,7 +73,7 @@ impl TemplateWatch {
         TemplateWatch { alloc, at, attempt, pace }
     }
 
-    /// Ends: with its attempt.
+    /// Runs until its attempt ends.
     pub(super) async fn go_on(self) {
         let (alloc, at, attempt) = (Arc::clone(&self.alloc), self.at, self.attempt);
         let inputs = alloc.ctx.rendering.watch();
@@ -395,7 +396,6 @@ fn random_share() -> f64 {
 async fn or_later(after: Option<Duration>) {
     match after {
         Some(after) => tokio::time::sleep(after).await,
-        // Ends: a closed branch of the select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }

@@ -189,7 +189,7 @@ impl Fingerprints for ConstantFingerprint {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         match self.0.take() {
             report @ Some(_) => Box::pin(std::future::ready(report)),
-            // Ends: with the agent, which drops it; the fingerprint does not change.
+            // The fingerprint does not change.
             None => Box::pin(std::future::pending()),
         }
     }

@@ -67,7 +67,7 @@ impl SlowPorts {
         }
         let released = self.released.lock().unwrap().take().expect("one for each");
         self.began.store(true, Ordering::SeqCst);
-        // Ends: with its sender.
+        // Until its sender is dropped.
         let _ = released.recv();
     }
 }

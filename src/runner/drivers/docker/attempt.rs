@@ -27,6 +27,7 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession, call};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::chain;
 
 /// Delay before an engine that is down is asked again; doubled each time.
@@ -185,8 +186,12 @@ impl Attempt for ContainerAttempt {
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
         let mut end = self.end.clone();
         Box::pin(async move {
-            // Ends: with the container, however long it runs.
-            let reported = end.wait_for(Option::is_some).await.ok().and_then(|end| end.as_deref().cloned());
+            let reported = end
+                .wait_for(Option::is_some)
+                .ends_with(Ends::Subject)
+                .await
+                .ok()
+                .and_then(|end| end.as_deref().cloned());
             reported.unwrap_or_else(|| {
                 unknown(&self.shared, &self.handle, "an internal error: its container is not followed")
             })
@@ -301,8 +306,7 @@ async fn last_reading(shared: &Arc<DockerContext>, handle: &TaskHandle) -> (Usag
         let is_there = Cgroup::at(&of.sampling.layout, &path).exists();
         if is_there { read_final(&of.sampling.layout, &path) } else { Default::default() }
     });
-    // Ends: with the read of some files, under a permit.
-    read.await.unwrap_or_else(|error| (Usage::default(), vec![error]))
+    read.ends_with(Ends::Disk).await.unwrap_or_else(|error| (Usage::default(), vec![error]))
 }
 
 fn facts(shared: &DockerContext, handle: &TaskHandle, state: &ContainerState, usage: &mut Usage) -> AttemptEnd {
@@ -351,7 +355,6 @@ async fn wait(shared: &DockerContext, id: &str) -> ContainerEnd {
         match shared.engine.inspect(id).await {
             Ok(container) if container.state.running => {
                 pause = PAUSES.0;
-                // Ends: with the container, with its engine, or at the timeout.
                 let _ = tokio::time::timeout(ASK_EACH, shared.engine.wait(id)).await;
             }
             Ok(container) => return ContainerEnd::Container(Box::new(container)),
@@ -379,8 +382,7 @@ pub async fn write_logs(
     };
     let mut over = ended.clone();
     let late = async {
-        // Ends: with the container.
-        let _ = over.wait_for(|ended| *ended).await;
+        let _ = over.wait_for(|ended| *ended).ends_with(Ends::Subject).await;
         tokio::time::sleep(logs::REST).await;
     };
     let follow = logs::follow(Arc::clone(&shared.engine), kept.reference(), writer, ended);

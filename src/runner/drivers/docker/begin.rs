@@ -15,6 +15,7 @@ use super::{mounts, pause};
 use crate::host::untrusted;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::datadir::make_run_dir;
 use crate::telemetry::chain;
 
@@ -48,8 +49,7 @@ pub async fn start(
         return Err(start_error(message, true));
     }
     let image = shared.images.ensure(&shared.engine, &shared.settings, (&config, &request.dirs.local), &request.events);
-    // Ends: with the timeout of a pull.
-    let image = image.await.inspect_err(|_| shared.suspect.notify_one())?;
+    let image = image.ends_with(Ends::Deadline).await.inspect_err(|_| shared.suspect.notify_one())?;
     if image.is_pulled {
         kept.pulled = Some((image.image.id.clone(), super::images::ImageReference::parse(&config.image).whole()));
     }

@@ -17,6 +17,7 @@ use crate::host::http::tunnel::{self, Tunnel, TunnelAnswer};
 use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
 use crate::runner::drivers::DriverError;
+use crate::runner::ends::{Ends, EndsWith};
 
 /// Maximum size of facts, of lists of them, and of results of actions.
 const LARGEST: usize = 8 << 20;
@@ -262,11 +263,12 @@ impl DockerEngine {
     pub async fn wait(&self, id: &str) {
         let target = format!("/containers/{}/wait", encoded(id));
         let payload = Payload::Whole(Bytes::new());
-        // Ends: with the container, with its engine, or at the caller's timeout.
-        let answer = exchange::ask((&self.address, Trust::Ours), (Verb::Post, &target), &[], payload).await;
+        let answer = exchange::ask((&self.address, Trust::Ours), (Verb::Post, &target), &[], payload)
+            .ends_with(Ends::Deadline)
+            .await;
         match answer {
-            // Ends: as above; the header may arrive long before the body.
-            Ok(answer) => drop(answer.whole(LARGEST).await),
+            // The header may arrive long before the body.
+            Ok(answer) => drop(answer.whole(LARGEST).ends_with(Ends::Deadline).await),
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::engine::{DockerEngine, EngineError, SOON, encoded, is_id};
 use crate::host::http::exchange::{Payload, Verb};
 use crate::runner::drivers::ExecEnd;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// Maximum size of its output; the engine discards the rest.
@@ -73,14 +74,13 @@ impl Execs {
     }
 }
 
-/// Starts it. Ends: with the program, or at the caller's timeout.
+/// Starts it, and waits for its end or the caller's timeout.
 async fn output(engine: &DockerEngine, id: &str) -> Result<String, EngineError> {
     let payload = Payload::Whole(Bytes::from_static(br#"{"Detach":false,"Tty":false}"#));
     let headers = [("content-type", "application/json")];
     let mut answer = engine.open(Verb::Post, &format!("/exec/{}/start", encoded(id)), &headers, payload, SOON).await?;
     let mut stream = Vec::new();
-    // Ends: as above.
-    while let Some(piece) = answer.piece().await? {
+    while let Some(piece) = answer.piece().ends_with(Ends::Deadline).await? {
         let room = LONGEST_OUTPUT.saturating_sub(stream.len());
         stream.extend_from_slice(&piece[..piece.len().min(room)]);
     }

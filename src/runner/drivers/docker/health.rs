@@ -97,7 +97,6 @@ impl Fingerprints for DockerFingerprints {
                         Health::Unhealthy => ILL,
                         Health::Undetected => ABSENT,
                     };
-                    // Ends: with the pause, or when a request has failed.
                     let _ = tokio::time::timeout(pause, self.shared.suspect.notified()).await;
                 }
                 let report = self.look().await;

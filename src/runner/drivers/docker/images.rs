@@ -21,6 +21,7 @@ use super::settings::Settings;
 use crate::host::beneath;
 use crate::host::http::exchange::{HttpAnswer, Payload, Verb};
 use crate::runner::drivers::{DriverError, EventSink};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::images::PullOutcome;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::Metrics;
@@ -227,8 +228,7 @@ async fn credentials(settings: &Settings, config: &Config, registry: &str) -> Re
     }
     let Some(path) = settings.auth_config.clone() else { return Ok(None) };
     let registry = registry.to_owned();
-    // Ends: a helper has a deadline.
-    let found = tokio::task::spawn_blocking(move || auth::of_file(&path, &registry)).await;
+    let found = tokio::task::spawn_blocking(move || auth::of_file(&path, &registry)).ends_with(Ends::Deadline).await;
     found.unwrap_or_else(|_| Err("the credentials were not read: the agent ends".to_owned()))
 }
 
@@ -281,10 +281,8 @@ async fn load(engine: &DockerEngine, local: &Path, archive: &str) -> Result<(), 
         LATE,
     );
     let doing = format!("load {archive}");
-    // Ends: at its timeout.
-    let answer = answer.await;
-    // Ends: its channel is closed by now, whatever the result.
-    let read = reading.await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
+    let answer = answer.ends_with(Ends::Deadline).await;
+    let read = reading.ends_with(Ends::Sender).await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
     read.map_err(wrong)?;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
     follow(answer, LATE, &mut PullProgress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))

@@ -18,6 +18,7 @@ use super::engine::{DockerEngine, EngineError, LATE, encoded};
 use super::stream::{Decoder, LogPiece, LogStream};
 use crate::host::http::exchange::{Payload, Verb};
 use crate::model::task::LostOutput;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::supervisor::order::{OrderRecord, OrderWriter};
 use crate::supervisor::orders::LogOrders;
 use crate::supervisor::rotate::Rotator;
@@ -245,7 +246,6 @@ pub async fn follow(
                 pause = (pause * 2).min(most);
             }
         }
-        // Ends: with the pause, or with the container.
         let _ = tokio::time::timeout(pause, ended.wait_for(|ended| *ended)).await;
     }
 }
@@ -283,8 +283,7 @@ async fn read(
                     let taken = writer.take(&piece);
                     (writer, taken)
                 });
-                // Ends: with the disk, which blocks no other task.
-                match taken.await {
+                match taken.ends_with(Ends::Disk).await {
                     Ok((back, Ok(()))) => writer = back,
                     Ok((back, Err(error))) => return (Some(back), Err(error)),
                     Err(_) => return (None, Ok(())),
@@ -297,8 +296,7 @@ async fn read(
 }
 
 async fn quiet(ended: &mut watch::Receiver<bool>) {
-    // Ends: with the container, or without a sender.
-    let _ = ended.wait_for(|ended| *ended).await;
+    let _ = ended.wait_for(|ended| *ended).ends_with(Ends::Subject).await;
     tokio::time::sleep(QUIET).await;
 }
 

@@ -101,7 +101,6 @@ fn ours(shared: &Arc<DockerContext>) -> Result<Vec<(PathBuf, super::engine::List
 /// Runs a request from a thread that may block. Errors: there is no runtime for it.
 fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
     match tokio::runtime::Handle::try_current() {
-        // Ends: every request has a deadline.
         Ok(runtime) => Ok(runtime.block_on(question)),
         Err(_) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -12,6 +12,7 @@ use super::faults::endless_text;
 use crate::jobspec::quantity::parse_duration;
 use crate::model::nearest::nearest;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 words! {
@@ -142,8 +143,7 @@ impl Fingerprints for Script {
                 }
                 Some(Saying::End) => None,
                 Some(Saying::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
-                // Ends: with the caller; that is the fault, or nothing changes any more.
-                Some(Saying::Hang | Saying::Again) | None => std::future::pending().await,
+                Some(Saying::Hang | Saying::Again) | None => std::future::pending().ends_with(Ends::Caller).await,
             }
         })
     }

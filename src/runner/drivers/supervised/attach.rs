@@ -22,6 +22,7 @@ use crate::host::process::Child;
 use crate::host::pty::{self, WindowSize};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
+use crate::runner::ends::{Ends, EndsWith, spawn_until};
 use crate::supervisor::orders::Orders;
 use crate::supervisor::{ATTACH, AttachOrders, AttachReport};
 
@@ -104,14 +105,13 @@ pub async fn attach(
     asked: ExecRequest,
 ) -> Result<ExecSession, DriverError> {
     let size = asked.terminal.as_ref().map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
-    // Ends: with a fork, and the deadline of the call.
-    let begun = blocking(move || begin(&shared, &handle, &asked)).await??;
+    let begun = blocking(move || begin(&shared, &handle, &asked)).ends_with(Ends::Deadline).await??;
     let HelperStart { line, helper, pipes } = begun;
     let cannot = |what: &'static str| move |e: io::Error| failed(format!("{what}: {e}"));
     rustix::io::ioctl_fionbio(&line, true).map_err(|e| failed(e.to_string()))?;
     let line = HelperSocket { socket: watched(line).map_err(cannot("cannot watch the exec session"))?, helper };
-    // Ends: with the deadline of the call; then the line is closed, which ends the helper.
-    let (report, mut descriptors) = line.next().await?;
+    // At the deadline the line is closed, which ends the helper.
+    let (report, mut descriptors) = line.next().ends_with(Ends::Deadline).await?;
     match report {
         AttachReport::Started => {}
         AttachReport::Failed(why) => return Err(failed(why)),
@@ -119,9 +119,8 @@ pub async fn attach(
     }
     let (size, sizes) = watch::channel(size);
     let (report, end) = oneshot::channel();
-    // Ends: with the session, whose guard aborts it.
-    let following = tokio::spawn(async move {
-        let ended = match line.next().await {
+    let following = spawn_until(Ends::Caller, async move {
+        let ended = match line.next().ends_with(Ends::Caller).await {
             Ok((AttachReport::Code(code), _)) => Ok(code),
             Ok((AttachReport::Signal(number), _)) => Ok(128u8.saturating_add(number)),
             Ok((AttachReport::Started | AttachReport::Failed(_), _)) => Err(failed(SILENT)),
@@ -130,8 +129,7 @@ pub async fn attach(
         let _ = report.send(ended);
     });
     let hold = Box::new(Hold(following.abort_handle()));
-    // Ends: as above.
-    let end = Box::pin(async move { end.await.unwrap_or_else(|_| Err(failed(SILENT))) });
+    let end = Box::pin(async move { end.ends_with(Ends::Caller).await.unwrap_or_else(|_| Err(failed(SILENT))) });
     if let Some([stdin, stdout, stderr]) = pipes {
         let receiver = |fd| pipe::Receiver::from_owned_fd(fd).map_err(cannot("cannot read its output"));
         let input = pipe::Sender::from_owned_fd(stdin).map_err(cannot("cannot write its input"))?;
@@ -141,15 +139,14 @@ pub async fn attach(
     }
     let master = descriptors.pop().ok_or_else(|| failed("it was given no terminal"))?;
     let master = TerminalMaster::of(master).map_err(cannot("cannot watch its terminal"))?;
-    // Ends: with the session, which has the sender.
-    tokio::spawn(follow_sizes(sizes, master.clone()));
+    spawn_until(Ends::Sender, follow_sizes(sizes, master.clone()));
     let (input, output) = (Some(Box::new(master.clone()) as Box<_>), Box::new(master));
     Ok(ExecSession { input, output, errors: None, size, end, hold })
 }
 
 const SILENT: &str = "its session ended without a result";
 
-/// Ends: with the session, which drops the sender.
+/// Runs until the session drops the sender.
 async fn follow_sizes(mut sizes: watch::Receiver<WindowSize>, master: TerminalMaster) {
     while sizes.changed().await.is_ok() {
         let size = *sizes.borrow_and_update();
@@ -178,8 +175,7 @@ impl HelperSocket {
     async fn next(&self) -> Result<(AttachReport, Vec<OwnedFd>), DriverError> {
         let mut message = vec![0; LONGEST_REPORT];
         let (length, descriptors) = loop {
-            // Ends: with the helper, or with the session.
-            let mut ready = self.socket.readable().await.map_err(|e| failed(e.to_string()))?;
+            let mut ready = self.socket.readable().ends_with(Ends::Caller).await.map_err(|e| failed(e.to_string()))?;
             if let Ok(received) = ready.try_io(|socket| passing::receive(socket, &mut message)) {
                 break received.map_err(|e| failed(e.to_string()))?;
             }

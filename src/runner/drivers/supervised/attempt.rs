@@ -20,6 +20,7 @@ use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::call::EXEC_MORE;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::Orders;
 use crate::supervisor::record::{MainOutcome, RecordSlot, SupervisedEnd, SupervisorRecord};
@@ -94,14 +95,13 @@ impl SupervisedAttempt {
         work: fn(&SupervisionContext, &TaskHandle) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
-        // Ends: with the deadline of every driver call.
-        places.block(move || work(&shared, &handle)).await.map_err(failed)?
+        places.block(move || work(&shared, &handle)).ends_with(Ends::Deadline).await.map_err(failed)?
     }
 
     async fn wait_for_end(&self) -> AttemptEnd {
         if let Some(pidfd) = &self.pidfd {
-            // Ends: with the supervisor. Errors only when the runtime shuts down, and then nothing waits for it.
-            let _ = pidfd.readable().await;
+            // Errors only when the runtime shuts down, and then nothing waits for it.
+            let _ = pidfd.readable().ends_with(Ends::Subject).await;
         }
         // Boxed: the future that waits for as long as a task runs stays small.
         Box::pin(self.read_end_of_attempt()).await
@@ -114,7 +114,7 @@ impl SupervisedAttempt {
         let mut read = read_end(&handle.run_dir, self.unnamed.as_ref());
         // The end is recorded: a lack of descriptors to read it does not make it unknown.
         while read.is_err() && room().is_err() {
-            // Ends: when descriptors are available.
+            // Until descriptors are available.
             tokio::time::sleep(ROOM_PAUSE).await;
             read = read_end(&handle.run_dir, self.unnamed.as_ref());
         }
@@ -128,8 +128,7 @@ impl SupervisedAttempt {
                 }
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
-                // Ends: the cleanup has its own timeout.
-                lost.await.unwrap_or_else(|e| AttemptEnd {
+                lost.ends_with(Ends::Deadline).await.unwrap_or_else(|e| AttemptEnd {
                     status: ExitStatus::Unknown(format!("an internal error: {e}")),
                     recoverable: true,
                     started_at: self.handle.started_at,
@@ -159,8 +158,7 @@ impl Attempt for SupervisedAttempt {
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
         let end = || async { Box::new(self.wait_for_end().await) };
-        // Ends: with the attempt, however long it runs.
-        Box::pin(async move { AttemptEnd::clone(self.end.get_or_init(end).await) })
+        Box::pin(async move { AttemptEnd::clone(self.end.get_or_init(end).ends_with(Ends::Subject).await) })
     }
     fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
         // Two system calls that do not block.
@@ -173,8 +171,11 @@ impl Attempt for SupervisedAttempt {
         let (shared, handle, command) = (Arc::clone(&self.shared), self.handle.clone(), command.to_vec());
         Box::pin(async move {
             let pool = Arc::clone(&shared.pool);
-            // Ends: with the timeout of the program.
-            pool.beside.block(move || run_beside(&shared, &handle, &command, timeout)).await.map_err(failed)?
+            pool.beside
+                .block(move || run_beside(&shared, &handle, &command, timeout))
+                .ends_with(Ends::Deadline)
+                .await
+                .map_err(failed)?
         })
     }
     fn attach(&self, request: ExecRequest) -> BoxFuture<'_, Result<ExecSession, DriverError>> {

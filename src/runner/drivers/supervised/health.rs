@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use super::shared::SupervisionContext;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
+use crate::runner::ends::{Ends, EndsWith};
 
 pub struct SupervisedFingerprints {
     shared: Arc<SupervisionContext>,
@@ -39,10 +40,8 @@ impl Fingerprints for SupervisedFingerprints {
                     return Some(report);
                 }
                 match self.shared.pool.is_full() {
-                    // Ends: when a task has ended, or with the agent.
-                    true => self.shared.pool.free().await,
-                    // Ends: when the last permit is taken, or with the agent.
-                    false => self.full.changed().await.ok()?,
+                    true => self.shared.pool.free().ends_with(Ends::Agent).await,
+                    false => self.full.changed().ends_with(Ends::Agent).await.ok()?,
                 }
             }
         })

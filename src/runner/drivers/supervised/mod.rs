@@ -29,6 +29,7 @@ use super::{
 };
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
 use crate::supervisor;
 
@@ -52,8 +53,11 @@ impl SupervisedDriver {
 
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let shared = Arc::clone(&self.shared);
-        // Ends: a permit is held during a start, which has a timeout, as has this call.
-        let permit = Arc::clone(&self.shared.pool.starts).acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+        let permit = Arc::clone(&self.shared.pool.starts)
+            .acquire_owned()
+            .ends_with(Ends::Permit)
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         let begun = blocking(move || {
             let _permit = permit;
             begin::begin(&shared, &request, handle)
@@ -72,8 +76,7 @@ impl SupervisedDriver {
         let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.looks), Arc::clone(&turn));
         let no_thread = || DriverError::Wanting { message: "no thread is left to inspect it".to_owned() };
         let looking = async move {
-            // Ends: with the timeout below, or when an inspection is done.
-            let place = places.acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+            let place = places.acquire_owned().ends_with(Ends::Permit).await.map_err(|e| failed(e.to_string()))?;
             blocking(move || {
                 let _place = place;
                 if take(&own, BEGUN) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
@@ -84,8 +87,7 @@ impl SupervisedDriver {
         match tokio::time::timeout(THREAD_PATIENCE, &mut looking).await {
             Ok(found) => found,
             Err(_) if take(&turn, CALLED_OFF) => Err(no_thread()),
-            // Ends: with the deadline of the whole call.
-            Err(_) => looking.await,
+            Err(_) => looking.ends_with(Ends::Deadline).await,
         }
     }
 
