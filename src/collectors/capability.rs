@@ -37,7 +37,7 @@ fn delegation(has_systemd: bool) -> String {
 /// Probes all capabilities once. `parent`: the cgroup below which the agent creates the cgroups of its allocs.
 /// `peak_window_v1`: the agent may reset memory peaks on cgroup v1.
 pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1: bool) -> Vec<Capability> {
-    let probe = Probe { roots, layout, parent };
+    let probe = CapabilityProbe { roots, layout, parent };
     vec![
         probe.cgroup(),
         probe.controller("memory", "memory"),
@@ -100,7 +100,7 @@ pub fn without_cgroups(capabilities: &mut [Capability], roots: &Roots, observes:
 pub const KERNEL_ENDS: &str = "kernel_ends";
 
 #[derive(Debug, Clone, Copy)]
-struct Probe<'a> {
+struct CapabilityProbe<'a> {
     roots: &'a Roots,
     layout: &'a Layout,
     parent: &'a CgroupPath,
@@ -125,7 +125,7 @@ fn on_v2(controller: &str) -> &str {
     }
 }
 
-impl<'a> Probe<'a> {
+impl<'a> CapabilityProbe<'a> {
     /// Whether the agent can create cgroups.
     fn cgroup(self) -> Capability {
         const NAME: &str = "cgroup";
@@ -473,22 +473,22 @@ mod tests {
     }
 
     /// A host with one hierarchy whose root has all controllers. Tests add cgroups by path, with the given files.
-    struct Tree(tempfile::TempDir);
+    struct TestHierarchy(tempfile::TempDir);
 
-    impl Tree {
-        fn v1(controllers: &[&str]) -> Tree {
+    impl TestHierarchy {
+        fn v1(controllers: &[&str]) -> TestHierarchy {
             let line = |name: &&str| format!("3 2 0:3 / /sys/fs/cgroup/{name} rw - cgroup cgroup rw,{name}\n");
-            let tree = Tree::mounted(&controllers.iter().map(line).collect::<String>());
+            let tree = TestHierarchy::mounted(&controllers.iter().map(line).collect::<String>());
             controllers.iter().for_each(|name| tree.cgroup(name, &[]));
             tree
         }
-        fn v2() -> Tree {
-            let tree = Tree::mounted("3 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        fn v2() -> TestHierarchy {
+            let tree = TestHierarchy::mounted("3 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
             tree.cgroup("", &[("cgroup.controllers", "memory pids")]);
             tree
         }
-        fn mounted(mountinfo: &str) -> Tree {
-            let tree = Tree(tempfile::tempdir().unwrap());
+        fn mounted(mountinfo: &str) -> TestHierarchy {
+            let tree = TestHierarchy(tempfile::tempdir().unwrap());
             std::fs::create_dir_all(tree.roots().proc("self")).unwrap();
             std::fs::write(tree.roots().proc("self/mountinfo"), mountinfo).unwrap();
             tree
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn what_any_cgroup_has_the_kernel_has_and_what_none_was_seen_of_is_not_known() {
-        let tree = Tree::v1(&["pids", "memory"]);
+        let tree = TestHierarchy::v1(&["pids", "memory"]);
         let unchecked = tree.of("pids_peak");
         assert!(unchecked.unknown && !unchecked.available, "{unchecked:?}");
         assert!(!unchecked.reason.contains("kernel"), "{unchecked:?}");
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn on_v2_a_cgroup_that_was_handed_no_controller_says_nothing_of_the_kernel() {
-        let tree = Tree::v2();
+        let tree = TestHierarchy::v2();
         tree.cgroup("other", &[("cgroup.controllers", "pids")]);
         for feature in ["memory_peak", "memory_window_peak", "swap"] {
             assert!(tree.of(feature).unknown, "{:?}", tree.of(feature));
@@ -543,7 +543,7 @@ mod tests {
     /// cannot be checked.
     #[test]
     fn file_without_access_is_not_reported_as_missing_in_kernel() {
-        let tree = Tree::v1(&["pids"]);
+        let tree = TestHierarchy::v1(&["pids"]);
         tree.cgroup("pids/allostat", &[]);
         let file = tree.0.path().join("sys/fs/cgroup/pids/allostat/pids.peak");
         std::os::unix::fs::symlink(&file, &file).unwrap();

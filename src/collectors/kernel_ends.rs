@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::ends_self_test::{self, TestedHierarchy};
 use super::kernel_pass::{DESCRIPTION, ITERATOR, KernelPass, KernelPassError};
-use super::row_source::{Row, RowSource, RowUse};
+use super::row_source::{PassRow, RowSource, RowUse};
 use super::subjects::files;
 use super::table;
 use crate::host::bpf::{self, KernelRows, LatestByKey, RecordRing};
@@ -60,8 +60,8 @@ pub struct EndedCgroup {
 }
 
 impl EndedCgroup {
-    pub(super) fn row(&self) -> Row<'_> {
-        Row { plan: &self.plan.rows, words: &self.words }
+    pub(super) fn row(&self) -> PassRow<'_> {
+        PassRow { plan: &self.plan.rows, words: &self.words }
     }
 }
 
@@ -162,7 +162,7 @@ impl AsFd for KernelEnds {
 }
 
 /// The row source of a file whose last value a record contains.
-pub(super) fn source_at_end(file: &'static table::File) -> Option<&'static RowSource> {
+pub(super) fn source_at_end(file: &'static table::KernelFile) -> Option<&'static RowSource> {
     let row_source = file.row_source.as_ref().filter(|_| file.is_read_at_end())?;
     let is_summed_later = row_source.values.contains(&RowValue::PressureEnabled);
     (matches!(row_source.how, RowUse::Values(_)) && !is_summed_later).then_some(row_source)

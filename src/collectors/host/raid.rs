@@ -42,9 +42,9 @@ const fn gauge(name: &'static str, help: &'static str) -> MetricDesc {
 }
 
 #[derive(Debug)]
-pub(super) struct Raid;
+pub(super) struct RaidCollector;
 
-impl Collector for Raid {
+impl Collector for RaidCollector {
     fn name(&self) -> &'static str {
         "raid"
     }
@@ -125,7 +125,7 @@ mod tests {
     fn lines_of(files: &[(&str, &str)]) -> (Vec<String>, bool) {
         let (_dir, roots) = host(files);
         let mut out = Samples::default();
-        let is_ok = Raid.collect(&roots, &mut out).is_ok();
+        let is_ok = RaidCollector.collect(&roots, &mut out).is_ok();
         (lines(&out), is_ok)
     }
 
