@@ -58,7 +58,7 @@ use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
-use crate::observe::{Keep, Observer};
+use crate::observe::{Observer, RecordLocation};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
@@ -186,7 +186,7 @@ impl Daemon {
         let memory_limit = memory::limit_of(&roots, &sampling.layout, config.memory_limit_mib);
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &roots);
         stock.open(&devices);
-        let keep = Keep { path: data_dir.observed(), boot_id: info.boot_id.clone() };
+        let keep = RecordLocation { path: data_dir.observed(), boot_id: info.boot_id.clone() };
         let others = observed::ObservedFrom { sampling: &sampling, ends, keep };
         let observer = observed::observe(&config, &handle, &home, others, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());

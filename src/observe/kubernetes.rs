@@ -21,7 +21,9 @@ use super::ObservedSource;
 use super::containerd::annotations;
 use super::docker::{exit_of_state, facts_of};
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_container_id, short_id};
+use super::identity::{
+    CgroupParts, CgroupVerdict, EndBy, OwnCgroup, RecognisedTask, TaskNaming, is_container_id, short_id,
+};
 use super::naming::{EndAnswer, Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -31,7 +33,7 @@ use crate::model::units::Timestamp;
 pub static KUBERNETES: ObservedSource = ObservedSource {
     word: AllocSource::Kubernetes,
     recognise,
-    runtime: Some(|places| Box::new(Pods(places.roots.clone()))),
+    runtime: Some(|places| Box::new(KubernetesRuntime(places.roots.clone()))),
 };
 
 /// Prefixes of container IDs, and the runtime of each.
@@ -46,10 +48,11 @@ fn recognise_mismatch(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| task(&uid, id, Some(runtime), OwnCgroup::None).into())
 }
 
-fn task(uid: &str, id: &str, runtime: Option<&str>, own: OwnCgroup) -> Recognised {
-    let naming = Naming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..Naming::of(uid) };
+fn task(uid: &str, id: &str, runtime: Option<&str>, own: OwnCgroup) -> RecognisedTask {
+    let naming =
+        TaskNaming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..TaskNaming::of(uid) };
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
-    Recognised { source, container, own, is_closed: true, ends_by: EndBy::FirstProcess, naming, user: None }
+    RecognisedTask { source, container, own, is_closed: true, ends_by: EndBy::FirstProcess, naming, user: None }
 }
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -78,7 +81,7 @@ const OF_CONTAINERD: [&str; 2] = [
 const OF_CRIO: &str = "/var/lib/containers/storage/overlay-containers";
 const OF_DOCKER: &str = "/var/lib/docker/containers";
 
-struct Pods(Roots);
+struct KubernetesRuntime(Roots);
 
 /// Names of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,8 +91,8 @@ struct PodNames {
     container: String,
 }
 
-impl Runtime for Pods {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for KubernetesRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let (known, id) = (&inquiry.found.naming, inquiry.found.container.as_deref()?);
         let file = |directory: &str, components: &[&str]| self.file(directory, components);
         let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
@@ -101,7 +104,7 @@ impl Runtime for Pods {
         let image = image_of(&said);
         let names = of_annotations(&said).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
         let name = names.pod.clone();
-        Some(Naming {
+        Some(TaskNaming {
             native: format!("{}/{name}", names.namespace),
             workload: Some(format!("{}/{}", names.namespace, pod::owner(&name))),
             name,
@@ -149,7 +152,7 @@ fn code(said: &Value) -> Option<u8> {
     u8::try_from(said.as_u64()?).ok()
 }
 
-impl Pods {
+impl KubernetesRuntime {
     fn file(&self, directory: &str, components: &[&str]) -> Option<Value> {
         facts::json(&self.0.file(directory), components)
     }
@@ -162,7 +165,7 @@ impl Pods {
         Some(PodNames { pod: parts.next()?, namespace: parts.next()?, container: parts.next()? })
     }
     /// The kubelet keeps a pod's logs in `<namespace>_<pod>_<uid>`. This does not identify the container.
-    fn of_pod_logs(&self, known: &Naming) -> Option<PodNames> {
+    fn of_pod_logs(&self, known: &TaskNaming) -> Option<PodNames> {
         let entries = std::fs::read_dir(self.0.file("/var/log/pods")).ok()?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let bare =
@@ -202,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::model::task::ExitStatus;
-    use crate::observe::naming::{About, EndedLife};
+    use crate::observe::naming::{EndedLife, QuestionTopic};
 
     #[test]
     fn images_are_read_as_containerd_and_cri_o_write_them() {
@@ -261,9 +264,9 @@ mod tests {
                 path: String::new(),
                 found: task("uid", ID, None, OwnCgroup::Parent),
                 directories: Vec::new(),
-                about: About::Exit(EndedLife { number: 1, ..EndedLife::default() }),
+                about: QuestionTopic::Exit(EndedLife { number: 1, ..EndedLife::default() }),
             };
-            assert_eq!(exit(&Pods(roots).exit(&inquiry, None)), expected, "{file}: {record}");
+            assert_eq!(exit(&KubernetesRuntime(roots).exit(&inquiry, None)), expected, "{file}: {record}");
         }
     }
 

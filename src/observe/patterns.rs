@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use super::identity::{Naming, OwnCgroup};
+use super::identity::{OwnCgroup, TaskNaming};
 
 /// Selects allocs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl ObservedPattern {
     }
 
     /// `id`: the alloc's ID, or the ID that it would get.
-    pub fn fits(&self, id: &str, naming: &Naming) -> bool {
+    pub fn fits(&self, id: &str, naming: &TaskNaming) -> bool {
         match self {
             ObservedPattern::Id(pattern) => matches(pattern, id),
             ObservedPattern::Image(pattern) => naming.image.as_ref().is_some_and(|image| matches(pattern, image)),
@@ -95,7 +95,7 @@ impl WorkloadRule {
         Ok(WorkloadRule { of: ObservedPattern::parse(&of)?, workload })
     }
 
-    fn workload(&self, id: &str, naming: &Naming) -> Option<String> {
+    fn workload(&self, id: &str, naming: &TaskNaming) -> Option<String> {
         let is_of = self.of.fits(id, naming);
         let said = match &self.workload {
             RuledName::Text(text) => Some(text.as_str()),
@@ -126,13 +126,13 @@ impl fmt::Display for WorkloadRule {
 /// Applies the first matching rule and returns its index. Totals are kept per task name of a workload, so a task with
 /// its alloc's unique name is renamed to the workload. A task with a name of its own (a Compose service, a container of
 /// a pod) keeps it.
-pub fn ruled(rules: &[WorkloadRule], id: &str, own: OwnCgroup, naming: Naming) -> (Naming, Option<usize>) {
+pub fn ruled(rules: &[WorkloadRule], id: &str, own: OwnCgroup, naming: TaskNaming) -> (TaskNaming, Option<usize>) {
     let fits = |(n, rule): (usize, &WorkloadRule)| Some((n, rule.workload(id, &naming)?));
     let Some((n, workload)) = rules.iter().enumerate().find_map(fits) else { return (naming, None) };
     let above = naming.native.strip_suffix(&naming.task);
     let is_called_alike = own == OwnCgroup::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
     let task = if is_called_alike { workload.clone() } else { naming.task };
-    (Naming { task, workload: Some(workload), ..naming }, Some(n))
+    (TaskNaming { task, workload: Some(workload), ..naming }, Some(n))
 }
 
 const IMAGE: &str = "image:";
@@ -184,9 +184,9 @@ mod tests {
         }
     }
 
-    fn container(image: Option<&str>, labels: &[(&str, &str)]) -> Naming {
+    fn container(image: Option<&str>, labels: &[(&str, &str)]) -> TaskNaming {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Naming { image: image.map(str::to_owned), labels, ..Naming::of("runner-x7f3") }
+        TaskNaming { image: image.map(str::to_owned), labels, ..TaskNaming::of("runner-x7f3") }
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn the_first_rule_that_fits_gives_the_workload_and_one_whose_label_is_not_there_gives_none() {
         let rules = rules(&["label:job=* -> label:project", "image:ci-* -> builds", "docker:* -> others"]);
-        let given = |naming: &Naming| {
+        let given = |naming: &TaskNaming| {
             let (naming, rule) = ruled(&rules, "docker:runner-x7f3", OwnCgroup::Task, naming.clone());
             (naming.workload.unwrap(), rule.unwrap())
         };
@@ -260,7 +260,7 @@ mod tests {
     fn a_task_with_the_name_of_its_alloc_is_called_as_the_workload_and_others_keep_theirs() {
         let rules = rules(&["* -> ci"]);
         let task = |own: OwnCgroup, native: &str, task: &str| {
-            let naming = Naming { task: task.to_owned(), ..Naming::of(native) };
+            let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(native) };
             ruled(&rules, "any", own, naming).0.task
         };
         assert_eq!(task(OwnCgroup::Task, "runner-x7f3", "runner-x7f3"), "ci");

@@ -30,7 +30,7 @@ use crate::model::raw_name;
 /// The v1 hierarchies in which all runtimes create cgroups.
 const WALKED: [&str; 3] = ["memory", "pids", "cpuacct"];
 
-pub struct Scanner {
+pub struct CgroupScanner {
     sampling: Arc<Sampling>,
     /// Indexes in the layout.
     walked: Vec<usize>,
@@ -66,9 +66,9 @@ pub struct ScanChanges {
     pub changed: Vec<String>,
 }
 
-impl Scanner {
+impl CgroupScanner {
     /// Scans nothing yet. `ours`: the parent cgroup of managed tasks.
-    pub fn new(sampling: &Arc<Sampling>, ours: &str) -> Scanner {
+    pub fn new(sampling: &Arc<Sampling>, ours: &str) -> CgroupScanner {
         let hierarchies = sampling.layout.hierarchies().iter().enumerate();
         let is_walked = |h: &Hierarchy| h.version == Version::V2 || WALKED.iter().any(|name| h.has(name));
         let walked: Vec<usize> =
@@ -78,7 +78,7 @@ impl Scanner {
         let watch = DirWatch::new().inspect_err(|error| {
             tracing::warn!(%error, "inotify unavailable; falling back to a cgroup scan each 10 s");
         });
-        Scanner {
+        CgroupScanner {
             sampling: Arc::clone(sampling),
             walked,
             owners,
@@ -251,7 +251,7 @@ impl Scanner {
             std::fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == frozen))
         })
     }
-    /// Whether a change of [`Scanner::is_frozen`] is reported.
+    /// Whether a change of [`CgroupScanner::is_frozen`] is reported.
     pub fn reports_frozen(&self, path: &str) -> bool {
         self.freezer().is_none() && self.event_watch_of.contains_key(path)
     }
@@ -297,7 +297,7 @@ impl Scanner {
     /// Size of each table.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 7] {
-        let Scanner { tree, directories, watches, event_watches, event_watch_of, settled, unwatched, .. } = self;
+        let CgroupScanner { tree, directories, watches, event_watches, event_watch_of, settled, unwatched, .. } = self;
         let watched = [directories.len(), watches.len(), event_watches.len(), event_watch_of.len()];
         let [directories, watches, files, file_of] = watched;
         [tree.len(), directories, watches, files, file_of, settled.len(), unwatched.len()]

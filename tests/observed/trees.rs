@@ -4,7 +4,7 @@
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
 };
-use allostat::observe::identity::{OwnCgroup, Recognised};
+use allostat::observe::identity::{OwnCgroup, RecognisedTask};
 use allostat::observe::tree::{CgroupTree, TaskOf};
 
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
@@ -12,7 +12,7 @@ const SHORT: &str = "3f2a9c0b1d4e";
 const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
 
 /// Where no directory belongs to a user.
-fn identify(path: &str) -> Option<(String, Recognised)> {
+fn identify(path: &str) -> Option<(String, RecognisedTask)> {
     CgroupTree::new("/allostat").identify(path)
 }
 

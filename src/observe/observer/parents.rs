@@ -11,7 +11,7 @@ use crate::observe::identity::OwnCgroup;
 use crate::observe::patterns::matches;
 
 /// Cgroups with at least one task below.
-pub(super) struct Parents {
+pub(super) struct ParentTable {
     sampling: Arc<Sampling>,
     /// Patterns of paths that are shown even without a limit.
     chosen: Vec<String>,
@@ -20,10 +20,10 @@ pub(super) struct Parents {
     has_changed: bool,
 }
 
-impl Parents {
-    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> Parents {
+impl ParentTable {
+    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> ParentTable {
         let (sampling, chosen) = (Arc::clone(sampling), config.parents.clone());
-        Parents { sampling, chosen, all: BTreeMap::new(), has_changed: false }
+        ParentTable { sampling, chosen, all: BTreeMap::new(), has_changed: false }
     }
 
     /// A task began in the cgroup at this path.
