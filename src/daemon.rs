@@ -46,7 +46,7 @@ use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
 use crate::collectors::{self, FdBudget, KernelEnds, Sampling, capability};
 use crate::config::{self, Config};
-use crate::devices::keeper::Keeper;
+use crate::devices::keeper::ReservationKeeper;
 use crate::devices::{self, DeviceChange};
 use crate::exporters;
 use crate::exporters::prometheus::Bodies;
@@ -409,7 +409,7 @@ async fn start_runner(
             None => Some(Arc::new(HostCgroups::new(Arc::clone(sampling)))),
             Some(_) => None,
         },
-        devices: Some(Arc::new(Keeper::new(Arc::clone(stock) as _))),
+        devices: Some(Arc::new(ReservationKeeper::new(Arc::clone(stock) as _))),
         ports_in_use: Arc::new(HostPorts::default()),
         networks: Arc::new(HostNetworks::new(config.network.clone())),
         metrics: Arc::clone(metrics),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::kept::KeptUses;
+use super::kept::UseJournal;
 use super::owners::{Owners, ProcessOwner};
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported};
 use super::state::{DeviceChange, DeviceState};
@@ -83,7 +83,7 @@ pub struct DeviceManager {
     /// `None`: processes cannot be attributed here.
     owners: Option<Mutex<Owners>>,
     ends: Arc<StopSignal>,
-    kept: KeptUses,
+    kept: UseJournal,
 }
 
 impl Drop for DeviceManager {
@@ -94,7 +94,7 @@ impl Drop for DeviceManager {
 
 impl DeviceManager {
     pub fn new(parts: Parts) -> Arc<DeviceManager> {
-        let (kept, found) = KeptUses::open(parts.kept.clone());
+        let (kept, found) = UseJournal::open(parts.kept.clone());
         let names = parts.plugins.iter().map(|plugin| plugin.name().to_owned());
         let state = DeviceState::new(names, parts.tick, found);
         let attributes = match parts.config.attribution {
@@ -309,9 +309,9 @@ mod tests {
     type Act = fn(&PluginReports) -> PluginError;
 
     /// Does the next thing of its list at each run, and repeats the last one.
-    struct Scripted(Vec<Act>, AtomicUsize);
+    struct ScriptedRuns(Vec<Act>, AtomicUsize);
 
-    impl DevicePlugin for Scripted {
+    impl DevicePlugin for ScriptedRuns {
         fn name(&self) -> &str {
             "scripted"
         }
@@ -340,7 +340,7 @@ mod tests {
         DeviceManager::new(Parts {
             config: Config::default(),
             tick: Duration::from_secs(1),
-            plugins: vec![Arc::new(Scripted(acts, AtomicUsize::new(0)))],
+            plugins: vec![Arc::new(ScriptedRuns(acts, AtomicUsize::new(0)))],
             board: Arc::default(),
             clock: Arc::new(SystemClock),
             roots: Roots::default(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::External;
+use super::ExternalPlugin;
 use crate::host::access::{self, Exposed};
 use crate::host::untrusted;
 
@@ -19,7 +19,7 @@ const LARGEST_SETTINGS: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub struct PluginsFound {
     /// Sorted by name.
-    pub plugins: Vec<External>,
+    pub plugins: Vec<ExternalPlugin>,
     /// Programs that are not started.
     pub refused: Vec<RefusedPlugin>,
 }
@@ -68,7 +68,7 @@ fn programs(directory: &Path) -> Result<Vec<PathBuf>, RefusedPlugin> {
 }
 
 /// `None`: not an executable file.
-fn plugin(path: &Path, taken: &[&str]) -> Result<Option<External>, RefusedPlugin> {
+fn plugin(path: &Path, taken: &[&str]) -> Result<Option<ExternalPlugin>, RefusedPlugin> {
     let metadata = fs::metadata(path).map_err(|source| RefusedPlugin::Read { path: path.to_owned(), source })?;
     if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
         return Ok(None);
@@ -79,7 +79,7 @@ fn plugin(path: &Path, taken: &[&str]) -> Result<Option<External>, RefusedPlugin
         return Err(RefusedPlugin::Named { path: path.to_owned() });
     }
     let settings = settings(&path.with_file_name(format!("{name}.json")))?;
-    Ok(Some(External::new(name, path.to_owned(), settings)))
+    Ok(Some(ExternalPlugin::new(name, path.to_owned(), settings)))
 }
 
 fn settings(path: &Path) -> Result<Map<String, Value>, RefusedPlugin> {
