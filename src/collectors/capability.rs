@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::cgroup::above;
 use super::window::can_keep;
 use crate::host::bpf;
-use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout, Mode};
 use crate::host::roots::Roots;
 use crate::host::systemd;
 use crate::kernel::cgroup::blkio;
@@ -186,7 +186,7 @@ impl<'a> CapabilityProbe<'a> {
     /// Whether the agent can deny a task access to device nodes that it did not request.
     fn devices(self) -> Capability {
         const NAME: &str = "device_nodes";
-        if self.layout.controller("devices").is_some_and(|home| home.version == Version::V1) {
+        if self.layout.controller("devices").is_some_and(|home| home.version == CgroupVersion::V1) {
             return Capability::yes(NAME);
         }
         if self.layout.unified().is_none() {
@@ -216,7 +216,7 @@ impl<'a> CapabilityProbe<'a> {
     /// Whether a cgroup has a file, under its name of v1 or v2.
     fn file(self, name: &'static str, controller: &str, v1: &str, v2: &str, since: &str) -> Capability {
         let Some(home) = self.home(controller) else { return Capability::no(name, self.missing(controller)) };
-        let file = if home.version == Version::V1 { v1 } else { v2 };
+        let file = if home.version == CgroupVersion::V1 { v1 } else { v2 };
         self.by_file(name, home, Some(controller), file, || format!("this kernel has no {file}: it needs {since}"))
     }
 
@@ -291,7 +291,7 @@ impl<'a> CapabilityProbe<'a> {
         const NAME: &str = "io";
         const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
         let found = self.file(NAME, "blkio", BYTES, "io.stat", "kernel 4.20");
-        let v1 = self.home("blkio").filter(|home| found.available && home.version == Version::V1);
+        let v1 = self.home("blkio").filter(|home| found.available && home.version == CgroupVersion::V1);
         match v1.and_then(|home| std::fs::read(home.mount.join(BYTES)).ok()) {
             Some(text) if !blkio::names_a_device(&text) => Capability::no(
                 NAME,
@@ -306,7 +306,7 @@ impl<'a> CapabilityProbe<'a> {
     fn window_peak(self, peak_window_v1: bool) -> Capability {
         const NAME: &str = WINDOW_PEAK;
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
-        if home.version == Version::V1 {
+        if home.version == CgroupVersion::V1 {
             if !peak_window_v1 {
                 let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if \
                            no other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
@@ -338,7 +338,8 @@ impl<'a> CapabilityProbe<'a> {
     fn swap(self) -> Capability {
         const NAME: &str = "swap";
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
-        let file = if home.version == Version::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
+        let file =
+            if home.version == CgroupVersion::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
         self.by_file(NAME, home, Some("memory"), file, || {
             "the kernel does not account for swap: boot with swapaccount=1".to_owned()
         })
@@ -349,7 +350,7 @@ impl<'a> CapabilityProbe<'a> {
         let Some(home) = self.layout.controller("cpuset") else { return Capability::no(NAME, self.missing("cpuset")) };
         let control = home.mount.join(self.parent.relative()).join("cgroup.subtree_control");
         let enabled = std::fs::read_to_string(control).unwrap_or_default();
-        if home.version == Version::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
+        if home.version == CgroupVersion::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
             return Capability::yes(NAME);
         }
         Capability::no(NAME, "only tasks with `cores` get a cpuset of their own; the others may run on all CPUs")
@@ -407,7 +408,7 @@ fn is_absent(why: &io::Error) -> bool {
 /// Whether the controller is enabled for the cgroup. On v2 the parent cgroup decides (`cgroup.subtree_control`); on v1
 /// always.
 fn has_controller(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
-    let (Version::V2, Some(controller)) = (home.version, controller) else { return true };
+    let (CgroupVersion::V2, Some(controller)) = (home.version, controller) else { return true };
     // Without `cgroup.controllers` the creator of the cgroup enabled what it needs.
     let handed = std::fs::read_to_string(cgroup.join("cgroup.controllers"));
     handed.map_or_else(|why| is_absent(&why), |all| all.split_whitespace().any(|one| one == on_v2(controller)))

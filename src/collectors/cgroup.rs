@@ -18,7 +18,7 @@ use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::table::{AncestorFile, KernelFile};
 use super::trust::RowTrust;
-use crate::host::hierarchy::{Hierarchy, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy};
 use crate::kernel::ParseError;
 use crate::model::id::CgroupPath;
 use crate::model::measure::When;
@@ -207,7 +207,7 @@ impl CgroupFiles {
     pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, StaleCgroup> {
         let sampling = Arc::clone(&self.sampling);
         let homes = || self.homes.iter().filter_map(|place| self.sampling.layout.hierarchies().get(place.hierarchy));
-        let Some(unified) = homes().find(|home| home.version == Version::V2) else {
+        let Some(unified) = homes().find(|home| home.version == CgroupVersion::V2) else {
             return Ok(homes().find(|home| home.has("pids")).or(homes().next()).map(|home| (home, None)));
         };
         if !self.lists_processes {
@@ -306,8 +306,9 @@ impl CgroupFiles {
     /// enables it for all units of a slice as soon as one of them needs it.
     fn recheck_missing(&mut self, scratch: &mut Scratch, raw: &mut RawValues) -> Result<(), StaleCgroup> {
         for index in 0..self.slots.len() {
-            let is_due =
-                |slot: &FileSlot| slot.absent && slot.file.home.version() == Version::V2 && (slot.file.needed)(raw);
+            let is_due = |slot: &FileSlot| {
+                slot.absent && slot.file.home.version() == CgroupVersion::V2 && (slot.file.needed)(raw)
+            };
             if self.slots.get(index).is_some_and(is_due) {
                 self.read_slot(index, scratch, raw)?;
             }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use super::kernel_pass::{KernelPassError, flush_below};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows, LatestByKey};
 use crate::host::cgroup::own_directory;
-use crate::host::hierarchy::{Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Layout};
 use crate::host::process::{KnownEnd, end_as};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::ends::EndPlan;
@@ -46,7 +46,7 @@ const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::Cpu
 pub(super) struct TestedHierarchy<'a> {
     pub(super) id: u64,
     pub(super) mount: &'a Path,
-    pub(super) version: Version,
+    pub(super) version: CgroupVersion,
 }
 
 /// Returns the plan as far as the test confirms it: without permission to create a PID namespace, the exit of a
@@ -138,14 +138,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>])
     for home in homes {
         let mut plain = match TestWalk::open(plan, iterator, home, false) {
             // Before 6.2 only the unified tree can be walked.
-            Err(KernelPassError::Bpf(BpfError::Walk(_))) if home.version == Version::V1 => continue,
+            Err(KernelPassError::Bpf(BpfError::Walk(_))) if home.version == CgroupVersion::V1 => continue,
             plain => plain?,
         };
         let first = plain.take()?;
         if first.iter().any(|row| row.hierarchy != home.id) {
             return Err(KernelPassError::SelfTestFailed { what: "in which hierarchy a cgroup is removed" });
         }
-        if home.version == Version::V1 {
+        if home.version == CgroupVersion::V1 {
             continue;
         }
         let mut all = TestWalk::open(plan, iterator, home, true)?;

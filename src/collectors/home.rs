@@ -1,6 +1,6 @@
 //! The hierarchy in which a kernel file of a cgroup lies.
 
-use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 
 /// The hierarchy of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,22 +25,22 @@ impl FileHierarchy {
     pub(super) fn find(self, layout: &Layout) -> Option<&Hierarchy> {
         let of = |controller, version| layout.controller(controller).filter(|h| h.version == version);
         match self {
-            FileHierarchy::V1(controller) => of(controller, Version::V1),
-            FileHierarchy::V2(controller) => of(controller, Version::V2),
+            FileHierarchy::V1(controller) => of(controller, CgroupVersion::V1),
+            FileHierarchy::V2(controller) => of(controller, CgroupVersion::V2),
             FileHierarchy::Unified => layout.unified(),
-            FileHierarchy::UnifiedUnlessV1(controller) if of(controller, Version::V1).is_some() => None,
+            FileHierarchy::UnifiedUnlessV1(controller) if of(controller, CgroupVersion::V1).is_some() => None,
             FileHierarchy::UnifiedUnlessV1(_) => layout.unified(),
-            FileHierarchy::UnifiedBesideV1(controller) => of(controller, Version::V1).and(layout.unified()),
+            FileHierarchy::UnifiedBesideV1(controller) => of(controller, CgroupVersion::V1).and(layout.unified()),
         }
     }
     /// The cgroup version of the files there.
-    pub(super) fn version(self) -> Version {
+    pub(super) fn version(self) -> CgroupVersion {
         match self {
-            FileHierarchy::V1(_) => Version::V1,
+            FileHierarchy::V1(_) => CgroupVersion::V1,
             FileHierarchy::V2(_)
             | FileHierarchy::Unified
             | FileHierarchy::UnifiedUnlessV1(_)
-            | FileHierarchy::UnifiedBesideV1(_) => Version::V2,
+            | FileHierarchy::UnifiedBesideV1(_) => CgroupVersion::V2,
         }
     }
     /// The first part of a key: the v1 controller, `unified` or `hybrid`.

@@ -20,7 +20,7 @@ use super::row_source::{PassRow, RowSource, RowUse};
 use super::subjects::files;
 use super::table;
 use crate::host::bpf::{self, KernelRows, LatestByKey, RecordRing};
-use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::btf::Btf;
 use crate::kernel::bpf::ends::{self, EndPlan};
@@ -111,7 +111,7 @@ impl KernelEnds {
         }
         let exit_controllers = EXIT_CONTROLLERS
             .iter()
-            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
+            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == CgroupVersion::V1));
         let (controllers, ids): (Vec<&str>, Vec<&str>) = exit_controllers.copied().unzip();
         let own = ends_self_test::own_cgroups(roots, layout, &controllers);
         let exits = ends_self_test::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
@@ -177,14 +177,14 @@ fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPass
     let mut found = Vec::new();
     for (id, controllers) in cgroup::hierarchies(&text) {
         let is_it = |(_, home): &(usize, &Hierarchy)| match home.version {
-            Version::V2 => controllers.is_empty(),
-            Version::V1 => {
+            CgroupVersion::V2 => controllers.is_empty(),
+            CgroupVersion::V1 => {
                 controllers.len() == home.controllers.len()
                     && home.controllers.iter().all(|c| controllers.contains(&c.as_str()))
             }
         };
         let Some((at, home)) = layout.hierarchies().iter().enumerate().find(is_it) else { continue };
-        if home.version == Version::V1 && !REPORTED_CONTROLLERS.iter().any(|name| home.has(name)) {
+        if home.version == CgroupVersion::V1 && !REPORTED_CONTROLLERS.iter().any(|name| home.has(name)) {
             continue;
         }
         // The root directory of each hierarchy has inode 1.

@@ -24,7 +24,7 @@ use super::pass_rows::{HierarchyRows, InodeIndex, PassRows, RowWords};
 use super::subjects::files;
 use super::trust::{self, RowCheck, RowTrust};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows};
-use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::btf::{Btf, BtfError};
 use crate::kernel::bpf::insn::AssembleError;
@@ -345,7 +345,7 @@ impl HierarchyWalk {
         match HierarchyWalk::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
             Ok(walk) => Ok(Some(walk)),
             // Before 6.2 only the unified tree can be walked.
-            Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == Version::V1 => {
+            Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == CgroupVersion::V1 => {
                 tracing::debug!(mount = %hierarchy.mount.display(), %error, "no BPF iterator; falling back to files");
                 Ok(None)
             }

@@ -4,7 +4,7 @@
 use super::home::FileHierarchy;
 use super::raw::{AncestorLimit, RawValues, lower};
 use super::table::{AncestorFile, KernelFile, SubjectFiles, number, value, values};
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
 use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
@@ -41,7 +41,7 @@ const FILES: &[KernelFile] = &[
     }),
     KernelFile::new(V1, "memory.stat", When::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v1);
-        stat(raw, Version::V1, &found);
+        stat(raw, CgroupVersion::V1, &found);
         let lowest = found.hierarchical_limit.map(limit::v1);
         raw.ancestors = lowest.map_or(AncestorLimit::Unknown, AncestorLimit::Lowest);
         error
@@ -78,7 +78,7 @@ const FILES: &[KernelFile] = &[
     KernelFile::new(V2, "memory.current", When::Tick, USAGE, |raw, bytes| usage(raw, "memory.current", bytes)),
     KernelFile::new(V2, "memory.stat", When::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v2);
-        stat(raw, Version::V2, &found);
+        stat(raw, CgroupVersion::V2, &found);
         error
     }),
     KernelFile::new(V2, "memory.peak", When::Stirred, PEAK, |raw, bytes| peak(raw, "memory.peak", bytes)),
@@ -125,10 +125,10 @@ pub(super) static ANCESTOR_LIMIT: KernelFile =
 
 /// The fields of `memory.stat` that both versions share. Swap and kernel memory are in `memory.stat` of one version and
 /// in a separate file of the other.
-pub(super) fn stat(raw: &mut RawValues, version: Version, stat: &memory_stat::MemoryStat) {
+pub(super) fn stat(raw: &mut RawValues, version: CgroupVersion, stat: &memory_stat::MemoryStat) {
     match version {
-        Version::V1 => raw.usage.set(Field::memory_swap_bytes, stat.swap),
-        Version::V2 => raw.usage.set(Field::memory_kernel_bytes, stat.kernel),
+        CgroupVersion::V1 => raw.usage.set(Field::memory_swap_bytes, stat.swap),
+        CgroupVersion::V2 => raw.usage.set(Field::memory_kernel_bytes, stat.kernel),
     }
     raw.usage.set(Field::memory_rss_bytes, stat.anon);
     raw.usage.set(Field::memory_cache_bytes, stat.file);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::home::FileHierarchy;
 use super::row_source::PassRow;
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::cgroup::memory_stat::{self, MemoryStat};
 
@@ -99,7 +99,7 @@ impl fmt::Debug for StatLines {
 impl StatLines {
     /// Compares a file with the row of its cgroup, which was the same before and after. `text`: content of the file.
     pub(super) fn learn(&self, home: FileHierarchy, text: &[u8], row: PassRow<'_>) {
-        let parse = if home.version() == Version::V1 { memory_stat::v1 } else { memory_stat::v2 };
+        let parse = if home.version() == CgroupVersion::V1 { memory_stat::v1 } else { memory_stat::v2 };
         let (mut stat, error) = parse(text);
         if error.is_some() {
             return;

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::sampling::{FdRank, Sampling};
-use crate::host::hierarchy::{Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Layout};
 use crate::kernel::text;
 use crate::model::id::CgroupPath;
 
@@ -58,7 +58,7 @@ impl PeakRing {
 #[derive(Debug)]
 pub(super) struct PeakWindow {
     sampling: Arc<Sampling>,
-    version: Version,
+    version: CgroupVersion,
     ring: PeakRing,
     /// v2: the descriptor that was reset. v1 opens the file each time.
     fd: Option<OwnedFd>,
@@ -81,7 +81,7 @@ impl PeakWindow {
         lifetime: &mut Option<u64>,
     ) -> Option<PeakWindow> {
         let version = sampling.layout.controller("memory").filter(|_| sampling.windows)?.version;
-        if version == Version::V2 {
+        if version == CgroupVersion::V2 {
             sampling.budget.need(FdRank::Window);
         }
         let (sampling, ring) = (Arc::clone(sampling), PeakRing { from_birth: !found, ..PeakRing::default() });
@@ -110,7 +110,7 @@ impl PeakWindow {
             self.closes_at += EACH;
         }
         let moved = std::mem::take(&mut self.moved);
-        let reset = self.version == Version::V1 || self.fd.is_some();
+        let reset = self.version == CgroupVersion::V1 || self.fd.is_some();
         let begun = std::mem::take(&mut self.begun) && (reset || (self.ring.from_birth && self.ring.closed == 0));
         let peak = match usage.filter(|_| begun && !moved) {
             Some(usage) => Ok(usage),
@@ -131,7 +131,7 @@ impl PeakWindow {
 
     /// Reads the peak since the last reset, and resets it.
     fn read_and_reset(&mut self, path: &CgroupPath, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
-        if self.version == Version::V1 {
+        if self.version == CgroupVersion::V1 {
             return read_and_reset_v1(&mut PeakFd(&open(&self.sampling.layout, path, V1, OFlags::RDWR)?), lifetime);
         }
         let sampling = &self.sampling;
@@ -162,7 +162,7 @@ impl PeakWindow {
 impl Drop for PeakWindow {
     fn drop(&mut self) {
         self.close_file();
-        if self.version == Version::V2 {
+        if self.version == CgroupVersion::V2 {
             self.sampling.budget.release_need(FdRank::Window);
         }
     }
@@ -170,7 +170,7 @@ impl Drop for PeakWindow {
 
 /// The stored lifetime peak of an existing cgroup on v1, bytes. `None`: the kernel's peak is the lifetime peak.
 pub fn kept_peak(layout: &Layout, path: &CgroupPath) -> Option<u64> {
-    layout.controller("memory").filter(|home| home.version == Version::V1)?;
+    layout.controller("memory").filter(|home| home.version == CgroupVersion::V1)?;
     kept(&open(layout, path, V1, OFlags::RDONLY).ok()?)
 }
 

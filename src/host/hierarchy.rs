@@ -30,7 +30,7 @@ words! {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Version {
+pub enum CgroupVersion {
     V1,
     V2,
 }
@@ -38,7 +38,7 @@ pub enum Version {
 /// One mounted hierarchy.
 #[derive(Debug)]
 pub struct Hierarchy {
-    pub version: Version,
+    pub version: CgroupVersion,
     /// v1: from the superblock options. v2: `cgroup.controllers` of the root, or of the agent's parent: see
     /// [`Layout::narrow`].
     pub controllers: Vec<String>,
@@ -81,8 +81,8 @@ impl Layout {
         let mut layout = Layout { hierarchies: Vec::new(), problems: bad.iter().map(ToString::to_string).collect() };
         for mount in mounts {
             let known = layout.hierarchies.iter().any(|h| match mount.unified {
-                true => h.version == Version::V2,
-                false => h.version == Version::V1 && h.controllers == mount.controllers,
+                true => h.version == CgroupVersion::V2,
+                false => h.version == CgroupVersion::V1 && h.controllers == mount.controllers,
             });
             if !known && let Err(problem) = layout.add(roots, mount) {
                 let why = problem.source().map(|s| format!(": {s}")).unwrap_or_default();
@@ -96,8 +96,8 @@ impl Layout {
         let mount = roots.mounted(&found.mount_point);
         let root = open_path(&mount)?;
         let (version, controllers) = match found.unified {
-            true => (Version::V2, v2_controllers(&mount)?),
-            false => (Version::V1, found.controllers),
+            true => (CgroupVersion::V2, v2_controllers(&mount)?),
+            false => (CgroupVersion::V1, found.controllers),
         };
         self.hierarchies.push(Hierarchy { version, controllers, withheld: Vec::new(), mount, root });
         Ok(())
@@ -108,7 +108,7 @@ impl Layout {
     /// ancestor.
     #[must_use]
     pub fn narrow(mut self, parent: &CgroupPath) -> Layout {
-        for hierarchy in self.hierarchies.iter_mut().filter(|h| h.version == Version::V2) {
+        for hierarchy in self.hierarchies.iter_mut().filter(|h| h.version == CgroupVersion::V2) {
             let wanted = hierarchy.mount.join(parent.relative());
             let nearest = wanted.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(&hierarchy.mount);
             // `parent` is the root itself, which has no parent cgroup.
@@ -120,7 +120,8 @@ impl Layout {
     }
 
     pub fn mode(&self) -> Mode {
-        let v1 = self.hierarchies.iter().any(|h| h.version == Version::V1 && h.controllers.iter().any(|c| used(c)));
+        let v1 =
+            self.hierarchies.iter().any(|h| h.version == CgroupVersion::V1 && h.controllers.iter().any(|c| used(c)));
         match (v1, self.unified().is_some()) {
             (true, true) => Mode::Hybrid,
             (true, false) => Mode::V1,
@@ -136,13 +137,13 @@ impl Layout {
 
     /// The cgroup2 hierarchy; on hybrid hosts it has few controllers or none.
     pub fn unified(&self) -> Option<&Hierarchy> {
-        self.hierarchies.iter().find(|h| h.version == Version::V2)
+        self.hierarchies.iter().find(|h| h.version == CgroupVersion::V2)
     }
 
     /// Hierarchies in which a task gets a cgroup: each v1 hierarchy with a controller in use, and the unified
     /// hierarchy.
     pub fn placements(&self) -> impl Iterator<Item = &Hierarchy> {
-        self.hierarchies.iter().filter(|h| h.version == Version::V2 || h.controllers.iter().any(|c| used(c)))
+        self.hierarchies.iter().filter(|h| h.version == CgroupVersion::V2 || h.controllers.iter().any(|c| used(c)))
     }
 
     pub fn hierarchies(&self) -> &[Hierarchy] {
@@ -205,7 +206,7 @@ mod tests {
         let (_dir, roots) = machine("systemd rw,name=systemd\nunified +cpu io memory pids\n");
         let layout = Layout::detect(&roots).unwrap();
         assert_eq!(layout.mode(), Mode::V2);
-        assert_eq!(layout.controller("memory").unwrap().version, Version::V2);
+        assert_eq!(layout.controller("memory").unwrap().version, CgroupVersion::V2);
         assert_eq!(layout.placements().count(), 1);
     }
 

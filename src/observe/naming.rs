@@ -10,7 +10,7 @@ use super::identity::{RecognisedTask, TaskNaming};
 use super::questions::{EndQuestion, Question, QuestionQueue};
 use super::texts::{TextCounts, fit};
 use super::{Config, ObservedSource};
-use crate::host::inotify::Bell;
+use crate::host::inotify::WakeSignal;
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
@@ -79,18 +79,18 @@ pub struct Inquiries {
     labels: Arc<BTreeSet<String>>,
     askers: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
 impl Inquiries {
     /// Errors: no file descriptor left.
     pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
-        let (bell, labels) = (Bell::new()?, Arc::new(config.known_labels()));
+        let (bell, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
         Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), bell })
     }
 
     /// Rings when a source has answered.
-    pub fn bell(&self) -> Bell {
+    pub fn bell(&self) -> WakeSignal {
         self.bell.clone()
     }
 
@@ -140,7 +140,7 @@ struct SourceWorker {
     questions: Arc<QuestionQueue>,
     labels: Arc<BTreeSet<String>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
 impl SourceWorker {

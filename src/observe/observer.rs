@@ -42,7 +42,7 @@ use super::table::{ObservedAllocs, TotalsChange};
 use crate::board::Board;
 use crate::collectors::{EndedCgroup, KernelEnds, Sampling, TaskReader};
 use crate::host::clock::Clock;
-use crate::host::inotify::Bell;
+use crate::host::inotify::WakeSignal;
 use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
 use crate::model::units::Timestamp;
 use crate::telemetry::{Metrics, lock};
@@ -74,7 +74,7 @@ pub struct Parts {
 /// A running observer thread. Dropping it stops the thread.
 pub struct Observer {
     stop: Arc<AtomicBool>,
-    bell: Bell,
+    bell: WakeSignal,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     waiting: Arc<AtomicUsize>,
     is_short: Arc<AtomicBool>,
@@ -165,7 +165,7 @@ struct ObserverThread {
     parts: Parts,
     scanner: CgroupScanner,
     inquiries: Inquiries,
-    bell: Bell,
+    bell: WakeSignal,
     allocs: ObservedAllocs,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     /// Number of tasks that are measured and not shown yet.

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use super::containerd;
 use super::tree::{CgroupTree, MOST_HIERARCHIES};
 use crate::collectors::Sampling;
-use crate::host::hierarchy::{Hierarchy, Version};
-use crate::host::inotify::{DirWatch, Notice};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy};
+use crate::host::inotify::{DirEvent, DirWatch};
 use crate::host::untrusted;
 use crate::model::raw_name;
 
@@ -70,7 +70,7 @@ impl CgroupScanner {
     /// Scans nothing yet. `ours`: the parent cgroup of managed tasks.
     pub fn new(sampling: &Arc<Sampling>, ours: &str) -> CgroupScanner {
         let hierarchies = sampling.layout.hierarchies().iter().enumerate();
-        let is_walked = |h: &Hierarchy| h.version == Version::V2 || WALKED.iter().any(|name| h.has(name));
+        let is_walked = |h: &Hierarchy| h.version == CgroupVersion::V2 || WALKED.iter().any(|name| h.has(name));
         let walked: Vec<usize> =
             hierarchies.filter(|(_, h)| is_walked(h)).map(|(at, _)| at).take(MOST_HIERARCHIES).collect();
         let root = |at: &usize| sampling.layout.hierarchies()[*at].mount.metadata().map_or(0, |root| root.uid());
@@ -130,13 +130,13 @@ impl CgroupScanner {
         news
     }
 
-    fn apply(&mut self, notice: Notice, news: &mut ScanChanges) {
+    fn apply(&mut self, notice: DirEvent, news: &mut ScanChanges) {
         match notice {
-            Notice::Made { watch, name } => {
+            DirEvent::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 news.made.extend(self.enter(place, &format!("{above}/{name}")));
             }
-            Notice::Removed { watch, name } => {
+            DirEvent::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 let path = format!("{above}/{name}");
                 self.tree.remove(place, &path);
@@ -145,8 +145,8 @@ impl CgroupScanner {
                 self.unwatched.remove(&gone);
                 news.removed.push(gone.1);
             }
-            Notice::Changed { watch } => news.changed.extend(self.event_watches.get(&watch).cloned()),
-            Notice::Dropped { watch } => {
+            DirEvent::Changed { watch } => news.changed.extend(self.event_watches.get(&watch).cloned()),
+            DirEvent::Dropped { watch } => {
                 if let Some(place) = self.directories.remove(&watch)
                     && self.watches.get(&place) == Some(&watch)
                 {
@@ -158,7 +158,7 @@ impl CgroupScanner {
                     self.event_watch_of.remove(&path);
                 }
             }
-            Notice::Overflow => self.is_blind = true,
+            DirEvent::Overflow => self.is_blind = true,
         }
     }
 
@@ -232,7 +232,8 @@ impl CgroupScanner {
     /// again.
     pub fn has_woken(&self, turn: usize, path: &str, is_own: bool) -> bool {
         let reports = |place: &usize| {
-            self.event_watch_of.contains_key(path) && self.home(*place).is_some_and(|home| home.version == Version::V2)
+            self.event_watch_of.contains_key(path)
+                && self.home(*place).is_some_and(|home| home.version == CgroupVersion::V2)
         };
         let silent: Vec<usize> = self.tree.places(path).filter(|place| !reports(place)).collect();
         match silent.get(turn % (silent.len() + usize::from(is_own)).max(1)) {
@@ -256,7 +257,7 @@ impl CgroupScanner {
         self.freezer().is_none() && self.event_watch_of.contains_key(path)
     }
     fn freezer(&self) -> Option<&Hierarchy> {
-        self.sampling.layout.controller("freezer").filter(|home| home.version == Version::V1)
+        self.sampling.layout.controller("freezer").filter(|home| home.version == CgroupVersion::V1)
     }
 
     /// Whether it, or a former child, has ever used CPU time.

@@ -14,7 +14,7 @@ use super::record::{self, End, How, Record, Start};
 use super::rotate::Rotator;
 use super::tree::{self, Tree, note};
 use super::{moment, start};
-use crate::host::process::{self, Confined, Init, Rusage};
+use crate::host::process::{self, RunningSandbox, Rusage, SandboxInit};
 use crate::model::units::Timestamp;
 
 /// Enough for what a pipe holds, four times over before it is full.
@@ -101,7 +101,11 @@ fn now() -> Timestamp {
 }
 
 /// The main process, running; its identity is on record before it runs anything.
-fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32, Option<Init>, [Stream; 2]), How> {
+fn bring_up(
+    orders: &Orders,
+    record: &Record,
+    start: &mut Start,
+) -> Result<(u32, Option<SandboxInit>, [Stream; 2]), How> {
     let (program, outputs) = start::prepare(orders)?;
     let confined = orders.sandbox.as_ref().map(confine).transpose()?;
     moment("confined");
@@ -128,14 +132,14 @@ fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32,
     // Before the gate: as long as the task has run nothing, its log directory is the one we made.
     let streams = [Stream::new(orders, "stdout", outputs.stdout), Stream::new(orders, "stderr", outputs.stderr)];
     launched.open_gate().map_err(explain)?;
-    Ok((pid, confined.map(Confined::into_init), streams))
+    Ok((pid, confined.map(RunningSandbox::into_init), streams))
 }
 
 struct Life<'a> {
     orders: &'a Orders,
     main: u32,
     /// Ends with us.
-    init: Option<Init>,
+    init: Option<SandboxInit>,
     signals: OwnedFd,
     /// `None`: its output goes nowhere.
     order: Option<OrderWriter>,
@@ -207,7 +211,7 @@ impl Life<'_> {
         let mut tree = Tree::default();
         let mut finished_at = None;
         loop {
-            let no_child = tree.reap(self.main, self.init.as_ref().map(Init::pid), &mut self.problems);
+            let no_child = tree.reap(self.main, self.init.as_ref().map(SandboxInit::pid), &mut self.problems);
             if tree.main.is_some() && finished_at.is_none() {
                 finished_at = Some(now());
             }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::ExternalPlugin;
-use crate::host::access::{self, Exposed};
+use crate::host::access::{self, ExposedPath};
 use crate::host::untrusted;
 
 /// Maximum size of a plugin's configuration.
@@ -34,7 +34,7 @@ pub enum RefusedPlugin {
     #[error("{path} is owned by user {uid}, not by root or the agent's user")]
     Owner { path: PathBuf, uid: u32 },
     #[error("{path} is not started: {why}")]
-    Exposed { path: PathBuf, why: Exposed },
+    Exposed { path: PathBuf, why: ExposedPath },
     #[error("{path} has the name of a built-in plugin")]
     Named { path: PathBuf },
     #[error("{path} is not a JSON object")]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::shared::{DANGEROUS, NvidiaState, thread};
 use crate::devices::plugin::{PluginError, PluginReports};
 use crate::host::clock::Clock;
-use crate::host::gpu::{Events, Gpu, GpuError, GpuReading, Library};
+use crate::host::gpu::{Gpu, GpuError, GpuEvents, GpuReading, Library};
 use crate::model::device::{DeviceReading, DeviceUsage, Xid};
 use crate::model::id::DeviceId;
 use crate::model::units::Nanos;
@@ -282,7 +282,7 @@ fn expose_dangerous(shared: &NvidiaState, ids: &[DeviceId]) {
 /// Counts until other GPUs are requested (returns them), the event set fails (returns the same), or the sender is
 /// dropped (`None`).
 fn count(
-    events: &Events<'_>,
+    events: &GpuEvents<'_>,
     shared: &NvidiaState,
     clock: &dyn Clock,
     wanted: &Receiver<Vec<DeviceId>>,

@@ -31,7 +31,7 @@ const STACK: usize = 64 << 10;
 const LATER: Duration = Duration::from_micros(300);
 
 /// Data shared by both threads.
-struct Shared<'a> {
+struct ThreadData<'a> {
     /// 0: the first thread has ended.
     first: AtomicI32,
     name: &'a CStr,
@@ -47,7 +47,7 @@ pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<Ex
         }
         KnownEnd::Killed => 0,
     };
-    let shared = Shared { first: AtomicI32::new(1), name: names[1], code };
+    let shared = ThreadData { first: AtomicI32::new(1), name: names[1], code };
     // u128 for the 16-byte alignment of a stack.
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
     let flags = if matches!(how, KnownEnd::First(_)) { CLONE_NEWPID } else { 0 };
@@ -67,7 +67,7 @@ pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<Ex
 /// The child's code. No allocation, no lock, no panic, no return.
 ///
 /// SAFETY: only in a child just forked; `stack` is the end of memory that nothing else uses.
-unsafe fn live(how: KnownEnd, name: &CStr, shared: &Shared<'_>, stack: *mut c_void, busy: Duration) -> ! {
+unsafe fn live(how: KnownEnd, name: &CStr, shared: &ThreadData<'_>, stack: *mut c_void, busy: Duration) -> ! {
     // SAFETY: system calls on data in this process's own copy of the memory.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
@@ -105,7 +105,7 @@ unsafe fn live(how: KnownEnd, name: &CStr, shared: &Shared<'_>, stack: *mut c_vo
 extern "C" fn second(shared: *mut c_void) -> libc::c_int {
     // SAFETY: the argument from the first thread, in memory that lives as long as the process.
     unsafe {
-        let shared = &*shared.cast_const().cast::<Shared<'_>>();
+        let shared = &*shared.cast_const().cast::<ThreadData<'_>>();
         libc::prctl(libc::PR_SET_NAME, shared.name.as_ptr());
         let pause = libc::timespec { tv_sec: 0, tv_nsec: LATER.subsec_nanos().into() };
         loop {

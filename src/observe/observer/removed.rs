@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ObserverThread;
 use crate::collectors::{EndedCgroup, TaskReader};
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::model::id::CgroupPath;
 use crate::observe::lives::{Event, Lives, RemovalRecord};
 use crate::observe::tree::LifeOwner;
@@ -78,10 +78,10 @@ impl ObserverThread {
     /// The record has the complete CPU time.
     fn is_whole(&self, ended: &EndedCgroup) -> bool {
         let layout = &self.parts.sampling.layout;
-        let v1 = layout.controller("cpuacct").filter(|home| home.version == Version::V1);
+        let v1 = layout.controller("cpuacct").filter(|home| home.version == CgroupVersion::V1);
         match (layout.hierarchies().get(ended.home), v1) {
             (Some(home), Some(v1)) => std::ptr::eq(home, v1),
-            (Some(home), None) => home.version == Version::V2 && ended.is_whole,
+            (Some(home), None) => home.version == CgroupVersion::V2 && ended.is_whole,
             (None, _) => false,
         }
     }

@@ -18,7 +18,7 @@ use super::engine::{EngineError, SOON, encoded, is_id};
 use super::exec::{Made, state};
 use super::place;
 use super::shared::{AbortGuard, Shared, failed};
-use crate::host::http::exchange::{Payload, Verb};
+use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::process::identity;
 use crate::host::pty::WindowSize;
@@ -61,7 +61,7 @@ pub async fn attach(
         body["Env"] = json!([format!("TERM={kind}")]);
     }
     let target = format!("/containers/{}/exec", encoded(&container));
-    let made: Made = shared.engine.json(Verb::Post, &target, Some(&body), SOON).await.map_err(refused)?;
+    let made: Made = shared.engine.json(RequestMethod::Post, &target, Some(&body), SOON).await.map_err(refused)?;
     if !is_id(&made.id) {
         return Err(failed("the engine gave a program without an ID"));
     }
@@ -167,7 +167,11 @@ impl EngineExec {
             let target = format!("/exec/{}/resize?h={rows}&w={columns}", encoded(&self.id));
             for _ in 0..SIZES {
                 // Ends: with the timeout of one request.
-                let asked = self.shared.engine.open(Verb::Post, &target, &[], Payload::Whole(Bytes::new()), SOON).await;
+                let asked = self
+                    .shared
+                    .engine
+                    .open(RequestMethod::Post, &target, &[], Payload::Whole(Bytes::new()), SOON)
+                    .await;
                 // A program that has ended has no size either.
                 if asked.is_ok() || sizes.has_changed().is_err() {
                     break;
