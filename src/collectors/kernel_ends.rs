@@ -139,7 +139,7 @@ impl KernelEnds {
             let ended = plan.record(bytes).and_then(|record| {
                 let home = homes.iter().find(|(id, _)| *id == record.hierarchy)?.1;
                 let inode = *record.row.first()?;
-                let ends::EndRecord { path, at, notes, is_whole, row: words, .. } = record;
+                let ends::CgroupEndRecord { path, at, notes, is_whole, row: words, .. } = record;
                 Some(EndedCgroup { home, inode, path, at, notes, is_whole, words, plan: Arc::clone(plan) })
             });
             taken.extend(ended);

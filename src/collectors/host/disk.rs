@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::Roots;
-use crate::kernel::proc::diskstats::{self, Disk};
+use crate::kernel::proc::diskstats::{self, DiskCounters};
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
@@ -20,7 +20,7 @@ const MOST: usize = 128;
 const SECTOR_BYTES: u64 = 512;
 
 /// How to read a value. `None`: absent.
-type ReadValue = fn(&Disk<'_>, &mut DiskTimes) -> Option<Value>;
+type ReadValue = fn(&DiskCounters<'_>, &mut DiskTimes) -> Option<Value>;
 
 static FAMILIES: [(MetricDesc, ReadValue); 14] = [
     (
@@ -251,7 +251,7 @@ fn is_whole(roots: &Roots, name: &str) -> bool {
 }
 
 /// Some drivers create 16 and more device nodes without a disk.
-fn was_used(disk: &Disk<'_>) -> bool {
+fn was_used(disk: &DiskCounters<'_>) -> bool {
     let discards = disk.discarded.map_or(0, |done| done.operations);
     let flushes = disk.flushed.map_or(0, |done| done.operations);
     [disk.read.operations, disk.written.operations, discards, flushes, disk.in_flight.unwrap_or_default()]
@@ -269,7 +269,7 @@ fn count(n: u64) -> Option<Value> {
 }
 
 /// Older kernels sometimes decrement the count below 0.
-fn in_flight(disk: &Disk<'_>) -> Option<Value> {
+fn in_flight(disk: &DiskCounters<'_>) -> Option<Value> {
     disk.in_flight.filter(|n| i32::try_from(*n).is_ok()).map(Value::Int)
 }
 
