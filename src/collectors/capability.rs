@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::cgroup::above;
 use super::window::can_keep;
 use crate::host::bpf;
-use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout, Mode};
+use crate::host::hierarchy::{CgroupMode, CgroupVersion, Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::host::systemd;
 use crate::kernel::cgroup::blkio;
@@ -99,6 +99,7 @@ pub fn without_cgroups(capabilities: &mut [Capability], roots: &Roots, observes:
 /// [`KernelEnds::open`](super::KernelEnds::open) tries it.
 pub const KERNEL_ENDS: &str = "kernel_ends";
 
+/// What the probes of this host's capabilities read.
 #[derive(Debug, Clone, Copy)]
 struct CapabilityProbe<'a> {
     roots: &'a Roots,
@@ -129,7 +130,7 @@ impl<'a> CapabilityProbe<'a> {
     /// Whether the agent can create cgroups.
     fn cgroup(self) -> Capability {
         const NAME: &str = "cgroup";
-        if self.layout.mode() == Mode::None {
+        if self.layout.mode() == CgroupMode::None {
             return Capability::no(NAME, "no cgroup hierarchy is mounted: mount cgroup2 on /sys/fs/cgroup");
         }
         let refused = self.layout.placements().find_map(|home| {
@@ -169,15 +170,15 @@ impl<'a> CapabilityProbe<'a> {
             );
         }
         match self.layout.mode() {
-            Mode::None => "no cgroup hierarchy is mounted".to_owned(),
-            Mode::V2 => {
+            CgroupMode::None => "no cgroup hierarchy is mounted".to_owned(),
+            CgroupMode::V2 => {
                 let controller = on_v2(controller);
                 format!(
                     "the {controller} controller is not in cgroup.controllers: \
                      see cgroup_disable on the kernel's command line"
                 )
             }
-            Mode::V1 | Mode::Hybrid => {
+            CgroupMode::V1 | CgroupMode::Hybrid => {
                 format!("no hierarchy with the {controller} controller is mounted: mount it, or boot with cgroup v2")
             }
         }

@@ -30,7 +30,8 @@ pub(super) const PROCS: &str = "cgroup.procs";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StaleCgroup;
 
-/// Shape: about 25 files. Each file that stays open takes one descriptor from the budget.
+/// The files of one cgroup that a reader samples. Shape: about 25 files. Each file that stays open takes one descriptor
+/// from the budget.
 #[derive(Debug)]
 pub(super) struct CgroupFiles {
     sampling: Arc<Sampling>,
@@ -60,7 +61,7 @@ struct CgroupDirectory {
     row: usize,
 }
 
-/// Kept small: each task has about 20 slots, and each alloc as many.
+/// One file of a cgroup, with its descriptor. Kept small: each task has about 20 slots, and each alloc as many.
 #[derive(Debug)]
 struct FileSlot {
     file: &'static KernelFile,
@@ -101,7 +102,7 @@ impl<'a> CgroupRows<'a> {
     }
 }
 
-/// Which groups of files to read.
+/// Which files are due, by the event after which they can have changed ([`When`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DueFiles {
     pub(super) asleep: bool,

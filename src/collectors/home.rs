@@ -2,7 +2,7 @@
 
 use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 
-/// The hierarchy of a file.
+/// The hierarchy in which a kernel file lies, and so the hosts on which it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileHierarchy {
     /// The v1 hierarchy of this controller.

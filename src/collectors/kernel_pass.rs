@@ -97,7 +97,7 @@ impl KernelPassError {
     }
 }
 
-/// Concurrency: the sampler walks; any thread may read rows.
+/// Reads all cgroups of the host in one BPF walk. Concurrency: the sampler walks; any thread may read rows.
 #[derive(Debug)]
 pub struct KernelPass {
     state: Mutex<State>,
@@ -135,6 +135,7 @@ impl PassReaders {
     }
 }
 
+/// What only the sampler uses: the walks, and the comparison in progress.
 #[derive(Debug)]
 struct State {
     /// Walks by hierarchy index in the layout: probe values only, and all values.

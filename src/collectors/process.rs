@@ -247,6 +247,7 @@ fn children(proc: &ProcRoot, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>
     Ok(())
 }
 
+/// Sums over the processes of one task.
 #[derive(Debug, Default)]
 struct ProcessSums {
     user: u64,

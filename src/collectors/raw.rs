@@ -7,6 +7,7 @@ use crate::kernel::cgroup::cpuacct::CpuacctStat;
 use crate::model::units::{Limit, Timestamp};
 use crate::model::usage::{Field, Usage};
 
+/// Values of one cgroup's files in one tick, before they are combined into a usage.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RawValues {
     /// Fields that need one file only.

@@ -99,6 +99,7 @@ pub enum ReadingChange {
     Changed,
 }
 
+/// Why there is no new reading.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadingError {
     /// The cgroup was removed. This is no error, and never a zero.
@@ -121,6 +122,7 @@ pub struct TaskReader {
     keep: OnceLock<Box<dyn ReadingStore>>,
 }
 
+/// The last reading of a task, as other threads get it.
 #[derive(Debug, Default)]
 struct LatestReading {
     reading: Option<Reading>,
@@ -133,6 +135,7 @@ pub trait ReadingStore: std::fmt::Debug + Send + Sync {
     fn keep(&self, reading: &Reading);
 }
 
+/// What only one read at a time uses.
 #[derive(Debug)]
 struct Inner {
     pace: ReadSchedule,
@@ -141,7 +144,8 @@ struct Inner {
     gone: bool,
 }
 
-/// Scheduling state, kept together: a thousand readers do not fit into the CPU cache from one tick to the next.
+/// When the files of a task are read next. Kept together: a thousand readers do not fit into the CPU cache from one
+/// tick to the next.
 #[derive(Debug, Default)]
 struct ReadSchedule {
     /// Last probe values: memory in use, CPU time used.
@@ -171,6 +175,7 @@ impl ReadSchedule {
     }
 }
 
+/// Where the values of a reading come from.
 #[derive(Debug)]
 enum ReadingSource {
     Cgroup {
@@ -331,8 +336,8 @@ impl TaskReader {
     /// Reads the files that can have changed. `now` decides which are due; `everything` reads all, except an alloc's
     /// settings.
     ///
-    /// Errors: `StaleCgroup`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its field
-    /// absent and is counted in `Sampling::errors`.
+    /// Errors: `StaleCgroup`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its
+    /// field absent and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
         self.look(now, at, everything)?;
         // Only a reader that is gone never had a reading.

@@ -47,6 +47,7 @@ pub(super) struct RowSource {
     pub(super) how: RowUse,
 }
 
+/// What of a row replaces the file, or shows that it did not change.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RowUse {
     /// Sets the same fields as the file. `None`: this row cannot; read the file.

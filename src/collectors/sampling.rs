@@ -14,7 +14,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::words;
 
-/// Concurrency: any thread; atomics only.
+/// State shared by all readers of this agent. Concurrency: any thread; atomics only.
 #[derive(Debug)]
 pub struct Sampling {
     pub roots: Roots,

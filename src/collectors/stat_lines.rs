@@ -22,6 +22,7 @@ const MAX_CONTRADICTIONS: u8 = 2;
 /// Longer arrays are not supported; the file is read.
 const MOST: usize = 64;
 
+/// A line of `memory.stat`, and the kernel's array that has its value.
 struct StatLine {
     slot: fn(&mut MemoryStat) -> &mut Option<u64>,
     array: RowValue,
@@ -60,13 +61,14 @@ impl StatLine {
     }
 }
 
-/// Concurrency: the sampler learns; any thread reads.
+/// The positions of all lines, as far as they were learned. Concurrency: the sampler learns; any thread reads.
 pub(super) struct StatLines {
     known: [LineMapping; LINES.len()],
     /// At least one file was compared.
     seen: AtomicBool,
 }
 
+/// What was learned of the position of one line.
 struct LineMapping {
     /// The kernel prints this line.
     is_there: AtomicBool,

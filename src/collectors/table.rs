@@ -59,6 +59,7 @@ impl AncestorFile {
     }
 }
 
+/// How the content of a file becomes values.
 #[derive(Debug, Clone, Copy)]
 enum FileParser {
     /// Parses the text into fields; `None`: the file does not exist. Returns the first parse error.

@@ -25,7 +25,7 @@ use crate::model::usage::Usage;
 /// reading during this time, and afterwards when processes are listed.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// State of one task. Kept small: most tasks of a host may use the host's network.
+/// Network traffic of one task. Kept small: most tasks of a host may use the host's network.
 #[derive(Debug, Default)]
 pub(super) struct TaskTraffic {
     /// The process that is read, and its namespace when processes were listed.

@@ -140,6 +140,7 @@ struct FileReading {
     lines: Option<Vec<u8>>,
 }
 
+/// Result of comparing a row with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RowVerdict {
     /// All values are 0, or changed during the comparison.

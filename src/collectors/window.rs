@@ -199,6 +199,7 @@ trait PeakFile {
     fn reset(&mut self) -> Result<(), Errno>;
 }
 
+/// A peak file of cgroup v2, open for reset.
 struct PeakFd<'a>(&'a OwnedFd);
 
 impl PeakFile for PeakFd<'_> {

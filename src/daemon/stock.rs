@@ -1,7 +1,8 @@
 //! Runner and devices stand on one floor and do not know each other: what each asks of the other is put together here.
 //!
 //! ```text
-//! runner ── DeviceKeeper ──► Keeper ── Inventory ──► Stock ──► DeviceManager, made after the runner, whose board it looks at
+//! runner ── DeviceKeeper ──► ReservationKeeper ── DeviceInventory ──► Stock ──► DeviceManager, made after the runner,
+//!                                                                                whose board it reads
 //! ```
 
 use std::sync::{Arc, OnceLock};

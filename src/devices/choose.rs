@@ -42,12 +42,14 @@ pub struct UnmetConstraint {
     pub is: Option<String>,
 }
 
+/// A device that is unhealthy, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnhealthyDevice {
     pub device: DeviceId,
     pub why: String,
 }
 
+/// A device that another task holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldDevice {
     pub device: DeviceId,

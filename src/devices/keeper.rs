@@ -52,6 +52,7 @@ pub enum ReserveError {
     Plugin { plugin: String, error: PluginError },
 }
 
+/// Reserves devices for tasks, and asks their plugins how to use them.
 pub struct ReservationKeeper {
     inventory: Arc<dyn DeviceInventory>,
     table: Mutex<Reservations>,

@@ -29,7 +29,7 @@ pub struct RecordedUse {
     pub counted_to: Option<u64>,
 }
 
-/// Concurrency: any thread.
+/// Persists the device usage of tasks in one file. Concurrency: any thread.
 #[derive(Debug)]
 pub struct UseJournal {
     /// `None`: not persisted.

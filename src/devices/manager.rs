@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::kept::UseJournal;
-use super::owners::{Owners, ProcessOwner};
+use super::owners::{ProcessOwner, ProcessOwners};
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported};
 use super::state::{DeviceChange, DeviceState};
 use crate::board::devices::{DeviceSource, DevicesView};
@@ -76,12 +76,12 @@ pub struct Parts {
     pub on_change: OnDeviceChange,
 }
 
-/// Concurrency: any thread.
+/// Runs the device plugins and follows their reports. Concurrency: any thread.
 pub struct DeviceManager {
     parts: Parts,
     state: Mutex<DeviceState>,
     /// `None`: processes cannot be attributed here.
-    owners: Option<Mutex<Owners>>,
+    owners: Option<Mutex<ProcessOwners>>,
     ends: Arc<StopSignal>,
     kept: UseJournal,
 }
@@ -105,7 +105,7 @@ impl DeviceManager {
         if !attributes && parts.config.attribution == Attribution::Auto {
             tracing::debug!("device processes are not attributed to tasks: not all host processes are visible");
         }
-        let owners = attributes.then(|| Mutex::new(Owners::new(parts.roots.clone())));
+        let owners = attributes.then(|| Mutex::new(ProcessOwners::new(parts.roots.clone())));
         Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), kept, parts })
     }
 
@@ -143,14 +143,15 @@ impl DeviceManager {
         let changes = match report {
             PluginReport::Groups(groups) => self.state().list(plugin, groups),
             PluginReport::Reading(reading) => {
-                let owners = reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, Owners::of));
+                let owners =
+                    reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, ProcessOwners::of));
                 let (now, mut state) = (self.parts.clock.instant(), self.state());
                 // A reading may arrive before the board was read, and must be counted for the current holder.
                 state.follow(&self.parts.board.view());
                 state.read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
             }
             PluginReport::Processes(device, processes) => {
-                let owners = self.owners(&device, &processes, Owners::between_readings);
+                let owners = self.owners(&device, &processes, ProcessOwners::between_readings);
                 let mut state = self.state();
                 state.follow(&self.parts.board.view());
                 state.sample_processes(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
@@ -180,7 +181,7 @@ impl DeviceManager {
         &self,
         device: &DeviceId,
         on: &[DeviceProcess],
-        look: fn(&mut Owners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
+        look: fn(&mut ProcessOwners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
     ) -> Option<Vec<ProcessOwner>> {
         let pids: Vec<u32> = on.iter().map(|process| process.pid).collect();
         let owners = self.owners.as_ref()?;

@@ -43,6 +43,7 @@ pub static ENTRY: PluginEntry = PluginEntry {
     },
 };
 
+/// The plugin of simulated GPUs.
 pub struct SimulatedGpus {
     gpus: NvidiaConfig,
     clock: Arc<dyn Clock>,

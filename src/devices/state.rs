@@ -39,6 +39,7 @@ pub struct DeviceChange {
     pub error: Option<String>,
 }
 
+/// The devices of all plugins.
 #[derive(Debug)]
 pub struct DeviceState {
     plugins: Vec<PluginState>,
@@ -47,6 +48,7 @@ pub struct DeviceState {
     stale: Duration,
 }
 
+/// One plugin, and what it listed last.
 #[derive(Debug)]
 struct PluginState {
     view: PluginView,
@@ -55,6 +57,7 @@ struct PluginState {
     left: BTreeSet<DeviceId>,
 }
 
+/// One device or instance that was listed once.
 #[derive(Debug)]
 struct KnownDevice {
     plugin: usize,

@@ -21,6 +21,7 @@ use crate::model::device_used::DeviceUsed;
 use crate::model::id::{AllocId, DeviceId, TaskName};
 use crate::model::task::TaskState;
 
+/// Usage of devices by tasks.
 #[derive(Debug, Default)]
 pub(super) struct DeviceUses {
     all: BTreeMap<UseKey, UseState>,
@@ -34,6 +35,7 @@ pub(super) struct DeviceUses {
 
 type UseKey = (AllocId, TaskName, DeviceId);
 
+/// Usage of one device by one task.
 #[derive(Debug)]
 struct UseState {
     shown: TaskDevice,

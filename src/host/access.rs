@@ -31,6 +31,7 @@ const OTHER: u16 = 0x20;
 const PASS: u16 = 1;
 const ALL: u16 = 7;
 
+/// An entry of a POSIX ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     tag: u16,

@@ -27,6 +27,7 @@ const BURST: Duration = Duration::from_millis(2);
 /// Pauses after a burst of the given length. Returns `false` to cancel the walk.
 pub type Rest<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
+/// Disk usage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeUsage {
     pub bytes: u64,
@@ -66,6 +67,7 @@ pub fn of_tree(root: &Path, rest: Rest<'_>) -> Result<TreeUsage, UsageError> {
     Ok(walk.usage)
 }
 
+/// One walk of a tree.
 struct UsageWalk<'a> {
     device: u64,
     usage: TreeUsage,

@@ -18,7 +18,7 @@ const USED: [&str; 6] = ["cpu", "cpuacct", "memory", "blkio", "pids", "freezer"]
 
 words! {
     /// The cgroup setup of a host.
-    pub enum Mode {
+    pub enum CgroupMode {
         /// Controllers in v1 hierarchies, no unified hierarchy.
         V1 = "v1",
         /// One unified hierarchy.
@@ -29,6 +29,7 @@ words! {
     }
 }
 
+/// Version of the cgroup interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CgroupVersion {
     V1,
@@ -119,14 +120,14 @@ impl Layout {
         self
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> CgroupMode {
         let v1 =
             self.hierarchies.iter().any(|h| h.version == CgroupVersion::V1 && h.controllers.iter().any(|c| used(c)));
         match (v1, self.unified().is_some()) {
-            (true, true) => Mode::Hybrid,
-            (true, false) => Mode::V1,
-            (false, true) => Mode::V2,
-            (false, false) => Mode::None,
+            (true, true) => CgroupMode::Hybrid,
+            (true, false) => CgroupMode::V1,
+            (false, true) => CgroupMode::V2,
+            (false, false) => CgroupMode::None,
         }
     }
 
@@ -194,7 +195,7 @@ mod tests {
             "cpu,cpuacct rw,cpu,cpuacct\nmemory rw,memory\ndevices rw,devices\nsystemd rw,name=systemd\nunified +hugetlb\n",
         );
         let layout = Layout::detect(&roots).unwrap();
-        assert_eq!(layout.mode(), Mode::Hybrid);
+        assert_eq!(layout.mode(), CgroupMode::Hybrid);
         assert_eq!(layout.controller("cpuacct").unwrap().mount, roots.sys.join("fs/cgroup/cpu,cpuacct"));
         assert!(layout.controller("pids").is_none());
         let names: Vec<_> = layout.placements().map(|h| h.mount.file_name().unwrap().to_str().unwrap()).collect();
@@ -205,7 +206,7 @@ mod tests {
     fn a_v2_host_with_only_systemds_named_hierarchy_is_v2() {
         let (_dir, roots) = machine("systemd rw,name=systemd\nunified +cpu io memory pids\n");
         let layout = Layout::detect(&roots).unwrap();
-        assert_eq!(layout.mode(), Mode::V2);
+        assert_eq!(layout.mode(), CgroupMode::V2);
         assert_eq!(layout.controller("memory").unwrap().version, CgroupVersion::V2);
         assert_eq!(layout.placements().count(), 1);
     }
@@ -215,7 +216,7 @@ mod tests {
         let (_dir, roots) = machine("memory rw,memory\nother rw,memory\n");
         let layout = Layout::detect(&roots).unwrap();
         assert_eq!(layout.hierarchies().len(), 1);
-        assert_eq!(layout.mode(), Mode::V1);
+        assert_eq!(layout.mode(), CgroupMode::V1);
     }
 
     #[test]
@@ -247,6 +248,6 @@ mod tests {
     #[test]
     fn no_cgroups_is_a_mode_not_an_error() {
         let (_dir, roots) = machine("");
-        assert_eq!(Layout::detect(&roots).unwrap().mode(), Mode::None);
+        assert_eq!(Layout::detect(&roots).unwrap().mode(), CgroupMode::None);
     }
 }

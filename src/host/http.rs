@@ -166,6 +166,7 @@ pub enum StreamOpening {
     Answer(HttpResponse),
 }
 
+/// A piece of a streamed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyPiece {
     Data(Bytes),
@@ -191,6 +192,7 @@ impl Method {
     }
 }
 
+/// A client of one server.
 pub struct Client {
     address: Address,
     /// Checked for each connection, since the server may change.

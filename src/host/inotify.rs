@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::model::raw_name;
 
-/// Concurrency: one reader; any thread may add watches.
+/// Watches directories by inotify. Concurrency: one reader; any thread may add watches.
 #[derive(Debug)]
 pub struct DirWatch(OwnedFd);
 

@@ -37,7 +37,7 @@ pub use capability::Capabilities;
 pub use child::Child;
 pub use group::{GroupError, group};
 pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
-pub use known::{KnownEnd, end_as};
+pub use known::{TestChildEnd, end_as};
 pub use launch::{GatedChild, LaunchError, LaunchParameters, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
 pub use sandbox::{

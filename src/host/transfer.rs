@@ -231,6 +231,7 @@ fn extended_attributes(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// One copy of a tree to another file system.
 struct TreeCopy<'a> {
     called_off: &'a AtomicBool,
     /// The device of the tree. An entry on another device is a mount, which is an error.

@@ -58,6 +58,7 @@ fn mount_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "fdinfo has no mnt_id"))
 }
 
+/// One removal of a tree.
 struct TreeRemoval {
     mount: u64,
     top: Option<OwnedFd>,

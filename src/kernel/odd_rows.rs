@@ -28,6 +28,7 @@ enum Growth {
     OptionalFields,
 }
 
+/// A parser with a text that it parses completely.
 struct ParserCase {
     /// Below `src/kernel`.
     module: &'static str,

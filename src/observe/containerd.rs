@@ -48,6 +48,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| RecognisedTask::container(AllocSource::Containerd, id).into())
 }
 
+/// Names from the bundles of containerd's shims.
 struct ContainerdRuntime(Roots);
 
 impl Runtime for ContainerdRuntime {

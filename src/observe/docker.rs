@@ -74,6 +74,7 @@ fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     Box::new(DockerRuntime { engine, roots: places.roots.clone() })
 }
 
+/// Names and exits from the Docker API.
 struct DockerRuntime {
     engine: DockerApi,
     roots: Roots,

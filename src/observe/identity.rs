@@ -73,19 +73,19 @@ pub struct RecognisedTask {
     pub source: AllocSource,
     /// The container ID, if the runtime can be asked by it.
     pub container: Option<String>,
-    pub own: OwnCgroup,
+    pub own: AllocCgroup,
     /// Cgroups below it are part of the task: a container contains no other tasks.
     pub is_closed: bool,
-    pub ends_by: EndBy,
+    pub ends_by: ExitRule,
     /// Names that follow from the path alone.
     pub naming: TaskNaming,
     /// The user to whom the subtree is delegated. `None`: only root could create the cgroup there.
     pub user: Option<u32>,
 }
 
-/// Whose exit is the exit of the task.
+/// Which exit counts as the exit of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndBy {
+pub enum ExitRule {
     /// Containers.
     FirstProcess,
     LastProcess,
@@ -98,7 +98,7 @@ pub enum EndBy {
 
 /// Which cgroup belongs to the alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnCgroup {
+pub enum AllocCgroup {
     /// The cgroup of its only task.
     Task,
     /// The parent of its tasks' cgroups.
@@ -168,8 +168,8 @@ impl RecognisedTask {
     /// A container that is known by its ID only.
     pub fn container(source: AllocSource, id: &str) -> RecognisedTask {
         let naming = TaskNaming { driver: Some(source.as_str().to_owned()), ..TaskNaming::of(short_id(id)) };
-        let ends_by = EndBy::FirstProcess;
-        let (container, own) = (Some(id.to_owned()), OwnCgroup::Task);
+        let ends_by = ExitRule::FirstProcess;
+        let (container, own) = (Some(id.to_owned()), AllocCgroup::Task);
         RecognisedTask { source, container, own, is_closed: true, ends_by, naming, user: None }
     }
     /// A machine or container known by its name.
@@ -179,16 +179,24 @@ impl RecognisedTask {
             driver: Some(source.as_str().to_owned()),
             ..TaskNaming::of(name)
         };
-        let ends_by = EndBy::FirstProcess;
-        RecognisedTask { source, container: None, own: OwnCgroup::Task, is_closed: true, ends_by, naming, user: None }
+        let ends_by = ExitRule::FirstProcess;
+        RecognisedTask { source, container: None, own: AllocCgroup::Task, is_closed: true, ends_by, naming, user: None }
     }
     /// A cgroup that no source matches.
     pub fn plain(path: &str) -> RecognisedTask {
         let (above, task) = path.rsplit_once('/').unwrap_or(("", path));
         let workload = if above.is_empty() { "/" } else { above };
         let naming = TaskNaming { task: task.to_owned(), workload: Some(workload.to_owned()), ..TaskNaming::of(path) };
-        let (source, ends_by) = (AllocSource::Cgroup, EndBy::LastProcess);
-        RecognisedTask { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming, user: None }
+        let (source, ends_by) = (AllocSource::Cgroup, ExitRule::LastProcess);
+        RecognisedTask {
+            source,
+            container: None,
+            own: AllocCgroup::Task,
+            is_closed: false,
+            ends_by,
+            naming,
+            user: None,
+        }
     }
     /// Whether its source is asked how it ended. Of systemd that is a service that only root could name so.
     pub fn has_reported_end(&self) -> bool {

@@ -31,6 +31,7 @@ pub struct RecordLocation {
     pub boot_id: BootId,
 }
 
+/// One entry of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Entry {
@@ -112,7 +113,8 @@ pub(super) struct EarlierUsage {
     pub tasks: HashMap<String, RecordedTask>,
 }
 
-/// Concurrency: single owner. A commit waits for the disk.
+/// Persists the totals of observed workloads and their running tasks. Concurrency: single owner. A commit waits for the
+/// disk.
 #[derive(Debug, Default)]
 pub(super) struct ObservedJournal {
     /// `None`: nothing is persisted.

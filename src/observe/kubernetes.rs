@@ -22,7 +22,7 @@ use super::containerd::annotations;
 use super::docker::{exit_of_state, facts_of};
 use super::facts;
 use super::identity::{
-    CgroupParts, CgroupVerdict, EndBy, OwnCgroup, RecognisedTask, TaskNaming, is_container_id, short_id,
+    AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_container_id, short_id,
 };
 use super::naming::{EndAnswer, Inquiry, Runtime};
 use crate::host::roots::Roots;
@@ -45,14 +45,14 @@ fn recognise_mismatch(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let (prefix, id) = rest.split_once(':')?;
     let uid = pod::uid_of_cgroup(slice, at.above())?;
     let (_, runtime) = RUNTIMES.into_iter().find(|(known, _)| known.strip_suffix('-') == Some(prefix))?;
-    is_container_id(id).then(|| task(&uid, id, Some(runtime), OwnCgroup::None).into())
+    is_container_id(id).then(|| task(&uid, id, Some(runtime), AllocCgroup::None).into())
 }
 
-fn task(uid: &str, id: &str, runtime: Option<&str>, own: OwnCgroup) -> RecognisedTask {
+fn task(uid: &str, id: &str, runtime: Option<&str>, own: AllocCgroup) -> RecognisedTask {
     let naming =
         TaskNaming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..TaskNaming::of(uid) };
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
-    RecognisedTask { source, container, own, is_closed: true, ends_by: EndBy::FirstProcess, naming, user: None }
+    RecognisedTask { source, container, own, is_closed: true, ends_by: ExitRule::FirstProcess, naming, user: None }
 }
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -70,7 +70,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let bare = name.strip_suffix(".scope").unwrap_or(name);
     let known = RUNTIMES.into_iter().find_map(|(prefix, runtime)| Some((bare.strip_prefix(prefix)?, Some(runtime))));
     let (id, driver) = known.unwrap_or((bare, None));
-    is_container_id(id).then(|| task(&uid, id, driver, OwnCgroup::Parent).into())
+    is_container_id(id).then(|| task(&uid, id, driver, AllocCgroup::Parent).into())
 }
 
 /// Directories with a `status` file per container: of containerd's CRI, and of that of k3s and RKE2.
@@ -81,6 +81,7 @@ const OF_CONTAINERD: [&str; 2] = [
 const OF_CRIO: &str = "/var/lib/containers/storage/overlay-containers";
 const OF_DOCKER: &str = "/var/lib/docker/containers";
 
+/// Names of pods, without the API server.
 struct KubernetesRuntime(Roots);
 
 /// Names of one container.
@@ -262,7 +263,7 @@ mod tests {
             std::fs::write(path, record.to_string()).unwrap();
             let inquiry = Inquiry {
                 path: String::new(),
-                found: task("uid", ID, None, OwnCgroup::Parent),
+                found: task("uid", ID, None, AllocCgroup::Parent),
                 directories: Vec::new(),
                 about: QuestionTopic::Exit(EndedLife { number: 1, ..EndedLife::default() }),
             };

@@ -8,7 +8,7 @@
 //! status file has the full name and contains the machine's number.
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, RecognisedTask, TaskNaming, is_number, unescape};
+use super::identity::{CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number, unescape};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::host::untrusted::RuntimeDirectory;
@@ -27,8 +27,10 @@ const MOST_READ: usize = 200;
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let machine = MachineName::of(at.name())?;
-    let named =
-        || RecognisedTask { ends_by: EndBy::LastProcess, ..RecognisedTask::named(AllocSource::Libvirt, &machine.name) };
+    let named = || RecognisedTask {
+        ends_by: ExitRule::LastProcess,
+        ..RecognisedTask::named(AllocSource::Libvirt, &machine.name)
+    };
     (!machine.name.is_empty()).then(|| named().into())
 }
 
@@ -59,6 +61,7 @@ impl MachineName {
     }
 }
 
+/// Names of machines from libvirt's status files.
 struct LibvirtRuntime(Roots);
 
 impl Runtime for LibvirtRuntime {

@@ -48,7 +48,7 @@ mod unseen;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::identity::{CgroupParts, CgroupVerdict, OwnCgroup, RecognisedTask, TaskNaming};
+use self::identity::{AllocCgroup, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
 use self::naming::{Runtime, RuntimePlaces};
 use self::table::ObservedAllocs;
 use crate::host::untrusted::own_user;
@@ -58,7 +58,7 @@ use crate::model::text::label_value;
 
 pub use kept::RecordLocation;
 pub use observer::{Observer, Parts};
-pub use patterns::{ObservedPattern, RuledName, WorkloadRule};
+pub use patterns::{ObservedPattern, RuleWorkload, WorkloadRule};
 
 /// Settings of observed workloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Config {
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
     /// Applies the workload rules. Returns the index of the rule as well.
-    pub fn ruled(&self, source: AllocSource, own: OwnCgroup, naming: TaskNaming) -> (TaskNaming, Option<usize>) {
+    pub fn ruled(&self, source: AllocSource, own: AllocCgroup, naming: TaskNaming) -> (TaskNaming, Option<usize>) {
         let id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         patterns::ruled(&self.workloads, &id, own, naming)
     }

@@ -73,6 +73,7 @@ pub enum SourceReply {
     Restarting(Timestamp, BTreeSet<String>),
 }
 
+/// Queues questions to the sources, each on its own thread, and collects their answers.
 pub struct Inquiries {
     places: RuntimePlaces,
     /// Labels that are shown or used by rules; others are dropped.

@@ -8,7 +8,7 @@
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, OwnCgroup, RecognisedTask, TaskNaming};
+use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -29,10 +29,11 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     AllocId::parse(alloc)?;
     let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(alloc) };
     let source = AllocSource::Nomad;
-    let (own, ends_by) = (OwnCgroup::None, EndBy::FirstProcess);
+    let (own, ends_by) = (AllocCgroup::None, ExitRule::FirstProcess);
     Some(RecognisedTask { source, container: None, own, is_closed: true, ends_by, naming, user: None }.into())
 }
 
+/// Names from the environment of a Nomad task.
 struct NomadRuntime(Roots);
 
 impl Runtime for NomadRuntime {

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use self::parents::ParentTable;
 use self::shares::UserShares;
 use super::Config;
-use super::identity::{OwnCgroup, TaskNaming};
+use super::identity::{AllocCgroup, TaskNaming};
 use super::kept::{ObservedJournal, RecordLocation};
 use super::lives::{AllLives, Event, Lives, Measures, State};
 use super::naming::{Inquiries, RuntimePlaces, SourceReply};
@@ -161,6 +161,7 @@ struct MeasuredTask {
     is_counted: bool,
 }
 
+/// State of the observer thread.
 struct ObserverThread {
     parts: Parts,
     scanner: CgroupScanner,
@@ -203,7 +204,7 @@ impl ObserverThread {
         let now = parts.clock.instant();
         let mut all_parents = ParentTable::new(&parts.sampling, &parts.config);
         // The managed tasks, which are all below it.
-        all_parents.begin(&format!("{}/", parts.ours.as_str()), OwnCgroup::Task);
+        all_parents.begin(&format!("{}/", parts.ours.as_str()), AllocCgroup::Task);
         let shares = UserShares::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| ProcessGroups::new(&parts.sampling, &parts.clock));
         ObserverThread {

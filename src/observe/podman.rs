@@ -48,6 +48,7 @@ fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     Box::new(PodmanRuntime { engine, places: places.clone() })
 }
 
+/// Names and exits from Podman's API.
 struct PodmanRuntime {
     engine: DockerApi,
     places: RuntimePlaces,

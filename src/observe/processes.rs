@@ -28,7 +28,7 @@ const ASKED_EACH: u32 = 10;
 /// Maximum length of a chain of parents: PIDs may be reused while it is followed.
 const MOST_PARENTS: usize = 64;
 
-/// Concurrency: single owner.
+/// The process groups without a cgroup of their own, and their readers. Concurrency: single owner.
 pub struct ProcessGroups {
     sampling: Arc<Sampling>,
     clock: Arc<dyn Clock>,
@@ -40,6 +40,7 @@ pub struct ProcessGroups {
     left_out: u64,
 }
 
+/// One process group.
 #[derive(Debug)]
 struct ProcessGroup {
     key: String,

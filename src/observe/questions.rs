@@ -37,6 +37,7 @@ pub struct Inquiry {
     pub about: QuestionTopic,
 }
 
+/// What the source is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionTopic {
     Name,
@@ -81,13 +82,14 @@ pub struct EndQuestion {
     due: Instant,
 }
 
-/// Concurrency: one thread adds, one takes.
+/// The questions to one source. Concurrency: one thread adds, one takes.
 #[derive(Debug, Default)]
 pub struct QuestionQueue {
     waiting: Mutex<PendingQuestions>,
     changed: Condvar,
 }
 
+/// The questions that were not answered yet.
 #[derive(Debug, Default)]
 struct PendingQuestions {
     names: VecDeque<Vec<Inquiry>>,

@@ -30,6 +30,7 @@ use crate::model::raw_name;
 /// The v1 hierarchies in which all runtimes create cgroups.
 const WALKED: [&str; 3] = ["memory", "pids", "cpuacct"];
 
+/// Finds cgroups and follows their changes.
 pub struct CgroupScanner {
     sampling: Arc<Sampling>,
     /// Indexes in the layout.

@@ -44,7 +44,7 @@ pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     ))
 }
 
-/// `ask`: what systemd reports of a unit. Errors: a sentence; it does not answer.
+/// How services ended, from systemd. `ask`: what systemd reports of a unit. Errors: a sentence; it does not answer.
 struct SystemdRuntime<A> {
     ask: A,
     room: QueryBudget,

@@ -12,7 +12,7 @@
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, OwnCgroup, RecognisedTask, TaskNaming, is_number};
+use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -40,12 +40,12 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     };
     let naming = TaskNaming { task: step.to_owned(), user: uid.map(str::to_owned), ..TaskNaming::of(&job) };
     let source = AllocSource::Slurm;
-    let ends_by = if step == "extern" { EndBy::Ignored } else { EndBy::Ranks("task_") };
+    let ends_by = if step == "extern" { ExitRule::Ignored } else { ExitRule::Ranks("task_") };
     Some(
         RecognisedTask {
             source,
             container: None,
-            own: OwnCgroup::Parent,
+            own: AllocCgroup::Parent,
             is_closed: true,
             ends_by,
             naming,
@@ -69,6 +69,7 @@ pub fn is_named_late(found: &RecognisedTask) -> bool {
     found.source == AllocSource::Slurm && is_sluid(&found.naming.native)
 }
 
+/// Names from the environment of a Slurm step.
 struct SlurmRuntime(Roots);
 
 impl Runtime for SlurmRuntime {

@@ -12,7 +12,7 @@
 //! units have the same names as the host's.
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, OwnCgroup, RecognisedTask, TaskNaming, is_number};
+use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
 use super::services;
 use crate::model::alloc::AllocSource;
 
@@ -83,7 +83,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         ..TaskNaming::of(unit)
     };
     let source = AllocSource::Systemd;
-    let (own, ends_by) = (OwnCgroup::Task, EndBy::LastProcess);
+    let (own, ends_by) = (AllocCgroup::Task, ExitRule::LastProcess);
     Some(
         RecognisedTask { source, container: None, own, is_closed: is_machine(unit), ends_by, naming, user: None }
             .into(),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::exits::{ExitFacts, exit};
-use super::identity::{OwnCgroup, TaskNaming};
+use super::identity::{AllocCgroup, TaskNaming};
 use super::kept::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
 use crate::board::Published;
@@ -30,7 +30,7 @@ use crate::model::usage::Usage;
 const KEPT: Nanos = Nanos(3_600_000_000_000);
 const MOST_KEPT: usize = 1_000;
 
-/// Concurrency: single owner.
+/// The observed allocs. Concurrency: single owner.
 #[derive(Debug, Default)]
 pub struct ObservedAllocs {
     allocs: BTreeMap<AllocId, TrackedAlloc>,
@@ -48,6 +48,7 @@ pub struct ObservedAllocs {
     by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
 
+/// One observed alloc.
 #[derive(Debug)]
 struct TrackedAlloc {
     identity: Arc<AllocIdentity>,
@@ -62,6 +63,7 @@ struct TrackedAlloc {
     ended_at: Option<Timestamp>,
 }
 
+/// One task of an observed alloc.
 #[derive(Debug, Default)]
 struct TrackedTask {
     shown: Arc<ObservedTask>,
@@ -75,7 +77,7 @@ struct TrackedTask {
 pub struct NewTask {
     pub path: String,
     pub source: AllocSource,
-    pub own: OwnCgroup,
+    pub own: AllocCgroup,
     pub naming: TaskNaming,
     /// Index of the rule that set the workload.
     pub rule: Option<usize>,
@@ -216,11 +218,11 @@ impl ObservedAllocs {
         let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
         let cgroup = match own {
-            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
-            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
-            OwnCgroup::None | OwnCgroup::Nowhere => None,
+            AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
+            AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
+            AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
-        let its_own = cgroup.as_ref().filter(|_| own == OwnCgroup::Parent);
+        let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
         let id = self.free_id(AllocId::new(wanted), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
@@ -250,8 +252,8 @@ impl ObservedAllocs {
         let naming = TaskNaming { created_at: naming.created_at.or(since), ..naming };
         held.call(at, naming.source.unwrap_or(source), &naming, rule);
         let (measured, at_path) = match own {
-            OwnCgroup::Nowhere => (Measured::Process, None),
-            OwnCgroup::Task | OwnCgroup::Parent | OwnCgroup::None => {
+            AllocCgroup::Nowhere => (Measured::Process, None),
+            AllocCgroup::Task | AllocCgroup::Parent | AllocCgroup::None => {
                 (Measured::Cgroup, Some(CgroupPath::from(path.as_str())))
             }
         };
@@ -550,7 +552,7 @@ mod tests {
         NewTask {
             path: path.to_owned(),
             source: AllocSource::Docker,
-            own: OwnCgroup::Task,
+            own: AllocCgroup::Task,
             naming,
             rule: None,
             labels: Vec::new(),
@@ -698,7 +700,8 @@ mod tests {
     #[test]
     fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
         let mut allocs = ObservedAllocs::default();
-        let step = |path: &str, step: &str| NewTask { own: OwnCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
+        let step =
+            |path: &str, step: &str| NewTask { own: AllocCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
         let ids = [("/job_42/step_0", "0"), ("/job_42/step_1", "1"), ("/s7Q2MMXBYH4E00/step_2", "2")];
         let ids = ids.map(|(path, name)| allocs.begin(step(path, name)).0);
         assert_eq!((ids[0].as_str(), &ids[1]), ("docker:42", &ids[0]));

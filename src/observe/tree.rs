@@ -18,7 +18,7 @@ type HierarchySet = u8;
 /// Maximum number of hierarchies.
 pub const MOST_HIERARCHIES: usize = HierarchySet::BITS as usize;
 
-/// Concurrency: single owner.
+/// The cgroups of the host, merged over all hierarchies. Concurrency: single owner.
 #[derive(Debug)]
 pub struct CgroupTree {
     root: CgroupNode,
@@ -30,6 +30,7 @@ pub struct CgroupTree {
     bundled: HashMap<String, bool>,
 }
 
+/// One cgroup, and those below.
 #[derive(Debug, Default)]
 struct CgroupNode {
     places: HierarchySet,
@@ -39,6 +40,7 @@ struct CgroupNode {
     below: BTreeMap<String, CgroupNode>,
 }
 
+/// What a cgroup is.
 #[derive(Debug, Default)]
 enum NodeKind {
     /// The root, and cgroups that no source matches.
@@ -66,7 +68,7 @@ impl NodeKind {
 
 /// A cgroup that is a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskOf<'a> {
+pub enum TaskCgroup<'a> {
     Recognised(&'a RecognisedTask),
     /// No source matches. It may have no processes.
     Plain,
@@ -179,12 +181,12 @@ impl CgroupTree {
     }
 
     /// Visits each task with its path. Allocates nothing: there may be thousands, nearly all known.
-    pub fn each_task<'a>(&'a self, mut see: impl FnMut(&str, TaskOf<'a>)) {
+    pub fn each_task<'a>(&'a self, mut see: impl FnMut(&str, TaskCgroup<'a>)) {
         self.root.see_tasks(&mut String::new(), &mut see);
     }
 
     /// The task at this path. `None`: no task.
-    pub fn task_at(&self, path: &str) -> Option<TaskOf<'_>> {
+    pub fn task_at(&self, path: &str) -> Option<TaskCgroup<'_>> {
         let (mut node, mut parts) = (&self.root, parts(path).peekable());
         while let Some(part) = parts.next() {
             node = node.below.get(part)?;
@@ -254,7 +256,7 @@ impl CgroupTree {
 }
 
 impl CgroupNode {
-    fn see_tasks<'a>(&'a self, path: &mut String, see: &mut impl FnMut(&str, TaskOf<'a>)) {
+    fn see_tasks<'a>(&'a self, path: &mut String, see: &mut impl FnMut(&str, TaskCgroup<'a>)) {
         for (name, node) in &self.below {
             let length = path.len();
             path.push('/');
@@ -269,14 +271,16 @@ impl CgroupNode {
     }
 
     /// The task at this node, provided that no ancestor is one.
-    fn task(&self) -> Option<TaskOf<'_>> {
+    fn task(&self) -> Option<TaskCgroup<'_>> {
         match &self.what {
             NodeKind::Said(CgroupVerdict::Task(task)) if task.is_closed || !self.holds_whole() => {
-                Some(TaskOf::Recognised(task))
+                Some(TaskCgroup::Recognised(task))
             }
-            NodeKind::Unknown if self.below.is_empty() => Some(TaskOf::Plain),
+            NodeKind::Unknown if self.below.is_empty() => Some(TaskCgroup::Plain),
             // Slices contain no processes, unless a user wants to hide them.
-            NodeKind::Said(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => Some(TaskOf::Plain),
+            NodeKind::Said(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => {
+                Some(TaskCgroup::Plain)
+            }
             NodeKind::Ours | NodeKind::Said(_) | NodeKind::Unknown => None,
         }
     }

@@ -38,6 +38,7 @@ const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc
     MetricDesc::gauge(name, unit, help, &[]).absent_when("a seccomp filter refuses the call")
 }
 
+/// State of the host's clock discipline.
 #[derive(Debug)]
 pub(super) struct ClockCollector;
 

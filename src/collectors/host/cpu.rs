@@ -65,6 +65,7 @@ static BLOCKED: MetricDesc =
 
 static METRICS: &[&MetricDesc] = &[&SECONDS, &BOOT, &CORES, &SWITCHES, &FORKS, &RUNNING, &BLOCKED];
 
+/// CPU time and other counters of `/proc/stat`.
 #[derive(Debug, Default)]
 pub(super) struct CpuCollector {
     /// The highest value so far: the kernel may lower iowait.

@@ -154,12 +154,13 @@ const fn newer(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc
     counter(name, unit, help).absent_when("as for reads, or the kernel does not count it")
 }
 
-/// State per device name.
+/// I/O counters of the host's disks, with state per device name.
 #[derive(Debug, Default)]
 pub(super) struct DiskCollector {
     known: BTreeMap<String, DiskState>,
 }
 
+/// What is remembered of one block device between two ticks.
 #[derive(Debug, Default)]
 struct DiskState {
     /// Determined once: a host may have thousands of partitions.
@@ -167,6 +168,7 @@ struct DiskState {
     times: DiskTimes,
 }
 
+/// The times of one block device.
 #[derive(Debug, Default)]
 struct DiskTimes {
     busy: UnwrappedCounter,
@@ -177,8 +179,8 @@ struct DiskTimes {
     flush: UnwrappedCounter,
 }
 
-/// Milliseconds that the kernel prints with 32 bits. Times wrap after 50 days; queue time wraps after two days at a
-/// queue length of 32.
+/// A counter of milliseconds that continues when the kernel's wraps: the kernel prints 32 bits. Times wrap after 50
+/// days; queue time wraps after two days at a queue length of 32.
 #[derive(Debug, Clone, Copy, Default)]
 struct UnwrappedCounter {
     last: u64,

@@ -31,14 +31,15 @@ static AVAILABLE: MetricDesc = MetricDesc::gauge(
 
 static METRICS: &[&MetricDesc] = &[&SIZE, &AVAILABLE];
 
+/// Size of the file system of one directory.
 #[derive(Debug, Clone, Copy)]
 struct DirectorySize {
     size: u64,
     available: u64,
 }
 
-/// Name of each directory of the agent, and the probe of its file system. The path itself is not exposed as a metric
-/// label.
+/// Size of the file systems that hold the agent's directories: name of each directory, and the probe of its file
+/// system. The path itself is not exposed as a metric label.
 #[derive(Debug)]
 pub(super) struct FilesystemCollector(Vec<(&'static str, BlockingProbe<DirectorySize>)>);
 

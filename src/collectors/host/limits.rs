@@ -38,6 +38,7 @@ const fn gauge(name: &'static str, help: &'static str) -> MetricDesc {
     MetricDesc::gauge(name, Unit::None, help, &[])
 }
 
+/// Use and size of the kernel's tables of limited size.
 #[derive(Debug)]
 pub(super) struct LimitCollector;
 

@@ -22,6 +22,7 @@ static AVERAGE: MetricDesc = MetricDesc::gauge(
 
 static METRICS: &[&MetricDesc] = &[&AVERAGE];
 
+/// Load averages of the host.
 #[derive(Debug)]
 pub(super) struct LoadCollector;
 

@@ -141,6 +141,7 @@ static PARTS: [(&MetricDesc, ReadValue); 15] = [
 
 static METRICS: LazyLock<Vec<&MetricDesc>> = LazyLock::new(|| PARTS.iter().map(|(desc, _)| *desc).collect());
 
+/// Memory and swap of the host.
 #[derive(Debug)]
 pub(super) struct MemoryCollector;
 

@@ -124,6 +124,7 @@ const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc
     )
 }
 
+/// Size and free space of one mounted file system.
 #[derive(Debug, Clone, Copy)]
 struct MountSpace {
     size: u64,
@@ -134,6 +135,7 @@ struct MountSpace {
     readonly: bool,
 }
 
+/// A mounted file system, and the probe of its size.
 #[derive(Debug)]
 struct ProbedMount {
     of: Filesystem,
@@ -141,6 +143,7 @@ struct ProbedMount {
     asked: Option<BlockingProbe<MountSpace>>,
 }
 
+/// Size and free space of the host's file systems.
 #[derive(Debug, Default)]
 pub(super) struct MountCollector {
     table: Option<MountTable>,

@@ -51,7 +51,7 @@ const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDe
     )
 }
 
-/// Whether each interface is shown, determined once: a host may have thousands.
+/// Traffic of the host's network interfaces. Whether each is shown is determined once: a host may have thousands.
 #[derive(Debug, Default)]
 pub(super) struct NetworkCollector {
     on_its_own: BTreeMap<String, bool>,

@@ -18,6 +18,7 @@ static STALL: MetricDesc = MetricDesc::counter(
 
 static METRICS: &[&MetricDesc] = &[&STALL];
 
+/// PSI stall time of the host.
 #[derive(Debug)]
 pub(super) struct PressureCollector;
 

@@ -41,6 +41,7 @@ const fn gauge(name: &'static str, help: &'static str) -> MetricDesc {
         .absent_when("the array has no redundancy (raid0, linear), the host has no software RAID, or 64 are exposed")
 }
 
+/// State of the host's software RAID arrays.
 #[derive(Debug)]
 pub(super) struct RaidCollector;
 

@@ -40,6 +40,7 @@ const fn swap(name: &'static str, help: &'static str, source: &'static str) -> M
     MetricDesc::counter(name, Unit::Bytes, help, &[]).from_source(source).absent_when("the kernel has no swap support")
 }
 
+/// Page faults, swap traffic and OOM kills of the host.
 #[derive(Debug)]
 pub(super) struct VmstatCollector;
 

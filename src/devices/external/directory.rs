@@ -17,7 +17,7 @@ const LARGEST_SETTINGS: usize = 1 << 20;
 
 /// Content of a plugin directory.
 #[derive(Debug, Default)]
-pub struct PluginsFound {
+pub struct PluginDirectory {
     /// Sorted by name.
     pub plugins: Vec<ExternalPlugin>,
     /// Programs that are not started.
@@ -42,12 +42,12 @@ pub enum RefusedPlugin {
 }
 
 /// Lists the plugins without starting them. `taken`: names of built-in plugins.
-pub fn find(directory: &Path, taken: &[&str]) -> PluginsFound {
-    let mut found = PluginsFound::default();
+pub fn find(directory: &Path, taken: &[&str]) -> PluginDirectory {
+    let mut found = PluginDirectory::default();
     let listed = trusted(directory).and_then(|_| programs(directory));
     let programs = match listed {
         Ok(programs) => programs,
-        Err(refused) => return PluginsFound { refused: vec![refused], ..found },
+        Err(refused) => return PluginDirectory { refused: vec![refused], ..found },
     };
     for path in programs {
         match plugin(&path, taken) {
@@ -120,10 +120,10 @@ mod tests {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    fn names(found: &PluginsFound) -> Vec<&str> {
+    fn names(found: &PluginDirectory) -> Vec<&str> {
         found.plugins.iter().map(|plugin| plugin.name()).collect()
     }
-    fn refused(found: &PluginsFound, dir: &Path) -> Vec<String> {
+    fn refused(found: &PluginDirectory, dir: &Path) -> Vec<String> {
         let prefix = format!("{}/", dir.display());
         found.refused.iter().map(|refused| refused.to_string().replace(&prefix, "")).collect()
     }

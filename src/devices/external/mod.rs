@@ -1,8 +1,8 @@
 //! External device plugins: unmodified programs that speak Nomad's device plugin protocol.
 //!
 //! ```text
-//! External::run, on its own thread with its own runtime
-//!   Program ── handshake ──► Client ── PluginInfo, SetConfig ──► PluginSession
+//! ExternalPlugin::run, on its own thread with its own runtime
+//!   PluginProcess ── handshake ──► Client ── PluginInfo, SetConfig ──► PluginSession
 //!                                        fingerprints ── report ──► PluginReports::groups
 //!                                        stats ────────  report ──► PluginReports::reading
 //!                                        health         each call has a deadline; open streams have none
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-pub use directory::{PluginsFound, RefusedPlugin, find};
+pub use directory::{PluginDirectory, RefusedPlugin, find};
 pub use known::{ExternalPlugin, PluginTimeouts};
 
 use self::known::PendingReservation;

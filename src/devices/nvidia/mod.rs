@@ -50,6 +50,7 @@ const COMMON_NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvid
 /// The plugin's label in metrics and events.
 const NAME: &str = "nvidia";
 
+/// The NVIDIA plugin.
 pub struct Nvidia {
     config: NvidiaConfig,
     clock: Arc<dyn Clock>,

@@ -35,6 +35,7 @@ pub(super) struct GpuWatch {
     stuck: Mutex<bool>,
 }
 
+/// What the thread that reads a GPU uses.
 struct Reader {
     id: DeviceId,
     library: Arc<Library>,

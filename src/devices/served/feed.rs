@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Older readings are not sent.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Shared by all connections.
+/// The reports of the served plugin. Shared by all connections.
 #[derive(Clone)]
 pub(super) struct PluginFeed {
     plugin: Arc<dyn DevicePlugin>,
@@ -33,6 +33,7 @@ pub(super) struct PluginFeed {
     said: Arc<FeedState>,
 }
 
+/// The last reports of the plugin.
 struct FeedState {
     /// `None`: not reported yet.
     groups: watch::Sender<Option<Arc<Vec<DeviceGroup>>>>,

@@ -22,7 +22,8 @@ const DISCARDED: u32 = 1 << 30;
 /// The header of each record: its length and its page offset.
 const HEADER: u32 = 8;
 
-/// Concurrency: one reader at a time, by `&mut self`.
+/// A BPF ring buffer: the kernel appends records, this process reads them. Concurrency: one reader at a time, by `&mut
+/// self`.
 #[derive(Debug)]
 pub struct RecordRing {
     map: OwnedFd,
@@ -32,6 +33,7 @@ pub struct RecordRing {
     page: usize,
 }
 
+/// One mapped part of the ring.
 #[derive(Debug)]
 struct RingMapping {
     memory: NonNull<u8>,

@@ -19,6 +19,7 @@ pub(super) type Shares = [Option<f64>; 3];
 #[derive(Debug, Default)]
 pub(super) struct GpmActivity<'l>(BTreeMap<Option<u32>, GpmReading<'l>>);
 
+/// The last GPM sample of a GPU or an instance.
 #[derive(Debug)]
 struct GpmReading<'l> {
     sample: GpmSample<'l>,

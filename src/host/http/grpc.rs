@@ -33,6 +33,7 @@ pub struct GrpcReply {
     pub body: Bytes,
 }
 
+/// A client of one gRPC server.
 pub struct GrpcCaller {
     address: Address,
     timeout: Duration,

@@ -47,11 +47,13 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
 /// The error as its kind and text: an `io::Error` has one owner.
 type Answer = Result<Arc<[IpAddr]>, (io::ErrorKind, String)>;
 
+/// Resolves host names on its own threads, and remembers the addresses.
 struct NameCache {
     look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
     state: Mutex<NameQueries>,
 }
 
+/// Queries and answers, shared by the threads.
 #[derive(Default)]
 struct NameQueries {
     waiting: VecDeque<String>,

@@ -45,6 +45,7 @@ impl std::fmt::Display for BlockingSource {
 /// Concurrency: the lock is never held during a read.
 static LATE: Mutex<BTreeMap<BlockingSource, AbandonedReads>> = Mutex::new(BTreeMap::new());
 
+/// Reads of one source that were abandoned.
 #[derive(Debug)]
 struct AbandonedReads {
     /// Abandoned threads that are still blocked.

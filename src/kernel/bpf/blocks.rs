@@ -1,6 +1,6 @@
 //! Building blocks of the agent's BPF programs: map lookups, pointer chains, reads of numbers.
 //!
-//! Memory is read with `bpf_probe_read_kernel`, which accepts any address, or through a [`Lens`].
+//! Memory is read with `bpf_probe_read_kernel`, which accepts any address, or through a [`StructCast`].
 
 use super::btf::{Btf, BtfError, BtfMember};
 use super::insn::{BpfHelper, BpfProgram, JumpTo, Reg, Width};
@@ -9,16 +9,16 @@ use super::insn::{BpfHelper, BpfProgram, JumpTo, Reg, Width};
 /// kernel guards such loads (6.2): an unreadable address gives 0 and never faults. A helper call per read would cost
 /// several times as much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lens {
+pub struct StructCast {
     /// `bpf_rdonly_cast`: free at run time; only the verifier uses it.
     cast: i32,
     structure: i32,
     bytes: u32,
 }
 
-impl Lens {
+impl StructCast {
     /// Errors: the kernel lacks the function or the struct.
-    pub fn of(btf: &Btf<'_>) -> Result<Lens, BtfError> {
+    pub fn of(btf: &Btf<'_>) -> Result<StructCast, BtfError> {
         // A struct that contains only numbers.
         const NUMBERS: (&str, &str) = ("kernel_cpustat", "cpustat");
         let foreign = || BtfError::Unsupported(format!("struct {}", NUMBERS.0));
@@ -28,7 +28,7 @@ impl Lens {
             return Err(foreign());
         }
         let (cast, structure) = (id(btf.function("bpf_rdonly_cast")?)?, id(btf.structure(NUMBERS.0)?)?);
-        Ok(Lens { cast, structure, bytes: numbers.size })
+        Ok(StructCast { cast, structure, bytes: numbers.size })
     }
 
     /// `R0` = address `R9 + offset`, typed for loads.
@@ -49,7 +49,7 @@ impl Lens {
 pub enum MemoryAccess {
     /// With a helper function, the only way on 6.1.
     Checked,
-    Direct(Lens),
+    Direct(StructCast),
 }
 
 impl MemoryAccess {

@@ -8,7 +8,7 @@
 //! A group is the target of one pointer: the cgroup itself, its `mem_cgroup`, its `psi_group`. It is read as a whole or
 //! not at all; one bit says which. A wrong address is an error or reads as 0 and never faults ([`MemoryAccess`]).
 
-use super::blocks::{KEY, Lens, MemoryAccess, SCRATCH, SUM, address_of, element, follow, number, pointer};
+use super::blocks::{KEY, MemoryAccess, SCRATCH, SUM, StructCast, address_of, element, follow, number, pointer};
 use super::btf::{Btf, BtfError, BtfMember};
 use super::insn::{AssembleError, BpfHelper, BpfProgram, JumpTo, Reg, Width};
 
@@ -256,7 +256,7 @@ pub struct RowPlan {
     row_bytes: u32,
     /// Per-CPU offsets.
     processors: Vec<u64>,
-    lens: Option<Lens>,
+    lens: Option<StructCast>,
     memory_delegation: Option<MemoryDelegation>,
 }
 
@@ -293,7 +293,7 @@ impl RowPlan {
             columns: [None; RowValue::COUNT],
             row_bytes: HEAD,
             processors: processors.to_vec(),
-            lens: Lens::of(btf).ok(),
+            lens: StructCast::of(btf).ok(),
             memory_delegation: MemoryDelegation::of(btf).ok(),
         };
         // Per-CPU values form groups of their own.
@@ -619,7 +619,7 @@ pub(crate) mod tests {
             made.function("bpf_rdonly_cast");
             made.done()
         };
-        let lens = |bytes: &[u8]| Lens::of(&Btf::parse(bytes).unwrap());
+        let lens = |bytes: &[u8]| StructCast::of(&Btf::parse(bytes).unwrap());
         assert!(lens(&bytes(4, 0)).is_ok());
         assert_eq!(
             lens(&bytes(4, 8)),

@@ -4,6 +4,7 @@
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
 
+/// The counters of one block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCounters<'a> {
     /// Name below `/dev`, including any `/`.
@@ -21,6 +22,7 @@ pub struct DiskCounters<'a> {
     pub queue_ms: u64,
 }
 
+/// Counters of one kind of operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskOperations {
     pub operations: u64,
@@ -28,7 +30,7 @@ pub struct DiskOperations {
     pub ms: u64,
 }
 
-/// Since 5.5.
+/// Counters of flush requests. Since 5.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskFlushes {
     pub operations: u64,

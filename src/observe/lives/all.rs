@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::state::{HiddenReason, Lives, Measures, State};
 
-/// Concurrency: single owner.
+/// The lives at all paths. Concurrency: single owner.
 #[derive(Debug, Default)]
 pub(in crate::observe) struct AllLives<M: Measures> {
     by_path: HashMap<Arc<str>, Box<Lives<M>>>,

@@ -48,6 +48,7 @@ struct TestRecord {
     is_of: bool,
 }
 
+/// One operation of a random order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum RandomOp {
     Create,
@@ -157,6 +158,7 @@ impl RandomHost {
     }
 }
 
+/// Lives are measured by readers of reported values.
 #[derive(Debug, Default)]
 struct ReaderMeasures;
 
@@ -209,6 +211,7 @@ impl PathFacts<ReaderMeasures> for RandomHost {
     }
 }
 
+/// The machine under a random order, and what its promises are checked against.
 struct LifeModel {
     host: RandomHost,
     is_plain: bool,

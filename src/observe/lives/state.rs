@@ -170,6 +170,7 @@ pub(in crate::observe) enum CheckOutcome<M: Measures> {
     Ready(Box<MeasuredLife<M>>),
 }
 
+/// What happened to the cgroup at the path, or to a life of it.
 #[derive(Debug)]
 pub(in crate::observe) enum Event<M: Measures> {
     /// It was created, or appeared in a further hierarchy. `None`: it is gone again.
@@ -220,6 +221,7 @@ pub(in crate::observe) enum Event<M: Measures> {
     Sweep,
 }
 
+/// What the driver is to do.
 #[derive(Debug)]
 pub(in crate::observe) enum Action<M: Measures> {
     /// Watch for the first process. `Occupied`, if it has one already.

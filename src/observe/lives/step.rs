@@ -10,7 +10,7 @@ use super::state::{
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{OwnCgroup, TaskNaming};
+use crate::observe::identity::{AllocCgroup, TaskNaming};
 use crate::observe::questions::END_IS_AWAITED;
 use crate::telemetry::observed::EndMissed;
 
@@ -61,6 +61,7 @@ pub(in crate::observe) fn step<M: Measures>(
     (lives, out)
 }
 
+/// One event applied to the lives at one path.
 pub(super) struct Step<'a, M: Measures, F> {
     pub(super) lives: &'a mut Lives<M>,
     pub(super) facts: &'a F,
@@ -288,7 +289,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         }
         if naming.source == Some(AllocSource::Nomad) {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
-            life.found.own = OwnCgroup::None;
+            life.found.own = AllocCgroup::None;
         }
         let inode = life.inode.filter(|_| !is_gone);
         let (found, naming) = (Box::new(life.found.clone()), Box::new(naming));

@@ -25,6 +25,7 @@ struct MomentHost {
     numbers: Cell<u64>,
 }
 
+/// Lives are measured by numbers.
 #[derive(Debug, Default)]
 struct NumberMeasures;
 

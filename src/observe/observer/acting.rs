@@ -7,7 +7,7 @@ use super::facts::ObserverFacts;
 use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::model::task::ExitStatus;
 use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{EndBy, RecognisedTask, TaskNaming};
+use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
 use crate::observe::kept::BegunTask;
 use crate::observe::lives::{Action, Event, LifeNotes, step};
 use crate::observe::naming::{EndedLife, Inquiry, QuestionTopic};
@@ -136,7 +136,7 @@ impl ObserverThread {
     }
 
     /// `recorded`: what the kernel reported, and whose exit is that of the task.
-    pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeNotes, EndBy)>) {
+    pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeNotes, ExitRule)>) {
         // The cgroup of a pod exists until its last container ends.
         self.look_last(self.allocs.own_reader(path));
         let is_whole = recorded.is_some_and(|(notes, _)| notes.is_whole);

@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::collectors::TaskReader;
 use crate::model::id::CgroupPath;
-use crate::observe::identity::{OwnCgroup, RecognisedTask};
+use crate::observe::identity::{AllocCgroup, RecognisedTask};
 use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeNotes, Lives, MeasuredLife, State};
-use crate::observe::tree::TaskOf;
+use crate::observe::tree::TaskCgroup;
 
 /// Cgroups without processes to check per second; the others follow in the next seconds.
 const LOOKED_AT: usize = 1_000;
@@ -35,8 +35,9 @@ impl ObserverThread {
         }
     }
 
-    /// As [`ObserverThread::follow`], for changes at these paths. Whether an ancestor is a task depends on its descendants, and
-    /// whether cgroups inside a unit are tasks depends on the unit; in these cases all tasks are updated.
+    /// As [`ObserverThread::follow`], for changes at these paths. Whether an ancestor is a task depends on its
+    /// descendants, and whether cgroups inside a unit are tasks depends on the unit; in these cases all tasks are
+    /// updated.
     pub(super) fn follow_only(&mut self, touched: &BTreeSet<Arc<str>>) {
         let now = self.parts.clock.instant();
         let above = touched.iter().flat_map(|path| CgroupPath::above(path));
@@ -48,7 +49,7 @@ impl ObserverThread {
             match self.scanner.tree().task_at(path) {
                 Some(_) if lives.is_some_and(|lives| !lives.is_open(now, || self.has_room_at(path))) => {}
                 Some(task) => {
-                    is_of_units |= is_above && matches!(task, TaskOf::Recognised(_));
+                    is_of_units |= is_above && matches!(task, TaskCgroup::Recognised(_));
                     open.push((path.to_owned(), recognised(task)));
                 }
                 None if lives.is_some_and(Lives::is_placed) => {
@@ -182,8 +183,8 @@ impl ObserverThread {
         }
         reader.look(clock.instant(), clock.now(), true).ok()?;
         let own = match found.own {
-            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
-            OwnCgroup::Task | OwnCgroup::None | OwnCgroup::Nowhere => None,
+            AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
+            AllocCgroup::Task | AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
         let own_reader = own.map(|own| {
             // The alloc's cgroup may have limits that its tasks do not have.
@@ -198,9 +199,9 @@ impl ObserverThread {
     }
 }
 
-fn recognised(whose: TaskOf<'_>) -> Option<RecognisedTask> {
+fn recognised(whose: TaskCgroup<'_>) -> Option<RecognisedTask> {
     match whose {
-        TaskOf::Recognised(found) => Some(found.clone()),
-        TaskOf::Plain => None,
+        TaskCgroup::Recognised(found) => Some(found.clone()),
+        TaskCgroup::Plain => None,
     }
 }

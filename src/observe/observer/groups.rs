@@ -7,7 +7,7 @@ use crate::collectors::TaskReader;
 use crate::model::alloc::AllocSource;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
-use crate::observe::identity::{OwnCgroup, TaskNaming};
+use crate::observe::identity::{AllocCgroup, TaskNaming};
 use crate::observe::lives::Lives;
 use crate::observe::processes::{GroupChange, GroupFilter};
 use crate::observe::table::{NewTask, ObservedAllocs};
@@ -44,7 +44,7 @@ impl ObserverThread {
     }
 
     pub(super) fn group_begun(&mut self, path: String, naming: TaskNaming, reader: Arc<TaskReader>, since: Timestamp) {
-        let (source, own, labels, since) = (AllocSource::Process, OwnCgroup::Nowhere, Vec::new(), Some(since));
+        let (source, own, labels, since) = (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
         let (naming, rule) = self.parts.config.ruled(source, own, naming);
         let begun = NewTask { path, source, own, naming, rule, labels, reader, own_reader: None, since };
         let (id, change) = self.allocs.begin(begun);

@@ -7,10 +7,10 @@ use crate::board::Parent;
 use crate::collectors::{Sampling, TaskReader};
 use crate::model::id::CgroupPath;
 use crate::observe::Config;
-use crate::observe::identity::OwnCgroup;
+use crate::observe::identity::AllocCgroup;
 use crate::observe::patterns::matches;
 
-/// Cgroups with at least one task below.
+/// The cgroups above tasks.
 pub(super) struct ParentTable {
     sampling: Arc<Sampling>,
     /// Patterns of paths that are shown even without a limit.
@@ -27,7 +27,7 @@ impl ParentTable {
     }
 
     /// A task began in the cgroup at this path.
-    pub(super) fn begin(&mut self, path: &str, own: OwnCgroup) {
+    pub(super) fn begin(&mut self, path: &str, own: AllocCgroup) {
         for above in shared(path, own) {
             if let Some((tasks, _)) = self.all.get_mut(above) {
                 *tasks += 1;
@@ -61,7 +61,7 @@ impl ParentTable {
     }
 
     /// A task ended.
-    pub(super) fn end(&mut self, path: &str, own: OwnCgroup) {
+    pub(super) fn end(&mut self, path: &str, own: AllocCgroup) {
         for above in shared(path, own) {
             let Some((tasks, _)) = self.all.get_mut(above) else { continue };
             *tasks -= 1;
@@ -80,6 +80,6 @@ impl ParentTable {
 }
 
 /// The ancestors of a task, without its alloc's own cgroup.
-fn shared(path: &str, own: OwnCgroup) -> impl Iterator<Item = &str> {
-    CgroupPath::above(path).skip(usize::from(own == OwnCgroup::Parent))
+fn shared(path: &str, own: AllocCgroup) -> impl Iterator<Item = &str> {
+    CgroupPath::above(path).skip(usize::from(own == AllocCgroup::Parent))
 }

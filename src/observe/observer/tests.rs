@@ -29,6 +29,7 @@ impl Clock for ManualClock {
     }
 }
 
+/// An observer on a tree of cgroups in a temporary directory.
 struct ObserverScene {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,

@@ -9,6 +9,7 @@ use crate::model::id::DeviceId;
 
 type Xids = HashMap<DeviceId, BTreeMap<u64, Xid>>;
 
+/// Continues the counters over all helpers.
 #[derive(Debug, Default)]
 pub(super) struct CounterHistory {
     counters: GpuCounters,

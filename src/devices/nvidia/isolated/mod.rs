@@ -1,8 +1,8 @@
 //! The NVIDIA plugin in a separate process: a crash inside the vendor's library ends that process, not the agent.
 //!
 //! ```text
-//! manager ── run ──► Isolated ── starts this binary again ──► helper: Nvidia and NVML
-//!         ◄─────────    │     ◄── reports, framed ──────────   its exit is a fault, and the manager restarts it
+//! manager ── run ──► IsolatedNvidia ── starts this binary again ──► helper: Nvidia and NVML
+//!         ◄─────────    │          ◄── reports, framed ──────────   its exit is a fault, and the manager restarts it
 //!                       └ history: continues the counters of earlier helpers
 //! runner ── reserve ──► answered here, from the last list of devices
 //! ```
@@ -45,6 +45,7 @@ const FIRST_WORD: Duration = FIRST_LIST.saturating_add(Duration::from_secs(30));
 /// Grace period before SIGKILL: killing a call of the driver half-way has left a GPU hanging.
 const GRACE: Duration = Duration::from_millis(300);
 
+/// The NVIDIA plugin, run in a helper process.
 pub struct IsolatedNvidia {
     config: NvidiaConfig,
     history: Mutex<CounterHistory>,
