@@ -46,7 +46,7 @@ use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
 use crate::collectors::{self, FdBudget, KernelEnds, Sampling, capability};
 use crate::config::{self, Config};
-use crate::devices::keeper::Keeper;
+use crate::devices::keeper::ReservationKeeper;
 use crate::devices::{self, DeviceChange};
 use crate::exporters;
 use crate::exporters::prometheus::Bodies;
@@ -58,7 +58,7 @@ use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
-use crate::observe::{Keep, Observer};
+use crate::observe::{Observer, RecordLocation};
 use crate::runner::datadir::{DataDir, DirectoryHistory};
 use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
@@ -186,7 +186,7 @@ impl Daemon {
         let memory_limit = memory::limit_of(&roots, &sampling.layout, config.memory_limit_mib);
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &roots);
         stock.open(&devices);
-        let keep = Keep { path: data_dir.observed(), boot_id: info.boot_id.clone() };
+        let keep = RecordLocation { path: data_dir.observed(), boot_id: info.boot_id.clone() };
         let others = observed::ObservedFrom { sampling: &sampling, ends, keep };
         let observer = observed::observe(&config, &handle, &home, others, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());
@@ -414,7 +414,7 @@ async fn start_runner(
             None => Some(Arc::new(HostCgroups::new(Arc::clone(sampling)))),
             Some(_) => None,
         },
-        devices: Some(Arc::new(Keeper::new(Arc::clone(stock) as _))),
+        devices: Some(Arc::new(ReservationKeeper::new(Arc::clone(stock) as _))),
         ports_in_use: Arc::new(HostPorts::default()),
         networks: Arc::new(HostNetworks::new(config.network.clone())),
         metrics: Arc::clone(metrics),

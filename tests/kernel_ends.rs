@@ -10,7 +10,7 @@ use crate::common::{
     Cgroups, Description, description, is_root, must_have_pass, patience, wait_for, work_in, workload,
 };
 use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, KernelPassError, Sampling, TaskReader};
-use allostat::host::hierarchy::{Layout, Version};
+use allostat::host::hierarchy::{CgroupVersion, Layout};
 use allostat::host::roots::Roots;
 use allostat::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use allostat::model::id::CgroupPath;
@@ -171,7 +171,7 @@ fn oom_victim_is_distinguished_from_a_killed_process() {
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
     scene.others.make("oom");
     let Some(home) = scene.sampling.layout.controller("memory") else { skip_test!("no-cgroup-controller") };
-    let file = if home.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
+    let file = if home.version == CgroupVersion::V1 { "memory.limit_in_bytes" } else { "memory.max" };
     let directory = home.mount.join(scene.others.parent.trim_start_matches('/')).join("oom");
     fs::write(directory.join(file), (16 * MIB).to_string()).expect("root may set a limit");
     let ended = scene.live("oom", &format!("exec {} touch 64 1", workload().display()));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use allostat::collectors::{
     ErrorReason, FdBudget, ReadingError, Sampling, TaskReader, fields_of, final_files, host, parse_final,
 };
-use allostat::host::hierarchy::{Layout, Mode};
+use allostat::host::hierarchy::{CgroupMode, Layout};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::metric::Samples;
@@ -423,7 +423,10 @@ fn the_alloc_is_read_from_its_own_cgroup() {
 #[test]
 fn modes_are_distinguished() {
     let modes = MACHINES.map(|m| sampling(&fixture(m)).layout.mode());
-    assert_eq!(modes, [Mode::V1, Mode::Hybrid, Mode::V2, Mode::V2, Mode::V2, Mode::V2]);
+    assert_eq!(
+        modes,
+        [CgroupMode::V1, CgroupMode::Hybrid, CgroupMode::V2, CgroupMode::V2, CgroupMode::V2, CgroupMode::V2]
+    );
     assert_eq!(sampling(&fixture("garbage")).layout.problems().len(), 1, "the broken line of mountinfo is named");
 }
 

@@ -18,7 +18,9 @@ use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
 use crate::host::http::tunnel::TunnelOpened;
-use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream, TlsFiles};
+use crate::host::http::{
+    Address, BodyPiece, Client, HttpError, HttpResponse, HttpStream, Method, StreamOpening, TlsFiles,
+};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
 use crate::telemetry::chain;
@@ -343,7 +345,7 @@ impl Agent {
         serde_json::from_slice(&answer.body).map_err(|error| self.odd(&error))
     }
     /// The answer as it is; one that is an error is an error here.
-    pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, CliError> {
+    pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<HttpResponse, CliError> {
         self.patiently(|client| client.get(target, headers))
     }
     pub fn post<T: DeserializeOwned>(&mut self, target: &str, body: impl Into<Bytes>) -> Result<T, CliError> {
@@ -375,15 +377,15 @@ impl Agent {
     }
 
     /// Server-sent events. `None`: this agent does not know how to go on.
-    pub fn open(&mut self, target: &str) -> Result<Option<Stream>, CliError> {
+    pub fn open(&mut self, target: &str) -> Result<Option<HttpStream>, CliError> {
         let since = Instant::now();
         loop {
             match self.client.open(target).map_err(|e| lost(&e))? {
-                Opened::Stream(stream) => return Ok(Some(stream)),
-                Opened::Answer(answer) if is_restoring(&answer) && self.waits(since) => {
+                StreamOpening::Stream(stream) => return Ok(Some(stream)),
+                StreamOpening::Answer(answer) if is_restoring(&answer) && self.waits(since) => {
                     std::thread::sleep(ASK_AGAIN);
                 }
-                Opened::Answer(answer) => return self.checked(answer).map(|_| None),
+                StreamOpening::Answer(answer) => return self.checked(answer).map(|_| None),
             }
         }
     }
@@ -394,8 +396,8 @@ impl Agent {
         mut write: impl FnMut(&[u8]) -> io::Result<bool>,
     ) -> Result<(), CliError> {
         let mut stream = match self.client.open_kind(target, kind).map_err(|e| lost(&e))? {
-            Opened::Stream(stream) => stream,
-            Opened::Answer(answer) => {
+            StreamOpening::Stream(stream) => stream,
+            StreamOpening::Answer(answer) => {
                 self.checked(answer)?;
                 return Err(
                     CliError::failed(format!("the answer is no {kind}")).hint("is the agent of another version?")
@@ -404,22 +406,22 @@ impl Agent {
         };
         loop {
             match self.client.next(&mut stream, DOWNLOAD_WAIT).map_err(|e| lost(&e))? {
-                Piece::Data(bytes) if write(&bytes)? => {}
-                Piece::Data(_) | Piece::End => return Ok(()),
-                Piece::Nothing => return Err(CliError::new(Exit::NoAgent, "the agent sends nothing more")),
+                BodyPiece::Data(bytes) if write(&bytes)? => {}
+                BodyPiece::Data(_) | BodyPiece::End => return Ok(()),
+                BodyPiece::Nothing => return Err(CliError::new(Exit::NoAgent, "the agent sends nothing more")),
             }
         }
     }
     /// What comes within `wait`. An agent that is lost ends it as well.
-    pub fn next(&mut self, stream: &mut Stream, wait: Duration) -> Piece {
-        self.client.next(stream, wait).unwrap_or(Piece::End)
+    pub fn next(&mut self, stream: &mut HttpStream, wait: Duration) -> BodyPiece {
+        self.client.next(stream, wait).unwrap_or(BodyPiece::End)
     }
 
     /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
     fn patiently(
         &mut self,
-        mut ask: impl FnMut(&mut Client) -> Result<Response, HttpError>,
-    ) -> Result<Response, CliError> {
+        mut ask: impl FnMut(&mut Client) -> Result<HttpResponse, HttpError>,
+    ) -> Result<HttpResponse, CliError> {
         let since = Instant::now();
         loop {
             let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
@@ -430,7 +432,7 @@ impl Agent {
         }
     }
 
-    fn checked(&self, answer: Response) -> Result<Response, CliError> {
+    fn checked(&self, answer: HttpResponse) -> Result<HttpResponse, CliError> {
         if answer.is_success() {
             return Ok(answer);
         }
@@ -441,7 +443,7 @@ impl Agent {
         Err(refusal(&error, message))
     }
 
-    fn read<T: DeserializeOwned>(&self, answer: &Response) -> Result<T, CliError> {
+    fn read<T: DeserializeOwned>(&self, answer: &HttpResponse) -> Result<T, CliError> {
         answer::read(&answer.body).map_err(|error| self.odd(&error))
     }
 
@@ -451,7 +453,7 @@ impl Agent {
     }
 }
 
-fn is_restoring(answer: &Response) -> bool {
+fn is_restoring(answer: &HttpResponse) -> bool {
     answer.status == 503
         && serde_json::from_slice::<Value>(&answer.body).is_ok_and(|error| error["code"] == "not_ready")
 }

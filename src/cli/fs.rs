@@ -11,7 +11,7 @@ use super::follow::Follow;
 use super::output::{Align, Out, Table, pairs, printable};
 use super::{Session, human, output};
 use crate::api::{SNAPSHOT_TYPE, encode};
-use crate::host::http::Response;
+use crate::host::http::HttpResponse;
 use crate::model::text::terminal_lines;
 use crate::model::units::Timestamp;
 
@@ -183,7 +183,7 @@ fn snapshot(session: &mut Session<'_>, alloc: &str, target: &str) -> CliResult {
     Ok(Exit::Done)
 }
 
-fn size_of(answer: &Response) -> Result<u64, CliError> {
+fn size_of(answer: &HttpResponse) -> Result<u64, CliError> {
     let size = answer.header("x-allostat-size").and_then(|text| text.parse().ok());
     size.ok_or_else(|| CliError::failed("the answer does not say how large the file is"))
 }

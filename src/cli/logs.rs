@@ -12,7 +12,7 @@ use super::output::{self, Style, printable};
 use super::shape::{AllocList, AllocRow};
 use super::{Session, human, times};
 use crate::api::encode;
-use crate::host::http::Response;
+use crate::host::http::HttpResponse;
 use crate::model::units::Timestamp;
 
 /// How soon it is looked again for what was written.
@@ -146,7 +146,7 @@ impl Logs {
         &self,
         source: &mut Source,
         session: &mut Session<'_>,
-        ask: impl FnOnce(&str) -> Result<Response, CliError>,
+        ask: impl FnOnce(&str) -> Result<HttpResponse, CliError>,
     ) -> Result<(u64, u64), CliError> {
         let piece = source.reader.next(ask)?;
         let mut length = 0;

@@ -7,7 +7,7 @@ use super::answer;
 use super::connect::Agent;
 use super::exit::{CliError, Exit};
 use super::sse::{Block, Parser};
-use crate::host::http::{Piece, Stream};
+use crate::host::http::{BodyPiece, HttpStream};
 use crate::model::event::Event;
 
 /// Between tries to reach an agent that is gone.
@@ -29,7 +29,7 @@ pub enum Next {
 
 /// A place in the agent's events, and the stream that leads on from there.
 pub struct Tail {
-    stream: Stream,
+    stream: HttpStream,
     parser: Parser,
     ready: VecDeque<Block>,
     /// Up to here everything was given out: where to go on, over a restart of the agent too.
@@ -65,9 +65,9 @@ impl Tail {
             }
             let left = until.saturating_duration_since(Instant::now());
             match agent.next(&mut self.stream, left) {
-                Piece::Data(bytes) => self.ready.extend(self.parser.feed(&bytes)),
-                Piece::Nothing => return Ok(Next::Nothing),
-                Piece::End => return Ok(Next::End),
+                BodyPiece::Data(bytes) => self.ready.extend(self.parser.feed(&bytes)),
+                BodyPiece::Nothing => return Ok(Next::Nothing),
+                BodyPiece::End => return Ok(Next::End),
             }
         }
     }

@@ -8,13 +8,13 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::home::Home;
+use super::home::FileHierarchy;
 use super::scratch::{self, Scratch};
 use crate::host::hierarchy::Layout;
 use crate::kernel::cgroup::oom_control;
 use crate::model::id::CgroupPath;
 
-pub(super) const HOME: Home = Home::V1("memory");
+pub(super) const HOME: FileHierarchy = FileHierarchy::V1("memory");
 /// Maximum of cgroups per task. Beyond that the sum is incomplete.
 const MOST: usize = 1_000;
 /// Removed cgroups whose last count is remembered: the tracepoint and the walk may both report one within a few ticks.

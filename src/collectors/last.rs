@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::{above, depth};
-use super::raw::Raw;
+use super::raw::RawValues;
 use super::subjects::files;
-use super::table::File;
+use super::table::KernelFile;
 use crate::host::hierarchy::Layout;
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
@@ -47,10 +47,10 @@ pub fn read_final(layout: &Layout, path: &CgroupPath) -> (Usage, Vec<String>) {
 /// message per failure. A file that the kernel does not have is no failure, nor is a key from another version of this
 /// program.
 pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec<String>) {
-    let mut raw = Raw::default();
+    let mut raw = RawValues::default();
     let mut problems = Vec::new();
     let found = |key: &str| files_read.iter().find(|(k, _)| k == key).map(|(_, r)| r);
-    let mut apply = |file: &File, key: &str, raw: &mut Raw| {
+    let mut apply = |file: &KernelFile, key: &str, raw: &mut RawValues| {
         let bytes = match found(key) {
             None => return,
             Some(Ok(bytes)) => Some(bytes.as_slice()),

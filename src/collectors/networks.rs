@@ -9,18 +9,19 @@ use crate::telemetry::lock;
 
 /// State of one namespace.
 #[derive(Debug, Default)]
-struct Namespace {
+struct NamespaceState {
     /// Process and ID of the task that reports its traffic. `None`: no task does.
     owner: Option<(u32, u64)>,
     /// Counters at the last report.
     last_counts: Option<Counts>,
 }
 
-/// Concurrency: any thread; a short lock at each reading of a task with its own network namespace.
+/// The task that reports the traffic of each network namespace. Concurrency: any thread; a short lock at each reading
+/// of a task with its own namespace.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceOwners {
     /// By inode. Inode numbers are reused, so it holds at most as many entries as namespaces existed at a time.
-    known: Mutex<HashMap<u64, Namespace>>,
+    known: Mutex<HashMap<u64, NamespaceState>>,
     next: AtomicU64,
 }
 

@@ -1,7 +1,7 @@
 //! Processes, threads and descriptors of a task. Source: the pids controller, `cgroup.procs`, `/proc/PID/fd`.
 
-use super::home::Home;
-use super::table::{File, Subject, number, values};
+use super::home::FileHierarchy;
+use super::table::{KernelFile, SubjectFiles, number, values};
 use crate::kernel::cgroup::pids_events;
 use crate::model::measure::{Measure, ValueSource, When};
 use crate::model::profile::Profile::{Full, Standard};
@@ -10,15 +10,15 @@ use crate::model::usage::{Field, Usage};
 macro_rules! both {
     ($($name:literal, $field:ident, $parse:expr;)*) => {
         &[$(
-            File::new(Home::V1("pids"), $name, When::Ran, &[Field::$field], $parse),
-            File::new(Home::V2("pids"), $name, When::Ran, &[Field::$field], $parse),
+            KernelFile::new(FileHierarchy::V1("pids"), $name, When::Ran, &[Field::$field], $parse),
+            KernelFile::new(FileHierarchy::V2("pids"), $name, When::Ran, &[Field::$field], $parse),
         )*]
     };
 }
 
-pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+pub(super) static SUBJECT: SubjectFiles = SubjectFiles { measures: MEASURES, files: FILES };
 
-const FILES: &[File] = both! {
+const FILES: &[KernelFile] = both! {
     "pids.peak", pids_peak, |raw, bytes| {
         let (peak, error) = number("pids.peak", bytes);
         raw.usage.set(Field::pids_peak, peak);

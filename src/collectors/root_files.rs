@@ -16,10 +16,11 @@ use crate::telemetry::lock;
 /// Maximum age of the cached content.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Concurrency: any thread; one reads, the others wait for the result.
+/// Cached content of root files. Concurrency: any thread; one reads, the others wait for the result.
 #[derive(Debug, Default)]
 pub(super) struct RootFiles(Mutex<Vec<RootFile>>);
 
+/// The last read of one root file.
 #[derive(Debug)]
 struct RootFile {
     /// Index of the hierarchy in the layout.

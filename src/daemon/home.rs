@@ -22,7 +22,7 @@ use tokio::io::unix::AsyncFd;
 use crate::collectors::capability::DELEGATED;
 use crate::config::Config;
 use crate::host::cgroup;
-use crate::host::hierarchy::{Layout, Mode};
+use crate::host::hierarchy::{CgroupMode, Layout};
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager};
@@ -57,7 +57,7 @@ impl Home {
             return at(parent);
         }
         // Without a driver there are no tasks to live anywhere.
-        if config.drivers.enabled.is_empty() || !systemd::is_booted() || layout.mode() != Mode::V2 {
+        if config.drivers.enabled.is_empty() || !systemd::is_booted() || layout.mode() != CgroupMode::V2 {
             return at(PARENT);
         }
         let root = rustix::process::geteuid().is_root();
@@ -91,7 +91,7 @@ impl Home {
 /// Whether an ordinary user's tasks can have cgroups here in a scope of that user's systemd alone.
 pub fn has_scope_of_user() -> bool {
     let layout = Layout::detect(&Roots::default());
-    let v2 = layout.is_ok_and(|layout| layout.mode() == Mode::V2);
+    let v2 = layout.is_ok_and(|layout| layout.mode() == CgroupMode::V2);
     v2 && systemd::is_booted() && !rustix::process::geteuid().is_root()
 }
 

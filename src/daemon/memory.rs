@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::exporters::prometheus::Bodies;
 use crate::host::cgroup;
-use crate::host::hierarchy::{Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Layout};
 use crate::host::process;
 use crate::host::roots::Roots;
 use crate::host::untrusted;
@@ -49,12 +49,12 @@ fn of_cgroup(roots: &Roots, layout: &Layout) -> Option<u64> {
     let read = |path: &Path| untrusted::read(path, LARGEST).ok();
     let of = |bytes: Vec<u8>| limit::parse("memory.max", &bytes).ok()?.finite();
     match hierarchy.version {
-        Version::V1 => {
+        CgroupVersion::V1 => {
             let text = read(&directory.join("memory.stat"))?;
             let lowest = memory_stat::v1(&text).0.hierarchical_limit?;
             of(lowest.to_string().into_bytes())
         }
-        Version::V2 => {
+        CgroupVersion::V2 => {
             let way = directory.ancestors().take_while(|above| above.starts_with(&hierarchy.mount));
             way.filter_map(|above| of(read(&above.join("memory.max"))?)).min()
         }

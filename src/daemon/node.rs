@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::collectors::{KernelEnds, KernelPass, capability};
 use crate::config::Config;
 use crate::host::cgroup::Cgroup;
-use crate::host::hierarchy::{Layout, Mode};
+use crate::host::hierarchy::{CgroupMode, Layout};
 use crate::host::process;
 use crate::host::roots::{ReadError, Roots};
 use crate::kernel::proc::{meminfo, stat};
@@ -27,7 +27,7 @@ impl Parent {
     ///
     /// Errors: none can be made here, with the reason for people.
     pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf, runs: bool) -> Result<Parent, String> {
-        if layout.mode() == Mode::None {
+        if layout.mode() == CgroupMode::None {
             return Err("no cgroup hierarchy is mounted".to_owned());
         }
         let cgroup = Cgroup::at(layout, path);

@@ -8,7 +8,7 @@ use crate::model::device::{Device, DeviceGroup, DeviceKind};
 
 /// The properties that constraints are compared with.
 #[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
+pub struct OfferedDevice<'a> {
     pub group: &'a DeviceGroup,
     pub device: &'a Device,
 }
@@ -19,7 +19,7 @@ pub fn is_called(asked: &DeviceName, kind: &DeviceKind) -> bool {
     asked.kind == kind.kind && is(&asked.vendor, &kind.vendor) && is(&asked.name, &kind.name)
 }
 
-impl Offer<'_> {
+impl OfferedDevice<'_> {
     /// `None`: the plugin does not report it.
     pub fn property(&self, property: &Property) -> Option<Attribute> {
         let text = |text: &str| Some(Attribute::Text(text.to_owned()));
@@ -86,7 +86,7 @@ mod tests {
         };
         constraint.check().unwrap();
         let group = DeviceGroup { kind: kind(), attributes: attributes(), devices: Vec::new() };
-        Offer { group: &group, device: &Device::of("GPU-1".into()) }.meets(&constraint)
+        OfferedDevice { group: &group, device: &Device::of("GPU-1".into()) }.meets(&constraint)
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
             value: "60 GiB".to_owned(),
         };
         let meets: Vec<bool> =
-            group.devices.iter().map(|device| Offer { group: &group, device }.meets(&constraint)).collect();
+            group.devices.iter().map(|device| OfferedDevice { group: &group, device }.meets(&constraint)).collect();
         assert_eq!(meets, [false, true]);
     }
 

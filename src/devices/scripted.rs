@@ -38,20 +38,21 @@ const REST_WATTS: u64 = 45;
 pub static ENTRY: PluginEntry = PluginEntry {
     kind: "scripted",
     build: |parts| match parts.config.scripted {
-        true => vec![Arc::new(Scripted::new(parts.config.gpus.clone(), Arc::clone(parts.clock)))],
+        true => vec![Arc::new(SimulatedGpus::new(parts.config.gpus.clone(), Arc::clone(parts.clock)))],
         false => Vec::new(),
     },
 };
 
-pub struct Scripted {
+/// The plugin of simulated GPUs.
+pub struct SimulatedGpus {
     gpus: NvidiaConfig,
     clock: Arc<dyn Clock>,
 }
 
-impl Scripted {
+impl SimulatedGpus {
     /// `gpus`: settings with which a real GPU would be found.
-    pub fn new(gpus: NvidiaConfig, clock: Arc<dyn Clock>) -> Scripted {
-        Scripted { gpus, clock }
+    pub fn new(gpus: NvidiaConfig, clock: Arc<dyn Clock>) -> SimulatedGpus {
+        SimulatedGpus { gpus, clock }
     }
 
     fn is_needed(&self) -> bool {
@@ -60,7 +61,7 @@ impl Scripted {
     }
 }
 
-impl DevicePlugin for Scripted {
+impl DevicePlugin for SimulatedGpus {
     fn name(&self) -> &str {
         "scripted"
     }
@@ -170,7 +171,7 @@ mod tests {
         let reports = PluginReports::new(to, Arc::clone(&ends), Duration::from_millis(1));
         let nowhere =
             NvidiaConfig { library: Some("/nonexistent/libnvidia-ml.so.1".into()), ..NvidiaConfig::default() };
-        let plugin = Arc::new(Scripted::new(nowhere, Arc::new(SystemClock)));
+        let plugin = Arc::new(SimulatedGpus::new(nowhere, Arc::new(SystemClock)));
         let running = std::thread::spawn({
             let plugin = Arc::clone(&plugin);
             move || plugin.run(&reports)

@@ -32,6 +32,7 @@ const NAMES: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC
 /// Whether the tree's owner hides the file at this path.
 pub type IsHidden = fn(&[OsString]) -> bool;
 
+/// A directory tree that another user may change while it is read.
 #[derive(Debug)]
 pub struct ForeignTree {
     root: OwnedFd,

@@ -16,9 +16,9 @@ use super::process::Capabilities;
 pub type FilterProgram = Vec<u64>;
 
 /// System calls, and the capabilities that allow them; without capabilities: denied to every task.
-type Denied = (&'static [c_long], &'static [&'static str]);
+type DeniedCalls = (&'static [c_long], &'static [&'static str]);
 
-const DENIED: &[Denied] = &[
+const DENIED: &[DeniedCalls] = &[
     // Keyrings have no namespace: the keys of the host's users would be visible.
     (&[libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_request_key], &[]),
     (&[libc::SYS_kexec_load, libc::SYS_kexec_file_load, libc::SYS_swapon, libc::SYS_swapoff], &[]),

@@ -346,9 +346,9 @@ mod tests {
     }
 
     /// Returns endless bytes and counts them.
-    struct Endless(usize);
+    struct EndlessReader(usize);
 
-    impl Read for Endless {
+    impl Read for EndlessReader {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             into.fill(b'A');
             self.0 += into.len();
@@ -368,10 +368,10 @@ mod tests {
             (LONGEST_VARIABLE - "GROUP=".len(), "web"),
             "its beginning"
         );
-        let mut endless = Endless(0);
+        let mut endless = EndlessReader(0);
         assert_eq!(variables(&mut endless, &["JOB"]).unwrap(), BTreeMap::new());
         assert_eq!(endless.0, LARGEST_ENVIRONMENT);
-        let mut after = b"JOB=web\0".chain(Endless(0));
+        let mut after = b"JOB=web\0".chain(EndlessReader(0));
         assert_eq!(variables(&mut after, &["JOB"]).unwrap(), job);
         assert_eq!(after.into_inner().1.0, 0, "nothing behind what was wanted is read");
     }

@@ -20,7 +20,7 @@ use super::ObservedSource;
 use super::containerd;
 use super::exits::ExitFacts;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, short_id};
+use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
 use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
@@ -59,44 +59,45 @@ pub fn container_at(path: &str) -> Option<&str> {
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let id = of_scope(at.name()).or_else(|| (at.parent() == "docker").then(|| at.name()))?;
-    is_container_id(id).then(|| Recognised::container(AllocSource::Docker, id).into())
+    is_container_id(id).then(|| RecognisedTask::container(AllocSource::Docker, id).into())
 }
 
 /// A cgroup with the name of a container ID that no source matches, below any parent: a Docker container, unless Docker
 /// does not know it.
 pub fn recognise_by_name(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    is_container_id(at.name()).then(|| Recognised::container(AllocSource::Docker, at.name()).into())
+    is_container_id(at.name()).then(|| RecognisedTask::container(AllocSource::Docker, at.name()).into())
 }
 
 fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     let containers = places.roots.file("/var/lib/docker/containers");
-    let engine = Engine::new(places.docker.clone(), Some(containers), "docker");
-    Box::new(Docker { engine, roots: places.roots.clone() })
+    let engine = DockerApi::new(places.docker.clone(), Some(containers), "docker");
+    Box::new(DockerRuntime { engine, roots: places.roots.clone() })
 }
 
-struct Docker {
-    engine: Engine,
+/// Names and exits from the Docker API.
+struct DockerRuntime {
+    engine: DockerApi,
     roots: Roots,
 }
 
-impl Docker {
+impl DockerRuntime {
     /// The real source of a container that was recognised by its name alone and that Docker does not know.
-    fn of_another(&mut self, path: &str, id: &str) -> Option<Naming> {
+    fn of_another(&mut self, path: &str, id: &str) -> Option<TaskNaming> {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         if recognise(&CgroupParts::new(&parts)).is_some() {
             return None;
         }
         let of_containerd = containerd::named(&self.roots, path, id, short_id(id));
-        let of_containerd = of_containerd.map(|naming| Naming { source: Some(AllocSource::Containerd), ..naming });
+        let of_containerd = of_containerd.map(|naming| TaskNaming { source: Some(AllocSource::Containerd), ..naming });
         of_containerd.or_else(|| {
-            let plain = || Naming { source: Some(AllocSource::Cgroup), ..Recognised::plain(path).naming };
+            let plain = || TaskNaming { source: Some(AllocSource::Cgroup), ..RecognisedTask::plain(path).naming };
             self.engine.is_unknown(id).then(plain)
         })
     }
 }
 
-impl Runtime for Docker {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for DockerRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let id = inquiry.found.container.as_deref()?;
         self.engine.name(inquiry).or_else(|| self.of_another(&inquiry.path, id))
     }
@@ -116,7 +117,7 @@ impl Runtime for Docker {
 
 /// The Docker API, which Podman implements too. Requests carry no version, because daemons reject old versions: Docker
 /// 29 accepts 1.44 and later. The fields that are read are the same in all versions.
-pub struct Engine {
+pub struct DockerApi {
     socket: PathBuf,
     /// Directory with one configuration file per container.
     containers: Option<PathBuf>,
@@ -126,9 +127,9 @@ pub struct Engine {
     renames_read: u64,
 }
 
-impl Engine {
-    pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> Engine {
-        Engine { socket, containers, driver, client: None, renames_read: now().as_secs() }
+impl DockerApi {
+    pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> DockerApi {
+        DockerApi { socket, containers, driver, client: None, renames_read: now().as_secs() }
     }
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
@@ -164,12 +165,12 @@ impl Engine {
     }
 
     /// Name from the list: a request for a single container blocks until the container has started.
-    fn listed(&mut self, id: &str) -> Option<Naming> {
+    fn listed(&mut self, id: &str) -> Option<TaskNaming> {
         let all = self.list(id)?;
         let of = all.iter().find(|container| container["Id"] == id)?;
         let created_at = of["Created"].as_u64().and_then(|at| at.checked_mul(1_000_000_000)).map(Timestamp);
         let named = naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.driver)?;
-        Some(Naming { image: image(&of["Image"]), ..named })
+        Some(TaskNaming { image: image(&of["Image"]), ..named })
     }
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
@@ -259,8 +260,8 @@ pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFact
     }
 }
 
-impl Runtime for Engine {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for DockerApi {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let id = inquiry.found.container.as_deref()?;
         self.listed(id).or_else(|| {
             let container = self.inspect(id).or_else(|| self.of_file(id))?;
@@ -324,10 +325,10 @@ pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     }
 }
 
-fn named(container: &Value, driver: &str) -> Option<Naming> {
+fn named(container: &Value, driver: &str) -> Option<TaskNaming> {
     let created_at = container["Created"].as_str().and_then(facts::moment);
     let named = naming(container["Name"].as_str()?, &container["Config"]["Labels"], created_at, driver)?;
-    Some(Naming { image: image(&container["Config"]["Image"]), ..named })
+    Some(TaskNaming { image: image(&container["Config"]["Image"]), ..named })
 }
 
 /// The image as requested by the user, or the digest if its tag was removed.
@@ -335,34 +336,34 @@ fn image(said: &Value) -> Option<String> {
     said.as_str().filter(|image| !image.is_empty()).map(str::to_owned)
 }
 
-fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &str) -> Option<Naming> {
+fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &str) -> Option<TaskNaming> {
     let name = name.trim_start_matches('/');
     if name.is_empty() {
         return None;
     }
     let labels = facts::texts(labels);
-    let known = Naming { driver: Some(driver.to_owned()), created_at, ..Naming::of(name) };
+    let known = TaskNaming { driver: Some(driver.to_owned()), created_at, ..TaskNaming::of(name) };
     let naming = of_nomad(name, &labels, &known).unwrap_or_else(|| of_compose(&labels, known));
-    Some(Naming { labels: labels.into_iter().collect(), ..naming })
+    Some(TaskNaming { labels: labels.into_iter().collect(), ..naming })
 }
 
 /// The workload is a Compose project (task: service) or a Swarm service; otherwise the container itself.
-fn of_compose(labels: &BTreeMap<String, String>, known: Naming) -> Naming {
+fn of_compose(labels: &BTreeMap<String, String>, known: TaskNaming) -> TaskNaming {
     let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
     if let (Some(project), Some(service)) = (label("com.docker.compose.project"), label("com.docker.compose.service")) {
-        return Naming { workload: Some(project), task: service, ..known };
+        return TaskNaming { workload: Some(project), task: service, ..known };
     }
     let workload = label("com.docker.swarm.service.name").unwrap_or_else(|| known.name.clone());
-    Naming { workload: Some(workload), ..known }
+    TaskNaming { workload: Some(workload), ..known }
 }
 
 /// Nomad names containers `<task>-<alloc>` and labels them as configured.
-fn of_nomad(name: &str, labels: &BTreeMap<String, String>, known: &Naming) -> Option<Naming> {
+fn of_nomad(name: &str, labels: &BTreeMap<String, String>, known: &TaskNaming) -> Option<TaskNaming> {
     let label = |name: &str| labels.get(&format!("com.hashicorp.nomad.{name}")).cloned();
     let alloc = label("alloc_id")?;
     AllocId::parse(&alloc)?;
     let task = label("task_name").or_else(|| Some(name.strip_suffix(&format!("-{alloc}"))?.to_owned()))?;
-    Some(Naming {
+    Some(TaskNaming {
         source: Some(AllocSource::Nomad),
         native: alloc,
         task,
@@ -378,10 +379,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::observe::naming::About;
+    use crate::observe::naming::QuestionTopic;
     use serde_json::json;
 
-    fn container(name: &str, labels: Value) -> Naming {
+    fn container(name: &str, labels: Value) -> TaskNaming {
         let created = "2026-11-23T06:43:21.5Z";
         named(&json!({"Name": name, "Created": created, "Config": {"Labels": labels}}), "docker").unwrap()
     }
@@ -407,7 +408,7 @@ mod tests {
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = std::thread::spawn(move || newer_docker(&listener));
-        let mut engine = Engine::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, "docker");
         let named = engine.listed("0f").unwrap();
         assert_eq!((named.native.as_str(), named.image.as_deref()), ("web-1", Some("web:2")));
         drop(engine);
@@ -435,7 +436,7 @@ mod tests {
             }
             asked
         });
-        let mut engine = Engine::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, "docker");
         engine.renames_read = 5;
         assert_eq!((engine.renamed(), engine.renamed()), (vec!["0f".repeat(32)], Vec::new()));
         let read = engine.renames_read;
@@ -469,9 +470,10 @@ mod tests {
             });
             asked.collect::<Vec<String>>()
         });
-        let mut engine = Engine::new(socket, None, "docker");
-        let found = Recognised::container(AllocSource::Docker, &id);
-        let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: About::Name };
+        let mut engine = DockerApi::new(socket, None, "docker");
+        let found = RecognisedTask::container(AllocSource::Docker, &id);
+        let inquiry =
+            Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
         let EndAnswer::Exit(facts) = engine.exit(&inquiry, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
         assert_eq!((facts.status, facts.will_restart), (ExitStatus::Code(4), true));
         let all = [engine.restarting(), engine.restarting(), engine.restarting()];
@@ -502,7 +504,7 @@ mod tests {
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = std::thread::spawn(move || endless_docker(&listener));
-        let mut engine = Engine::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, "docker");
         assert_eq!(engine.get("/containers/json"), None);
         let taken = daemon.join().unwrap();
         assert!(taken < 4 * facts::LARGEST, "{taken} bytes");
@@ -622,9 +624,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         std::fs::create_dir(dir.path().join(id)).unwrap();
-        let mut engine = Engine::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
-        let found = Recognised::container(AllocSource::Docker, id);
-        let about = super::super::questions::About::Name;
+        let mut engine = DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
+        let found = RecognisedTask::container(AllocSource::Docker, id);
+        let about = super::super::questions::QuestionTopic::Name;
         let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
         let mut end = |stopped: Value| {
             let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::exits::{ExitFacts, exit};
-use super::identity::{Naming, OwnCgroup};
+use super::identity::{AllocCgroup, TaskNaming};
 use super::kept::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
 use crate::board::Published;
@@ -30,10 +30,10 @@ use crate::model::usage::Usage;
 const KEPT: Nanos = Nanos(3_600_000_000_000);
 const MOST_KEPT: usize = 1_000;
 
-/// Concurrency: single owner.
+/// The observed allocs. Concurrency: single owner.
 #[derive(Debug, Default)]
 pub struct ObservedAllocs {
-    allocs: BTreeMap<AllocId, Held>,
+    allocs: BTreeMap<AllocId, TrackedAlloc>,
     /// Running tasks by cgroup path.
     places: HashMap<String, (AllocId, usize)>,
     /// History from an earlier agent, until the task begins again.
@@ -48,22 +48,24 @@ pub struct ObservedAllocs {
     by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
 
+/// One observed alloc.
 #[derive(Debug)]
-struct Held {
+struct TrackedAlloc {
     identity: Arc<AllocIdentity>,
     native: String,
     /// Index of the rule that set the workload.
     rule: Option<usize>,
     labels: Vec<SelectedLabel>,
-    tasks: Vec<HeldTask>,
+    tasks: Vec<TrackedTask>,
     /// The alloc's own cgroup, if it is not its task's.
     own: Option<(String, Arc<TaskReader>)>,
     own_base: Arc<Usage>,
     ended_at: Option<Timestamp>,
 }
 
+/// One task of an observed alloc.
 #[derive(Debug, Default)]
-struct HeldTask {
+struct TrackedTask {
     shown: Arc<ObservedTask>,
     /// While its cgroup exists.
     reader: Option<Arc<TaskReader>>,
@@ -75,8 +77,8 @@ struct HeldTask {
 pub struct NewTask {
     pub path: String,
     pub source: AllocSource,
-    pub own: OwnCgroup,
-    pub naming: Naming,
+    pub own: AllocCgroup,
+    pub naming: TaskNaming,
     /// Index of the rule that set the workload.
     pub rule: Option<usize>,
     pub labels: Vec<SelectedLabel>,
@@ -124,10 +126,10 @@ impl TotalsChange {
     }
 }
 
-impl HeldTask {
-    fn of(earlier: EarlierTask) -> HeldTask {
+impl TrackedTask {
+    fn of(earlier: EarlierTask) -> TrackedTask {
         let attempts = earlier.attempts;
-        HeldTask { shown: Arc::new(earlier.shown()), reader: None, attempts }
+        TrackedTask { shown: Arc::new(earlier.shown()), reader: None, attempts }
     }
 }
 
@@ -216,13 +218,13 @@ impl ObservedAllocs {
         let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
         let cgroup = match own {
-            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
-            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
-            OwnCgroup::None | OwnCgroup::Nowhere => None,
+            AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
+            AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
+            AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
-        let its_own = cgroup.as_ref().filter(|_| own == OwnCgroup::Parent);
+        let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
         let id = self.free_id(AllocId::new(wanted), &naming, &path, its_own);
-        let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
+        let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
             // From an earlier life.
@@ -235,7 +237,7 @@ impl ObservedAllocs {
                 let key = (id.clone(), task.clone());
                 let gone = self.gone.remove(&key).map(|(_, earlier)| earlier);
                 let earlier = self.earlier.remove(&key).or(gone);
-                held.tasks.push(earlier.map(HeldTask::of).unwrap_or_default());
+                held.tasks.push(earlier.map(TrackedTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
                     driver: None,
@@ -247,11 +249,11 @@ impl ObservedAllocs {
         };
         held.native.clone_from(&naming.native);
         held.labels = labels;
-        let naming = Naming { created_at: naming.created_at.or(since), ..naming };
+        let naming = TaskNaming { created_at: naming.created_at.or(since), ..naming };
         held.call(at, naming.source.unwrap_or(source), &naming, rule);
         let (measured, at_path) = match own {
-            OwnCgroup::Nowhere => (Measured::Process, None),
-            OwnCgroup::Task | OwnCgroup::Parent | OwnCgroup::None => {
+            AllocCgroup::Nowhere => (Measured::Process, None),
+            AllocCgroup::Task | AllocCgroup::Parent | AllocCgroup::None => {
                 (Measured::Cgroup, Some(CgroupPath::from(path.as_str())))
             }
         };
@@ -283,7 +285,7 @@ impl ObservedAllocs {
     pub fn rename(
         &mut self,
         path: &str,
-        naming: &Naming,
+        naming: &TaskNaming,
         rule: Option<usize>,
         labels: Vec<SelectedLabel>,
     ) -> Option<AllocId> {
@@ -294,7 +296,7 @@ impl ObservedAllocs {
         let before = (Arc::clone(&held.identity), held.labels.clone());
         // A task keeps the name under which it is counted.
         let naming = fit(naming.clone(), &mut self.texts);
-        let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..naming };
+        let naming = TaskNaming { task: held.identity.tasks[*at].name.to_string(), ..naming };
         held.native.clone_from(&naming.native);
         held.labels = labels;
         held.call(*at, source, &naming, rule);
@@ -445,8 +447,8 @@ impl ObservedAllocs {
 
     /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
     /// as an alloc's own cgroup.
-    fn free_id(&self, wanted: AllocId, naming: &Naming, path: &str, own: Option<&CgroupPath>) -> AllocId {
-        let is_taken = |held: &Held| {
+    fn free_id(&self, wanted: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
+        let is_taken = |held: &TrackedAlloc| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
             let is_full = same_name.is_none() && held.tasks.len() >= MOST_TASKS;
@@ -461,9 +463,9 @@ impl ObservedAllocs {
     }
 }
 
-impl Held {
-    fn new(id: &AllocId) -> Held {
-        Held {
+impl TrackedAlloc {
+    fn new(id: &AllocId) -> TrackedAlloc {
+        TrackedAlloc {
             identity: Arc::new(AllocIdentity::unnamed(id.clone())),
             native: String::new(),
             rule: None,
@@ -482,7 +484,7 @@ impl Held {
 
     /// Applies the names to the alloc and one of its tasks. The workload is that of the first rule that any task
     /// matches.
-    fn call(&mut self, at: usize, source: AllocSource, naming: &Naming, rule: Option<usize>) {
+    fn call(&mut self, at: usize, source: AllocSource, naming: &TaskNaming, rule: Option<usize>) {
         let before = Arc::clone(&self.identity);
         let task = TaskIdentity {
             name: TaskName::from(naming.task.as_str()),
@@ -546,11 +548,11 @@ mod tests {
     }
 
     fn task(path: &str, native: &str, name: &str, reader: Arc<TaskReader>) -> NewTask {
-        let naming = Naming { task: name.to_owned(), workload: Some("shop".to_owned()), ..Naming::of(native) };
+        let naming = TaskNaming { task: name.to_owned(), workload: Some("shop".to_owned()), ..TaskNaming::of(native) };
         NewTask {
             path: path.to_owned(),
             source: AllocSource::Docker,
-            own: OwnCgroup::Task,
+            own: AllocCgroup::Task,
             naming,
             rule: None,
             labels: Vec::new(),
@@ -701,7 +703,8 @@ mod tests {
     #[test]
     fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
         let mut allocs = ObservedAllocs::default();
-        let step = |path: &str, step: &str| NewTask { own: OwnCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
+        let step =
+            |path: &str, step: &str| NewTask { own: AllocCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
         let ids = [("/job_42/step_0", "0"), ("/job_42/step_1", "1"), ("/s7Q2MMXBYH4E00/step_2", "2")];
         let ids = ids.map(|(path, name)| allocs.begin(step(path, name)).0);
         assert_eq!((ids[0].as_str(), &ids[1]), ("docker:42", &ids[0]));
@@ -726,16 +729,17 @@ mod tests {
     #[test]
     fn what_one_task_does_not_know_of_its_alloc_another_one_does() {
         let mut allocs = ObservedAllocs::default();
-        let known = Naming {
+        let known = TaskNaming {
             name: "train".to_owned(),
             task: "batch".to_owned(),
             workload: Some("physics".to_owned()),
             namespace: "gpu".to_owned(),
-            ..Naming::of("42")
+            ..TaskNaming::of("42")
         };
-        let begun = |path: &str, naming: Naming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
+        let begun = |path: &str, naming: TaskNaming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
         allocs.begin(begun("/job/batch", known));
-        let (id, _) = allocs.begin(begun("/job/extern", Naming { task: "extern".to_owned(), ..Naming::of("42") }));
+        let (id, _) =
+            allocs.begin(begun("/job/extern", TaskNaming { task: "extern".to_owned(), ..TaskNaming::of("42") }));
         let identity = allocs.published(&id).unwrap().identity;
         assert_eq!(
             (identity.name.as_str(), identity.workload.as_ref().map(JobId::as_str), identity.namespace.as_str()),
@@ -747,7 +751,7 @@ mod tests {
     fn a_name_that_comes_late_changes_what_it_is_called_and_not_its_id() {
         let mut allocs = ObservedAllocs::default();
         let (id, _) = allocs.begin(task("/a", "0123", "0123", reader(1, 1)));
-        let named = Naming { workload: Some("late".to_owned()), ..Naming::of("web") };
+        let named = TaskNaming { workload: Some("late".to_owned()), ..TaskNaming::of("web") };
         assert_eq!(allocs.rename("/a", &named, None, Vec::new()), Some(id.clone()));
         assert_eq!(allocs.rename("/a", &named, None, Vec::new()), None, "the same again is no news");
         let shown = allocs.published(&id).unwrap();
@@ -762,7 +766,7 @@ mod tests {
     fn a_pod_has_the_workload_of_the_first_rule_that_one_of_its_containers_fits_whichever_comes_first() {
         let by = |rule: Option<usize>, workload: &str, path: &str| {
             let naming =
-                Naming { workload: Some(workload.to_owned()), task: path.to_owned(), ..Naming::of("shop/web") };
+                TaskNaming { workload: Some(workload.to_owned()), task: path.to_owned(), ..TaskNaming::of("shop/web") };
             NewTask { naming, rule, ..task(path, "shop/web", path, reader(1, 1)) }
         };
         let tasks = [(None, "shop/web", "/pod/none"), (Some(0), "first", "/pod/0"), (Some(1), "second", "/pod/1")];

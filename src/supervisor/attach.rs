@@ -22,7 +22,7 @@ use super::start;
 use super::tree::{self, ReapedProcesses};
 use crate::host::cgroup::Cgroup;
 use crate::host::passing;
-use crate::host::process::{self, Confined, Ended, Process, identity};
+use crate::host::process::{self, Process, RunningSandbox, WaitStatus, identity};
 use crate::host::pty::{self, Pty, WindowSize};
 use crate::host::seccomp;
 use crate::model::id::ProcessId;
@@ -149,8 +149,12 @@ impl AttachedCommand {
             Some(sandbox) => {
                 let filters = sandbox.filters.iter().map(seccomp::instructions).collect();
                 let own = (sandbox.own_pids, sandbox.own_ipc);
-                let joined =
-                    Confined::beside(asked.main.pid, own, sandbox.network.as_deref(), (sandbox.capabilities, filters));
+                let joined = RunningSandbox::beside(
+                    asked.main.pid,
+                    own,
+                    sandbox.network.as_deref(),
+                    (sandbox.capabilities, filters),
+                );
                 Some(joined.map_err(|e| format!("cannot join the namespaces of the task: {e}"))?)
             }
         };
@@ -238,8 +242,8 @@ impl AttachedCommand {
             let _ = cgroup.remove(REMOVED_WITHIN);
         }
         match self.tree.main.as_ref().and_then(|main| process::ended(main.status)) {
-            Some(Ended::Code(code)) => AttachReport::Code(code),
-            Some(Ended::Signal(number)) => AttachReport::Signal(number),
+            Some(WaitStatus::Code(code)) => AttachReport::Code(code),
+            Some(WaitStatus::Signal(number)) => AttachReport::Signal(number),
             None => AttachReport::Signal(9),
         }
     }

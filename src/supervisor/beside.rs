@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::orders::Orders;
 use super::record::MainOutcome;
 use super::start;
-use crate::host::process::{Child, Confined, identity};
+use crate::host::process::{Child, RunningSandbox, identity};
 use crate::host::seccomp;
 use crate::model::id::ProcessId;
 
@@ -68,8 +68,12 @@ fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
         Some(sandbox) => {
             let filters = sandbox.filters.iter().map(seccomp::instructions).collect();
             let own = (sandbox.own_pids, sandbox.own_ipc);
-            let joined =
-                Confined::beside(asked.main.pid, own, sandbox.network.as_deref(), (sandbox.capabilities, filters));
+            let joined = RunningSandbox::beside(
+                asked.main.pid,
+                own,
+                sandbox.network.as_deref(),
+                (sandbox.capabilities, filters),
+            );
             Some(joined.map_err(|e| format!("cannot join the namespaces of the task: {e}"))?)
         }
     };

@@ -13,7 +13,7 @@ use super::orders::{Mount, SandboxNode, SandboxOrders};
 use super::record::MainOutcome;
 use super::start::{refuse, refused, text};
 use crate::host::process::{
-    Confined, HostTree, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees, errno_text,
+    HostTree, RootPlan, RootStep, RunningSandbox, Sandbox, SandboxError, SandboxStep, binds_whole_trees, errno_text,
 };
 use crate::host::seccomp;
 use crate::model::volume::{MountPropagation, TaskVolume};
@@ -44,7 +44,7 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// Its root and its namespaces. Errors: what failed, as it will stand in the record; nothing is left.
-pub fn confine(orders: &SandboxOrders) -> Result<Confined, MainOutcome> {
+pub fn confine(orders: &SandboxOrders) -> Result<RunningSandbox, MainOutcome> {
     let network = match &orders.network {
         Some(path) => {
             Some(File::open(path).map_err(|e| refused("cannot open the network namespace ", path, &e))?.into())
@@ -64,7 +64,7 @@ pub fn confine(orders: &SandboxOrders) -> Result<Confined, MainOutcome> {
         kept: orders.capabilities,
         filters: orders.filters.iter().map(seccomp::instructions).collect(),
     };
-    Confined::begin(sandbox).map_err(|(sandbox, error)| explain(orders, &sandbox, error))
+    RunningSandbox::begin(sandbox).map_err(|(sandbox, error)| explain(orders, &sandbox, error))
 }
 
 fn explain(orders: &SandboxOrders, sandbox: &Sandbox, error: SandboxError) -> MainOutcome {

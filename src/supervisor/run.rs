@@ -14,7 +14,7 @@ use super::record::{self, MainOutcome, SupervisedEnd, SupervisedStart, Superviso
 use super::rotate::Rotator;
 use super::tree::{self, ReapedProcesses, note};
 use super::{moment, start};
-use crate::host::process::{self, Confined, Init, Rusage};
+use crate::host::process::{self, RunningSandbox, Rusage, SandboxInit};
 use crate::model::units::Timestamp;
 
 /// Enough for what a pipe holds, four times over before it is full.
@@ -105,7 +105,7 @@ fn bring_up(
     orders: &Orders,
     record: &SupervisorRecord,
     start: &mut SupervisedStart,
-) -> Result<(u32, Option<Init>, [TaskOutput; 2]), MainOutcome> {
+) -> Result<(u32, Option<SandboxInit>, [TaskOutput; 2]), MainOutcome> {
     let (program, outputs) = start::prepare(orders)?;
     let confined = orders.sandbox.as_ref().map(confine).transpose()?;
     moment("confined");
@@ -133,14 +133,14 @@ fn bring_up(
     let streams =
         [TaskOutput::new(orders, "stdout", outputs.stdout), TaskOutput::new(orders, "stderr", outputs.stderr)];
     launched.open_gate().map_err(explain)?;
-    Ok((pid, confined.map(Confined::into_init), streams))
+    Ok((pid, confined.map(RunningSandbox::into_init), streams))
 }
 
 struct TaskSupervision<'a> {
     orders: &'a Orders,
     main: u32,
     /// Ends with us.
-    init: Option<Init>,
+    init: Option<SandboxInit>,
     signals: OwnedFd,
     /// `None`: its output goes nowhere.
     order: Option<OrderWriter>,
@@ -212,7 +212,7 @@ impl TaskSupervision<'_> {
         let mut tree = ReapedProcesses::default();
         let mut finished_at = None;
         loop {
-            let no_child = tree.reap(self.main, self.init.as_ref().map(Init::pid), &mut self.problems);
+            let no_child = tree.reap(self.main, self.init.as_ref().map(SandboxInit::pid), &mut self.problems);
             if tree.main.is_some() && finished_at.is_none() {
                 finished_at = Some(now());
             }

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::orders::Orders;
 use super::record::MainOutcome;
-use crate::host::process::{Confined, LaunchError, Program, ResourceLimit, Step, errno_text};
+use crate::host::process::{LaunchError, LaunchParameters, ResourceLimit, RunningSandbox, Step, errno_text};
 
 /// Where a command without a slash is searched when the task has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -56,7 +56,7 @@ pub fn text(bytes: impl AsRef<OsStr>, what: &str) -> Result<CString, MainOutcome
 }
 
 /// Opens and makes everything that the main process needs.
-pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), MainOutcome> {
+pub fn prepare(orders: &Orders) -> Result<(LaunchParameters, Outputs), MainOutcome> {
     let null = Path::new("/dev/null");
     let nothing = || {
         let file = File::options().read(true).write(true).open(null);
@@ -105,7 +105,7 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), MainOutcome> {
         }
         None => None,
     };
-    let program = Program {
+    let program = LaunchParameters {
         paths: candidates(orders)?,
         args,
         env,
@@ -129,7 +129,7 @@ fn search_path(orders: &Orders) -> &str {
 }
 
 /// Whether a path leads to something in the root of the task. `false` where that is unknown.
-fn is_inside(confined: &Confined, path: &CString) -> bool {
+fn is_inside(confined: &RunningSandbox, path: &CString) -> bool {
     let open = || {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(format!("/proc/{}/root", confined.init().pid()), flags, rustix::fs::Mode::empty())?;
@@ -160,7 +160,7 @@ fn searched(orders: &Orders) -> Result<Vec<CString>, MainOutcome> {
 }
 
 /// Which step failed, in words with the names of this task.
-pub fn explain(orders: &Orders, confined: Option<&Confined>, error: LaunchError) -> MainOutcome {
+pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: LaunchError) -> MainOutcome {
     let why = errno_text(error.errno);
     let user = orders.account.as_ref().map_or("", |a| a.name.as_str());
     let directory = orders.directory.display();
@@ -224,7 +224,7 @@ fn is_gone(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
-fn explain_exec(orders: &Orders, confined: Option<&Confined>, errno: i32, why: &str) -> String {
+fn explain_exec(orders: &Orders, confined: Option<&RunningSandbox>, errno: i32, why: &str) -> String {
     let command = &orders.command;
     let is_there = || match confined {
         Some(confined) => candidates(orders).is_ok_and(|all| all.iter().any(|path| is_inside(confined, path))),

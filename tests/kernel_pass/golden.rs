@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use allostat::collectors::TaskReader;
-use allostat::host::hierarchy::Version;
+use allostat::host::hierarchy::CgroupVersion;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Field;
 
@@ -82,7 +82,7 @@ fn rows_of_a_working_task_keep_their_fields_and_cost_no_other_file() {
     scene.work(0, &["burn", "600000", "1"]);
     let sampling = scene.sampling_by_rows(&bytes);
     let path = &scene.tasks[0].0;
-    let is_v1 = scene.layout.controller("memory").is_some_and(|home| home.version == Version::V1);
+    let is_v1 = scene.layout.controller("memory").is_some_and(|home| home.version == CgroupVersion::V1);
     let keys = if is_v1 { V1 } else { V2 };
     let is_there = |key: &&&str| {
         let (home, name) = key.split_once('/').expect("a key has two parts");

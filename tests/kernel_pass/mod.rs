@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Description, description, is_root, must_have_pass, patience, wait_for, work_in};
 use allostat::collectors::{KernelPass, Sampling, TaskReader};
 use allostat::host::cgroup::Cgroup;
-use allostat::host::hierarchy::{Hierarchy, Layout, Version};
+use allostat::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use allostat::host::roots::Roots;
 use allostat::kernel::bpf::btf::Btf;
 use allostat::model::id::CgroupPath;
@@ -253,7 +253,7 @@ fn setting_is_read_again_when_its_row_changed_and_not_before() {
     assert_eq!(of(&usage(70)), set);
     // Limits above it stand in no row of it: on cgroup v2 each has a file, which is read each minute. So is one of
     // whose numbers some were 0 wherever they were compared: that of CPU bursts.
-    let is_v2 = scene.layout.controller("memory").is_some_and(|home| home.version == Version::V2);
+    let is_v2 = scene.layout.controller("memory").is_some_and(|home| home.version == CgroupVersion::V2);
     let above = scene.tasks[1].0.relative().iter().count() as u64 - 1;
     let most = if is_v2 { 2 * (above + 1) } else { 0 };
     let opened = sampling.budget.reopened() - opened;
@@ -351,7 +351,7 @@ fn cgroups_that_come_or_go_are_noticed_where_all_are_walked() {
     let scene = Scene::new();
     // Of the others nothing is read.
     let is_walked = |home: &Hierarchy| {
-        home.version == Version::V2 || ["memory", "pids", "cpuacct"].iter().any(|controller| home.has(controller))
+        home.version == CgroupVersion::V2 || ["memory", "pids", "cpuacct"].iter().any(|controller| home.has(controller))
     };
     let hierarchies = scene.layout.hierarchies().iter().enumerate();
     let homes: Vec<usize> = hierarchies.filter(|(_, home)| is_walked(home)).map(|(at, _)| at).collect();

@@ -64,7 +64,7 @@ impl Looked {
         let mut config =
             observe::Config { docker_socket: roots.file("/run/docker.sock"), ..observe::Config::default() };
         set(&mut config);
-        let keep = observe::Keep { path: dir.path().join("kept"), boot_id: BootId("boot".into()) };
+        let keep = observe::RecordLocation { path: dir.path().join("kept"), boot_id: BootId("boot".into()) };
         let sampling = Sampling::new(roots, layout, FdBudget::of(10_000));
         let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));
         let parts = observe::Parts {

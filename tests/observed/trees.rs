@@ -8,15 +8,15 @@
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
 };
-use allostat::observe::identity::{OwnCgroup, Recognised};
-use allostat::observe::tree::{CgroupTree, TaskOf};
+use allostat::observe::identity::{AllocCgroup, RecognisedTask};
+use allostat::observe::tree::{CgroupTree, TaskCgroup};
 
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
 const SHORT: &str = "3f2a9c0b1d4e";
 const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
 
 /// Where no directory belongs to a user.
-fn identify(path: &str) -> Option<(String, Recognised)> {
+fn identify(path: &str) -> Option<(String, RecognisedTask)> {
     CgroupTree::new("/allostat").identify(path)
 }
 
@@ -245,9 +245,9 @@ fn tasks(listing: &str) -> Vec<(String, &'static str)> {
     for line in listing.lines().map(str::trim).filter(|line| !line.is_empty()) {
         tree.add(0, &path(line));
     }
-    let word = |whose: TaskOf<'_>| match whose {
-        TaskOf::Recognised(task) => task.source.as_str(),
-        TaskOf::Plain => "cgroup",
+    let word = |whose: TaskCgroup<'_>| match whose {
+        TaskCgroup::Recognised(task) => task.source.as_str(),
+        TaskCgroup::Plain => "cgroup",
     };
     let mut tasks = Vec::new();
     tree.each_task(|path, whose| tasks.push((path.replace(ID, "{id}").replace(UUID, "{uuid}"), word(whose))));
@@ -358,10 +358,10 @@ fn a_host_of_amazon_ecs_has_each_container_once_and_what_we_run_ourselves_is_not
 #[test]
 fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
     let own = |pattern: &str| identify(&path(pattern)).unwrap().1.own;
-    assert_eq!(own("/kubepods/pod{uuid}/{id}"), OwnCgroup::Parent);
-    assert_eq!(own("/slurm/uid_1/job_2/step_0"), OwnCgroup::Parent);
-    assert_eq!(own("/nomad/{uuid}.web"), OwnCgroup::None);
-    assert_eq!(own("/docker/{id}"), OwnCgroup::Task);
+    assert_eq!(own("/kubepods/pod{uuid}/{id}"), AllocCgroup::Parent);
+    assert_eq!(own("/slurm/uid_1/job_2/step_0"), AllocCgroup::Parent);
+    assert_eq!(own("/nomad/{uuid}.web"), AllocCgroup::None);
+    assert_eq!(own("/docker/{id}"), AllocCgroup::Task);
 }
 
 /// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what
@@ -393,7 +393,7 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
         tree.add(0, &format!("/jobs/u/{name}"));
     }
     let mut shown = Vec::new();
-    tree.each_task(|path, whose| shown.push((path.to_owned(), whose == TaskOf::Plain)));
+    tree.each_task(|path, whose| shown.push((path.to_owned(), whose == TaskCgroup::Plain)));
     assert_eq!(shown.len(), hidden.len(), "{shown:?}");
     assert!(shown.iter().all(|(_, is_plain)| *is_plain), "{shown:?}");
     // What root alone can name is what it was.

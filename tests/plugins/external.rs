@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use allostat::devices::external::{External, PluginTimeouts, find};
+use allostat::devices::external::{ExternalPlugin, PluginTimeouts, find};
 use allostat::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use allostat::model::device::{DeviceGroup, DeviceReading};
 use allostat::model::id::DeviceId;
@@ -56,10 +56,10 @@ impl Made {
     fn program(&self) -> PathBuf {
         self.dir.path().join("acme")
     }
-    fn plugin(&self, change: impl FnOnce(&mut PluginTimeouts)) -> External {
+    fn plugin(&self, change: impl FnOnce(&mut PluginTimeouts)) -> ExternalPlugin {
         let mut patience = impatient();
         change(&mut patience);
-        External::new("acme", self.program(), Map::new()).with_timeouts(patience)
+        ExternalPlugin::new("acme", self.program(), Map::new()).with_timeouts(patience)
     }
 }
 
@@ -78,20 +78,20 @@ pub fn certificate(dir: &Path, curve: &str, certificate: &str, key: &str) -> Opt
     Some(())
 }
 
-pub fn external(program: PathBuf) -> External {
-    External::new("acme", program, Map::new()).with_timeouts(impatient())
+pub fn external(program: PathBuf) -> ExternalPlugin {
+    ExternalPlugin::new("acme", program, Map::new()).with_timeouts(impatient())
 }
 
 /// A plugin that runs.
 pub struct Running {
-    plugin: Arc<External>,
+    plugin: Arc<ExternalPlugin>,
     reports: Receiver<PluginReport>,
     ends: Arc<StopSignal>,
     thread: JoinHandle<PluginError>,
 }
 
 impl Running {
-    pub fn start(plugin: External) -> Running {
+    pub fn start(plugin: ExternalPlugin) -> Running {
         let (to, reports) = sync_channel(1024);
         let (ends, plugin) = (Arc::new(StopSignal::default()), Arc::new(plugin));
         let (reported, own) = (PluginReports::new(to, Arc::clone(&ends), TICK), Arc::clone(&plugin));
@@ -336,7 +336,7 @@ fn a_program_that_is_none_is_named() {
         (dir.path().join("none"), "No such file or directory"),
         ("/bin/true".into(), "the process ended before its handshake line; it ended with exit status: 0"),
     ] {
-        let (error, _) = Running::start(External::new("x", program, Map::new())).ended();
+        let (error, _) = Running::start(ExternalPlugin::new("x", program, Map::new())).ended();
         assert!(error.message.contains(message), "{error}");
     }
 }

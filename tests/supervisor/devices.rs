@@ -2,7 +2,7 @@
 //! v2.
 
 use allostat::collectors::capability;
-use allostat::host::hierarchy::Version;
+use allostat::host::hierarchy::CgroupVersion;
 use allostat::model::id::CgroupPath;
 use allostat::runner::drivers::StartRequest;
 
@@ -17,7 +17,7 @@ async fn what_is_denied_cannot_be_opened_by_the_task_and_its_place_goes_with_it(
     }
     let layout = &world.sampling.layout;
     let devices =
-        layout.controller("devices").filter(|home| home.version == Version::V1).map(|home| home.mount.clone());
+        layout.controller("devices").filter(|home| home.version == CgroupVersion::V1).map(|home| home.mount.clone());
     let all = capability::probe(&world.sampling.roots, layout, &CgroupPath::from("/"), false);
     let closes = all.into_iter().find(|c| c.feature == "device_nodes").expect("it is always listed");
     if !closes.available {

@@ -43,7 +43,7 @@ echo 'the writer ended'
 
 /// What one boot said.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct BootReport {
     /// By writer: how many records it found.
     have: Vec<u64>,
     /// By writer: how many records it acknowledged, those of earlier boots included.
@@ -54,8 +54,8 @@ struct Said {
 }
 
 /// Only whole lines count: the last one may be half.
-fn read(text: &str) -> Said {
-    let mut said = Said::default();
+fn read(text: &str) -> BootReport {
+    let mut said = BootReport::default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in whole.lines() {
         let words: Vec<&str> = line.trim().split(' ').collect();
@@ -152,7 +152,7 @@ impl Machine<'_> {
     }
 
     /// Boots, lets it write, switches it off; `None`: only boots, and asks what is there.
-    fn boot(&self, number: u32, acks: Option<u64>) -> Result<Said> {
+    fn boot(&self, number: u32, acks: Option<u64>) -> Result<BootReport> {
         let said = self.work.join(format!("said-{number}.log"));
         let mut qemu = guest::emulator(self.parts)?;
         qemu.args(["-m", &MEMORY_MIB.to_string()])
@@ -169,7 +169,7 @@ impl Machine<'_> {
             .args(["-append", guest::COMMAND_LINE]);
         let log = fs::File::create(self.work.join("qemu.log"))?;
         qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let mut machine = Running(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);
+        let mut machine = RunningMachine(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);
         let began = Instant::now();
         let listen = || read(&String::from_utf8_lossy(&fs::read(&said).unwrap_or_default()));
         loop {
@@ -248,9 +248,9 @@ fn some_acks() -> u64 {
 }
 
 /// Switched off with the value, whatever happens.
-struct Running(Child);
+struct RunningMachine(Child);
 
-impl Running {
+impl RunningMachine {
     /// SIGKILL, like a cut cable.
     fn switch_off(&mut self) -> Result<()> {
         self.0.kill()?;
@@ -259,7 +259,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningMachine {
     fn drop(&mut self) {
         let _ = self.switch_off();
     }
@@ -274,7 +274,7 @@ mod tests {
         let said = read("have 0 7\nhave 1 3\ngo\nack 1 3\nack 0 7\nack 1 4\nack 1 5");
         assert_eq!((said.have, said.acked, said.acks, said.going), (vec![7, 3], vec![8, 5], 3, true));
         assert_eq!(read("wrong task/0/1\n").wrong, ["wrong task/0/1"]);
-        assert_eq!(read("ack 0 1"), Said::default());
+        assert_eq!(read("ack 0 1"), BootReport::default());
     }
 
     #[test]

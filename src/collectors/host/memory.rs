@@ -141,10 +141,11 @@ static PARTS: [(&MetricDesc, ReadValue); 15] = [
 
 static METRICS: LazyLock<Vec<&MetricDesc>> = LazyLock::new(|| PARTS.iter().map(|(desc, _)| *desc).collect());
 
+/// Memory and swap of the host.
 #[derive(Debug)]
-pub(super) struct Memory;
+pub(super) struct MemoryCollector;
 
-impl Collector for Memory {
+impl Collector for MemoryCollector {
     fn name(&self) -> &'static str {
         "memory"
     }
@@ -172,7 +173,7 @@ mod tests {
         let (_dir, roots) =
             host(&[("proc/meminfo", "MemTotal: 16 kB\nMemFree: 3 kB\nSwapTotal: 4 kB\nSwapFree: 1 kB\n")]);
         let mut out = Samples::default();
-        Memory.collect(&roots, &mut out).unwrap();
+        MemoryCollector.collect(&roots, &mut out).unwrap();
         let expected = [
             "memory_total_bytes{} Int(16384)",
             "swap_used_bytes{} Int(3072)",
@@ -189,7 +190,7 @@ mod tests {
             SUnreclaim: 6 kB\nDirty: 1 kB\nWriteback: 0 kB\nAnonPages: 40 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n";
         let (_dir, roots) = host(&[("proc/meminfo", text)]);
         let mut out = Samples::default();
-        Memory.collect(&roots, &mut out).unwrap();
+        MemoryCollector.collect(&roots, &mut out).unwrap();
         let kib = |desc: &MetricDesc| out.int(desc).map(|bytes| bytes / 1024);
         assert_eq!([&USED, &FREE, &BUFFERS, &CACHED, &TOTAL].map(kib), [60, 10, 5, 25, 100].map(Some));
         let rest = [&SHARED, &SLAB_RECLAIMABLE, &SLAB_UNRECLAIMABLE, &DIRTY, &WRITEBACK, &ANONYMOUS, &SWAP_TOTAL];

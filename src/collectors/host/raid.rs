@@ -41,10 +41,11 @@ const fn gauge(name: &'static str, help: &'static str) -> MetricDesc {
         .absent_when("the array has no redundancy (raid0, linear), the host has no software RAID, or 64 are exposed")
 }
 
+/// State of the host's software RAID arrays.
 #[derive(Debug)]
-pub(super) struct Raid;
+pub(super) struct RaidCollector;
 
-impl Collector for Raid {
+impl Collector for RaidCollector {
     fn name(&self) -> &'static str {
         "raid"
     }
@@ -125,7 +126,7 @@ mod tests {
     fn lines_of(files: &[(&str, &str)]) -> (Vec<String>, bool) {
         let (_dir, roots) = host(files);
         let mut out = Samples::default();
-        let is_ok = Raid.collect(&roots, &mut out).is_ok();
+        let is_ok = RaidCollector.collect(&roots, &mut out).is_ok();
         (lines(&out), is_ok)
     }
 

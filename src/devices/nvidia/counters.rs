@@ -11,12 +11,12 @@ const ROUND: u64 = 1 << 32;
 
 /// The offset to add to the driver's value, and the driver's last value.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counter {
+struct ContinuousCounter {
     base: u64,
     last: Option<u64>,
 }
 
-impl Counter {
+impl ContinuousCounter {
     fn follow(&mut self, now: Option<u64>, comes_round: bool) -> Option<u64> {
         let now = now?;
         if let Some(last) = self.last.filter(|last| now < *last) {
@@ -30,9 +30,9 @@ impl Counter {
 
 /// The counters of all GPUs seen so far.
 #[derive(Debug, Default)]
-pub struct Counters(HashMap<DeviceId, Vec<Counter>>);
+pub struct GpuCounters(HashMap<DeviceId, Vec<ContinuousCounter>>);
 
-impl Counters {
+impl GpuCounters {
     /// Replaces the driver's values by continuous counters.
     pub fn follow(&mut self, device: &DeviceId, values: &mut DeviceUsage) {
         let known = self.0.entry(device.clone()).or_default();
@@ -49,7 +49,7 @@ impl Counters {
         .chain(corrected.iter_mut().chain(uncorrected).map(|field| (field, false)))
         .chain(values.throttled_nanos.iter_mut().chain(&mut values.nvlink_errors).map(|field| (field, false)))
         .collect();
-        known.resize(fields.len(), Counter::default());
+        known.resize(fields.len(), ContinuousCounter::default());
         for (counter, (field, comes_round)) in known.iter_mut().zip(fields) {
             *field = counter.follow(*field, comes_round);
         }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn follow(numbers: &[Option<u64>], comes_round: bool) -> Vec<Option<u64>> {
-        let mut counter = Counter::default();
+        let mut counter = ContinuousCounter::default();
         numbers.iter().map(|n| counter.follow(*n, comes_round)).collect()
     }
 
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn each_device_counts_by_itself() {
-        let mut counters = Counters::default();
+        let mut counters = GpuCounters::default();
         let mut follow = |device: &str, energy| {
             let mut values = DeviceUsage { energy_millijoules: Some(energy), ..DeviceUsage::default() };
             counters.follow(&device.into(), &mut values);

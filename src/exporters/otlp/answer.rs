@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::settings::decoded;
 use crate::host::http::grpc::GrpcReply;
-use crate::host::http::{HttpError, Response};
+use crate::host::http::{HttpError, HttpResponse};
 use crate::model::text::log_text;
 
 /// What has become of a request.
@@ -65,7 +65,7 @@ fn taken_as_json(body: &[u8]) -> Option<Answer> {
 
 /// The outcome that the answer's body reports. An empty body is a message without fields. `None`: OTLP does not define
 /// this answer, whatever its status: the page of a proxy, a portal or another service at this address.
-fn success(answer: &Response) -> Option<Answer> {
+fn success(answer: &HttpResponse) -> Option<Answer> {
     if answer.body.is_empty() {
         return taken(&[]);
     }
@@ -76,12 +76,12 @@ fn success(answer: &Response) -> Option<Answer> {
     }
 }
 
-fn media_type(answer: &Response) -> String {
+fn media_type(answer: &HttpResponse) -> String {
     let kind = answer.header("content-type").and_then(|kind| kind.split(';').next()).unwrap_or_default();
     kind.trim().to_ascii_lowercase()
 }
 
-pub(super) fn of_http(answer: &Response) -> (String, Answer) {
+pub(super) fn of_http(answer: &HttpResponse) -> (String, Answer) {
     let code = answer.status.to_string();
     let said = reason_of(answer);
     let message = format!("the collector answers {code}{}{said}", if said.is_empty() { "" } else { ": " });
@@ -106,7 +106,7 @@ pub(super) fn of_http(answer: &Response) -> (String, Answer) {
 }
 
 /// Why, as it has it: the specification's `google.rpc.Status`, else the first line of a text.
-fn reason_of(answer: &Response) -> String {
+fn reason_of(answer: &HttpResponse) -> String {
     /// The longest reason that is reported.
     const LONGEST: usize = 300;
     let text = if media_type(answer) == "application/x-protobuf" {
@@ -260,7 +260,7 @@ pub(super) mod tests {
     #[test]
     fn reason_of_an_http_answer_is_its_status_or_its_first_line() {
         let of =
-            |kind: &str, body: Vec<u8>| reason_of(&Response::of_parts(400, &[("content-type", kind)], body.into()));
+            |kind: &str, body: Vec<u8>| reason_of(&HttpResponse::of_parts(400, &[("content-type", kind)], body.into()));
         let status = Status { message: "no such tenant".to_owned(), details: Vec::new() };
         assert_eq!(of("application/x-protobuf", status.encode_to_vec()), "no such tenant");
         assert_eq!(of("text/plain; charset=utf-8", b"\n out of \x1bbounds\nmore".to_vec()), "out of bounds");
@@ -286,7 +286,7 @@ pub(super) mod tests {
     }
 
     fn rejected(kind: &str, body: &[u8]) -> Option<u64> {
-        match of_http(&Response::of_parts(200, &[("content-type", kind)], body.to_vec().into())).1 {
+        match of_http(&HttpResponse::of_parts(200, &[("content-type", kind)], body.to_vec().into())).1 {
             Answer::Taken { rejected, .. } => Some(rejected),
             Answer::Later { after: None, .. } => None,
             other => panic!("{other:?}"),
@@ -308,7 +308,7 @@ pub(super) mod tests {
         for other in [&b"{\"status\":\"ok\"}"[..], b"[]", b"ok", b"{\"partialSuccess\":1}"] {
             assert_eq!(rejected("application/json", other), None, "{other:?}");
         }
-        let redirect = Response::of_parts(302, &[("location", "/login")], page.to_vec().into());
+        let redirect = HttpResponse::of_parts(302, &[("location", "/login")], page.to_vec().into());
         assert!(matches!(of_http(&redirect).1, Answer::Later { .. }));
         let broken = GrpcReply {
             http_status: 200,
@@ -369,7 +369,7 @@ pub(super) mod tests {
                 let status = u16::try_from(100 + fuzz.below(500)).expect("it is below 600");
                 let kind = ["application/x-protobuf", "application/json", "text/html"][fuzz.below(3)];
                 let after = fuzz.pieces(PIECES, 3);
-                let answer = of_http(&Response::of_parts(
+                let answer = of_http(&HttpResponse::of_parts(
                     status,
                     &[("retry-after", &after), ("content-type", kind)],
                     bytes::Bytes::clone(&body),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::answer::{Answer, failed, of_grpc, of_http};
 use super::packed;
 use super::settings::{Compression, Config, Protocol, PushEndpoint, Scheme};
-use crate::host::http::grpc::Caller;
+use crate::host::http::grpc::GrpcCaller;
 use crate::host::http::{Address, Client, HttpError, Method, TlsFiles};
 use crate::host::peer::Trust;
 use crate::telemetry::otlp::Signal;
@@ -34,7 +34,7 @@ pub(super) struct Sender {
 
 enum Door {
     Http(Client),
-    Grpc(Caller),
+    Grpc(GrpcCaller),
 }
 
 impl Sender {
@@ -55,7 +55,7 @@ impl Sender {
                 client.set_largest_answer(LARGEST_ANSWER);
                 Door::Http(client)
             }
-            Protocol::Grpc => Door::Grpc(Caller::new(address, config.timeout, LARGEST_ANSWER)?),
+            Protocol::Grpc => Door::Grpc(GrpcCaller::new(address, config.timeout, LARGEST_ANSWER)?),
         };
         let compression = config.compression;
         Ok(Sender { config: config.clone(), signal, endpoint, door, compression, is_understood: false })

@@ -26,7 +26,7 @@ use crate::model::attribute::{Attribute, Number, Unit, UnitName};
 use crate::model::device::{Device, DeviceFacts, DeviceKind};
 use crate::model::id::DeviceId;
 
-pub use events::Events;
+pub use events::GpuEvents;
 pub use read::{Gpu, GpuReading};
 
 /// The library's name in the driver package.

@@ -176,7 +176,7 @@ fn keeps_data(superblock: &str, fs_type: &str) -> bool {
 /// The fields of a line that are needed. A host with containers has thousands of lines, and `procfs` allocates two maps
 /// for each.
 #[derive(Debug, Clone, Copy)]
-struct Line<'a> {
+struct MountLine<'a> {
     id: &'a [u8],
     parent: &'a [u8],
     superblock: &'a str,
@@ -188,8 +188,8 @@ struct Line<'a> {
     super_options: &'a [u8],
 }
 
-impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+impl<'a> MountLine<'a> {
+    fn parse(line: &'a [u8]) -> Option<MountLine<'a>> {
         // An empty source is an empty word.
         let mut words = line.split(|b| *b == b' ');
         let (id, parent) = (words.next()?, words.next()?);
@@ -201,11 +201,11 @@ impl<'a> Line<'a> {
         let (source, super_options) = (words.next()?, words.next()?);
         mount_point.first().filter(|b| **b == b'/')?;
         let is_readonly = options.split(|b| *b == b',').any(|option| option == b"ro");
-        Some(Line { id, parent, superblock, mount_point, is_readonly, fs_type, source, super_options })
+        Some(MountLine { id, parent, superblock, mount_point, is_readonly, fs_type, source, super_options })
     }
 
     /// As the function `is_hidden`.
-    fn is_hidden(&self, later: &[Line<'_>]) -> bool {
+    fn is_hidden(&self, later: &[MountLine<'_>]) -> bool {
         later.iter().any(|over| {
             (over.parent == self.id && over.mount_point == self.mount_point)
                 || (over.parent == self.parent && is_below(self.mount_point, over.mount_point))
@@ -231,7 +231,7 @@ pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
     let mut error = None;
     let mut all = Vec::new();
     for (number, line) in text::lines(bytes) {
-        match Line::parse(line) {
+        match MountLine::parse(line) {
             Some(mount) => all.push(mount),
             None if is_unknown(line) => {}
             None => {
@@ -241,7 +241,7 @@ pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
     }
     let mut found = Filesystems::default();
     let expiring: BTreeSet<&[u8]> = all.iter().filter(|mount| mount.expires()).map(|mount| mount.id).collect();
-    let mut by_superblock: BTreeMap<&str, Vec<(usize, &Line<'_>)>> = BTreeMap::new();
+    let mut by_superblock: BTreeMap<&str, Vec<(usize, &MountLine<'_>)>> = BTreeMap::new();
     for (at, mount) in all.iter().enumerate() {
         if !keeps_data(mount.superblock, mount.fs_type) {
             found.no_storage += 1;
@@ -468,7 +468,7 @@ mod tests {
             }).collect();
             let text = lines.concat();
             let (theirs, _) = all(text.as_bytes());
-            let ours: Vec<Line<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| Line::parse(line)).collect();
+            let ours: Vec<MountLine<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| MountLine::parse(line)).collect();
             prop_assert_eq!(ours.len(), theirs.len());
             for at in 0..ours.len() {
                 prop_assert_eq!(ours[at].is_hidden(&ours[at + 1..]), is_hidden(&theirs[at], &theirs[at + 1..]), "{}", at);

@@ -7,11 +7,11 @@ use crate::board::Parent;
 use crate::collectors::{Sampling, TaskReader};
 use crate::model::id::CgroupPath;
 use crate::observe::Config;
-use crate::observe::identity::OwnCgroup;
+use crate::observe::identity::AllocCgroup;
 use crate::observe::patterns::matches;
 
-/// Cgroups with at least one task below.
-pub(super) struct Parents {
+/// The cgroups above tasks.
+pub(super) struct ParentTable {
     sampling: Arc<Sampling>,
     /// Patterns of paths that are shown even without a limit.
     chosen: Vec<String>,
@@ -20,14 +20,14 @@ pub(super) struct Parents {
     has_changed: bool,
 }
 
-impl Parents {
-    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> Parents {
+impl ParentTable {
+    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> ParentTable {
         let (sampling, chosen) = (Arc::clone(sampling), config.parents.clone());
-        Parents { sampling, chosen, all: BTreeMap::new(), has_changed: false }
+        ParentTable { sampling, chosen, all: BTreeMap::new(), has_changed: false }
     }
 
     /// A task began in the cgroup at this path.
-    pub(super) fn begin(&mut self, path: &str, own: OwnCgroup) {
+    pub(super) fn begin(&mut self, path: &str, own: AllocCgroup) {
         for above in shared(path, own) {
             if let Some((tasks, _)) = self.all.get_mut(above) {
                 *tasks += 1;
@@ -61,7 +61,7 @@ impl Parents {
     }
 
     /// A task ended.
-    pub(super) fn end(&mut self, path: &str, own: OwnCgroup) {
+    pub(super) fn end(&mut self, path: &str, own: AllocCgroup) {
         for above in shared(path, own) {
             let Some((tasks, _)) = self.all.get_mut(above) else { continue };
             *tasks -= 1;
@@ -80,6 +80,6 @@ impl Parents {
 }
 
 /// The ancestors of a task, without its alloc's own cgroup.
-fn shared(path: &str, own: OwnCgroup) -> impl Iterator<Item = &str> {
-    CgroupPath::above(path).skip(usize::from(own == OwnCgroup::Parent))
+fn shared(path: &str, own: AllocCgroup) -> impl Iterator<Item = &str> {
+    CgroupPath::above(path).skip(usize::from(own == AllocCgroup::Parent))
 }

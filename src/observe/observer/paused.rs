@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::Work;
+use super::ObserverThread;
 use crate::model::units::Timestamp;
 use crate::observe::docker;
 
-impl Work {
+impl ObserverThread {
     /// Records whether a shown task is paused now.
     pub(super) fn read_freezer(&mut self, path: &str) {
         if self.allocs.is_known(path) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfAlloc;
 use crate::host::process::account;
-use crate::host::transfer::{Below, Moved, move_dir};
+use crate::host::transfer::{MoveResult, RootedPath, move_dir};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::runner::drivers::BoxFuture;
@@ -111,7 +111,11 @@ fn move_all(
         let to = data_dir.alloc(new);
         let one = |old: &AllocId| {
             let from = data_dir.alloc(old);
-            let done = move_dir(Below { root: &from, names: &names }, Below { root: &to, names: &names }, called_off);
+            let done = move_dir(
+                RootedPath { root: &from, names: &names },
+                RootedPath { root: &to, names: &names },
+                called_off,
+            );
             done.map_err(|e| format!("{} of alloc {}: {e}", names.join("/"), old.short()))
         };
         if called_off.load(Ordering::Relaxed) {
@@ -119,12 +123,12 @@ fn move_all(
         }
         let mut outcomes = from.iter().map(one);
         // One that was moved before is absent, and no older one takes its place.
-        match outcomes.find(|outcome| *outcome != Ok(Moved::Absent)) {
-            Some(Ok(Moved::Renamed | Moved::Copied)) => {
+        match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
+            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => {
                 moved += 1;
                 give(data_dir, new, &names, user);
             }
-            Some(Ok(Moved::Taken | Moved::Absent)) | None => {}
+            Some(Ok(MoveResult::Taken | MoveResult::Absent)) | None => {}
             Some(Err(why)) => drop(failed.get_or_insert(why)),
         }
     }

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::ground::{FETCHED, FetchedData, MigrationError, MigrationGround, STAGING};
 use super::install::has_place;
-use crate::host::http::exchange::{HttpAnswer, Payload, Verb, ask};
+use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, ask};
 use crate::host::http::{Address, TlsFiles};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
@@ -104,7 +104,7 @@ impl Transfer<'_> {
         let token = token.transpose()?;
         headers.extend(token.iter().map(|token| ("authorization", token.as_str())));
         let target = format!("/v1/allocs/{alloc}/migration");
-        let request = ask((&address, trust), (Verb::Get, &target), &headers, Payload::Whole(Bytes::new()));
+        let request = ask((&address, trust), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
         let answer = self.wait(request)?.map_err(|e| {
             let why = chain(&e);
             // A wrong certificate or user does not become right by itself.

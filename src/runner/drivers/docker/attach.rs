@@ -18,7 +18,7 @@ use super::engine::{EngineError, SOON, encoded, is_id};
 use super::exec::{CreatedExec, state};
 use super::place;
 use super::shared::{AbortGuard, DockerContext, failed};
-use crate::host::http::exchange::{Payload, Verb};
+use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::process::identity;
 use crate::host::pty::WindowSize;
@@ -62,7 +62,8 @@ pub async fn attach(
         body["Env"] = json!([format!("TERM={kind}")]);
     }
     let target = format!("/containers/{}/exec", encoded(&container));
-    let made: CreatedExec = shared.engine.json(Verb::Post, &target, Some(&body), SOON).await.map_err(refused)?;
+    let made: CreatedExec =
+        shared.engine.json(RequestMethod::Post, &target, Some(&body), SOON).await.map_err(refused)?;
     if !is_id(&made.id) {
         return Err(failed("the engine gave a program without an ID"));
     }
@@ -165,7 +166,7 @@ impl EngineExec {
                 let asked = self
                     .shared
                     .engine
-                    .open(Verb::Post, &target, &[], Payload::Whole(Bytes::new()), SOON)
+                    .open(RequestMethod::Post, &target, &[], Payload::Whole(Bytes::new()), SOON)
                     .ends_with(Ends::Deadline)
                     .await;
                 // A program that has ended has no size either.

@@ -19,7 +19,7 @@ use super::place::{self, ParentCgroup};
 use super::shared::{AbortGuard, ContainerRecord, DockerContext, KILL_SIGNAL, failed};
 use crate::collectors::{TaskReader, read_final};
 use crate::host::cgroup::Cgroup;
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::host::process;
 use crate::model::moment::moment;
 use crate::model::network::DriverNetwork;
@@ -287,10 +287,10 @@ async fn with_late_oom(shared: &DockerContext, container: Container, usage: &Usa
 
 /// Whether the engine may still report an OOM kill that the kernel's count lacks. On v2 the count includes child
 /// cgroups, so only exit code 137 is in doubt. On v1 the engine alone sees kills in child cgroups.
-pub(super) fn may_be_late(container: &Container, usage: &Usage, memory: Option<Version>) -> bool {
+pub(super) fn may_be_late(container: &Container, usage: &Usage, memory: Option<CgroupVersion>) -> bool {
     let limit = u64::try_from(container.host_config.memory).unwrap_or(0);
     let has_reached = limit > 0 && usage.memory_peak_bytes().is_none_or(|peak| peak >= limit);
-    has_reached && !has_oom(usage) && (memory == Some(Version::V1) || container.state.exit_code == KILLED)
+    has_reached && !has_oom(usage) && (memory == Some(CgroupVersion::V1) || container.state.exit_code == KILLED)
 }
 
 fn has_oom(usage: &Usage) -> bool {

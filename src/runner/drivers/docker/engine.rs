@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::host::http::exchange::{self, HttpAnswer, Payload, Verb};
+use crate::host::http::exchange::{self, HttpAnswer, Payload, RequestMethod};
 use crate::host::http::tunnel::{self, Tunnel, TunnelAnswer};
 use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
@@ -232,38 +232,40 @@ impl DockerEngine {
     }
 
     pub async fn info(&self) -> Result<EngineInfo, EngineError> {
-        self.json(Verb::Get, "/info", None, SOON).await
+        self.json(RequestMethod::Get, "/info", None, SOON).await
     }
     /// The address of the host in the default network.
     pub async fn bridge_ip(&self) -> Option<String> {
-        let bridge: Value = self.json(Verb::Get, "/networks/bridge", None, SOON).await.ok()?;
+        let bridge: Value = self.json(RequestMethod::Get, "/networks/bridge", None, SOON).await.ok()?;
         bridge["IPAM"]["Config"][0]["Gateway"].as_str().filter(|ip| !ip.is_empty()).map(str::to_owned)
     }
     /// Its ID, and warnings of the engine.
     pub async fn create(&self, name: &str, body: &Value) -> Result<(String, Vec<String>), EngineError> {
         let target = format!("/containers/create?name={}", encoded(name));
-        let made: CreatedContainer = self.json(Verb::Post, &target, Some(body), LATE).await?;
+        let made: CreatedContainer = self.json(RequestMethod::Post, &target, Some(body), LATE).await?;
         if !is_id(&made.id) {
             return Err(EngineError::Garbage("a container without an ID".to_owned()));
         }
         Ok((made.id, made.warnings.unwrap_or_default()))
     }
     pub async fn start(&self, id: &str) -> Result<(), EngineError> {
-        self.done(Verb::Post, &format!("/containers/{}/start", encoded(id)), LATE).await
+        self.done(RequestMethod::Post, &format!("/containers/{}/start", encoded(id)), LATE).await
     }
     /// By its ID or its name.
     pub async fn inspect(&self, id: &str) -> Result<Container, EngineError> {
-        let found: Container = self.json(Verb::Get, &format!("/containers/{}/json", encoded(id)), None, SOON).await?;
+        let found: Container =
+            self.json(RequestMethod::Get, &format!("/containers/{}/json", encoded(id)), None, SOON).await?;
         if is_id(&found.id) { Ok(found) } else { Err(EngineError::Garbage("a container without an ID".to_owned())) }
     }
     pub async fn kill(&self, id: &str, signal: &str) -> Result<(), EngineError> {
-        self.done(Verb::Post, &format!("/containers/{}/kill?signal={}", encoded(id), encoded(signal)), SOON).await
+        self.done(RequestMethod::Post, &format!("/containers/{}/kill?signal={}", encoded(id), encoded(signal)), SOON)
+            .await
     }
     /// Returns when it is not running any more, or when the engine closes the connection: the caller checks then.
     pub async fn wait(&self, id: &str) {
         let target = format!("/containers/{}/wait", encoded(id));
         let payload = Payload::Whole(Bytes::new());
-        let answer = exchange::ask((&self.address, Trust::Ours), (Verb::Post, &target), &[], payload)
+        let answer = exchange::ask((&self.address, Trust::Ours), (RequestMethod::Post, &target), &[], payload)
             .ends_with(Ends::Deadline)
             .await;
         match answer {
@@ -275,7 +277,7 @@ impl DockerEngine {
     /// With its anonymous volumes; a running one only with `force`. A missing one is no error.
     pub async fn remove(&self, id: &str, force: bool) -> Result<(), EngineError> {
         let target = format!("/containers/{}?v=true&force={force}", encoded(id));
-        match self.done(Verb::Delete, &target, SOON).await {
+        match self.done(RequestMethod::Delete, &target, SOON).await {
             Err(error) if error.is_not_found() => Ok(()),
             done => done,
         }
@@ -287,22 +289,23 @@ impl DockerEngine {
     /// Containers with a label, running or not.
     pub async fn labelled(&self, label: &str) -> Result<Vec<ListedContainer>, EngineError> {
         let filters = format!("{{\"label\":[\"{label}\"]}}");
-        self.json(Verb::Get, &format!("/containers/json?all=true&filters={}", encoded(&filters)), None, SOON).await
+        self.json(RequestMethod::Get, &format!("/containers/json?all=true&filters={}", encoded(&filters)), None, SOON)
+            .await
     }
     pub async fn image(&self, name: &str) -> Result<EngineImage, EngineError> {
         let found: EngineImage =
-            self.json(Verb::Get, &format!("/images/{}/json", encoded_path(name)), None, SOON).await?;
+            self.json(RequestMethod::Get, &format!("/images/{}/json", encoded_path(name)), None, SOON).await?;
         if found.id.is_empty() { Err(EngineError::Garbage("an image without an ID".to_owned())) } else { Ok(found) }
     }
     /// An image that a container uses, or that has another name, stays.
     pub async fn remove_image(&self, id: &str) -> Result<(), EngineError> {
-        self.done(Verb::Delete, &format!("/images/{}", encoded_path(id)), LATE).await
+        self.done(RequestMethod::Delete, &format!("/images/{}", encoded_path(id)), LATE).await
     }
 
     /// A streaming response; its header arrives within `patience`.
     pub async fn open(
         &self,
-        verb: Verb,
+        verb: RequestMethod,
         target: &str,
         headers: &[(&str, &str)],
         payload: Payload,
@@ -328,12 +331,12 @@ impl DockerEngine {
         }
     }
 
-    async fn done(&self, verb: Verb, target: &str, patience: Duration) -> Result<(), EngineError> {
+    async fn done(&self, verb: RequestMethod, target: &str, patience: Duration) -> Result<(), EngineError> {
         self.whole(verb, target, None, patience).await.map(drop)
     }
     pub async fn json<T: DeserializeOwned>(
         &self,
-        verb: Verb,
+        verb: RequestMethod,
         target: &str,
         body: Option<&Value>,
         patience: Duration,
@@ -343,7 +346,7 @@ impl DockerEngine {
     }
     async fn whole(
         &self,
-        verb: Verb,
+        verb: RequestMethod,
         target: &str,
         body: Option<&Value>,
         patience: Duration,

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::engine::{DockerEngine, EngineError, SOON, encoded, is_id};
-use crate::host::http::exchange::{Payload, Verb};
+use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::runner::drivers::ExecEnd;
 use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
@@ -55,7 +55,7 @@ impl Execs {
         }
         let body = json!({ "AttachStdout": true, "AttachStderr": true, "Cmd": command });
         let target = format!("/containers/{}/exec", encoded(container));
-        let made: CreatedExec = engine.json(Verb::Post, &target, Some(&body), SOON).await?;
+        let made: CreatedExec = engine.json(RequestMethod::Post, &target, Some(&body), SOON).await?;
         if !is_id(&made.id) {
             return Err(EngineError::Garbage("a program without an ID".to_owned()));
         }
@@ -78,7 +78,8 @@ impl Execs {
 async fn output(engine: &DockerEngine, id: &str) -> Result<String, EngineError> {
     let payload = Payload::Whole(Bytes::from_static(br#"{"Detach":false,"Tty":false}"#));
     let headers = [("content-type", "application/json")];
-    let mut answer = engine.open(Verb::Post, &format!("/exec/{}/start", encoded(id)), &headers, payload, SOON).await?;
+    let mut answer =
+        engine.open(RequestMethod::Post, &format!("/exec/{}/start", encoded(id)), &headers, payload, SOON).await?;
     let mut stream = Vec::new();
     while let Some(piece) = answer.piece().ends_with(Ends::Deadline).await? {
         let room = LONGEST_OUTPUT.saturating_sub(stream.len());
@@ -88,7 +89,7 @@ async fn output(engine: &DockerEngine, id: &str) -> Result<String, EngineError> 
 }
 
 pub(super) async fn state(engine: &DockerEngine, id: &str) -> Result<ExecState, EngineError> {
-    engine.json(Verb::Get, &format!("/exec/{}/json", encoded(id)), None, SOON).await
+    engine.json(RequestMethod::Get, &format!("/exec/{}/json", encoded(id)), None, SOON).await
 }
 
 /// Both streams, in order of arrival: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. The last may be

@@ -19,7 +19,7 @@ use super::config::{Auth, Config};
 use super::engine::{DockerEngine, EngineError, EngineImage, LATE, encoded};
 use super::settings::Settings;
 use crate::host::beneath;
-use crate::host::http::exchange::{HttpAnswer, Payload, Verb};
+use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod};
 use crate::runner::drivers::{DriverError, EventSink};
 use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::images::PullOutcome;
@@ -254,7 +254,7 @@ async fn pull(
     let headers: Vec<_> = header.iter().map(|value| ("x-registry-auth", value.as_str())).collect();
     let doing = format!("pull {name}");
     let empty = Payload::Whole(Bytes::new());
-    let answer = engine.open(Verb::Post, &target, &headers, empty, settings.pull_activity_timeout).await;
+    let answer = engine.open(RequestMethod::Post, &target, &headers, empty, settings.pull_activity_timeout).await;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
     let mut progress = PullProgress::default();
     follow(answer, settings.pull_activity_timeout, &mut progress, |reported| {
@@ -274,7 +274,7 @@ async fn load(engine: &DockerEngine, local: &Path, archive: &str) -> Result<(), 
     let (sender, pieces) = mpsc::channel(4);
     let reading = tokio::task::spawn_blocking(move || read_pieces(file, &sender));
     let answer = engine.open(
-        Verb::Post,
+        RequestMethod::Post,
         "/images/load?quiet=1",
         &[("content-type", "application/x-tar")],
         Payload::Piped(pieces),
@@ -293,7 +293,7 @@ pub async fn import(engine: &DockerEngine, repository: &str, tag: &str, archive:
     let target = format!("/images/create?fromSrc=-&repo={}&tag={}", encoded(repository), encoded(tag));
     let doing = format!("import the image {repository}:{tag}");
     let headers = [("content-type", "application/x-tar")];
-    let answer = engine.open(Verb::Post, &target, &headers, Payload::Whole(archive), LATE).await;
+    let answer = engine.open(RequestMethod::Post, &target, &headers, Payload::Whole(archive), LATE).await;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
     follow(answer, LATE, &mut PullProgress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
 }

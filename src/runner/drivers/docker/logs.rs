@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::engine::{DockerEngine, EngineError, LATE, encoded};
 use super::stream::{Decoder, LogPiece, LogStream};
-use crate::host::http::exchange::{Payload, Verb};
+use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::model::task::LostOutput;
 use crate::runner::ends::{Ends, EndsWith};
 use crate::supervisor::order::{OrderRecord, OrderWriter};
@@ -265,7 +265,7 @@ async fn read(
         encoded(id),
         !is_rest
     );
-    let opened = engine.open(Verb::Get, &target, &[], Payload::Whole(Bytes::new()), LATE).await;
+    let opened = engine.open(RequestMethod::Get, &target, &[], Payload::Whole(Bytes::new()), LATE).await;
     let mut answer = match opened {
         Ok(answer) => answer,
         Err(error) => return (Some(writer), Err(error)),

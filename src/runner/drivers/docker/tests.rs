@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::attempt::may_be_late;
 use super::fake::{FakeEngine, answer};
 use super::*;
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::model::job::JobKind;
 use crate::model::task::ExitStatus;
 use crate::model::usage::{Field, Usage};
@@ -367,13 +367,13 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
 fn an_oom_kill_is_waited_for_where_the_kernel_cannot_count_it() {
     const LIMIT: u64 = 64 << 20;
     for (memory, limit, code, peak, kills, expected) in [
-        (Version::V1, LIMIT, 137, LIMIT, 0, true),
-        (Version::V1, LIMIT, 0, LIMIT, 0, true),
-        (Version::V2, LIMIT, 137, LIMIT, 0, true),
-        (Version::V2, LIMIT, 0, LIMIT, 0, false),
-        (Version::V1, LIMIT, 137, LIMIT, 1, false),
-        (Version::V1, LIMIT, 137, LIMIT - 1, 0, false),
-        (Version::V1, 0, 137, LIMIT, 0, false),
+        (CgroupVersion::V1, LIMIT, 137, LIMIT, 0, true),
+        (CgroupVersion::V1, LIMIT, 0, LIMIT, 0, true),
+        (CgroupVersion::V2, LIMIT, 137, LIMIT, 0, true),
+        (CgroupVersion::V2, LIMIT, 0, LIMIT, 0, false),
+        (CgroupVersion::V1, LIMIT, 137, LIMIT, 1, false),
+        (CgroupVersion::V1, LIMIT, 137, LIMIT - 1, 0, false),
+        (CgroupVersion::V1, 0, 137, LIMIT, 0, false),
     ] {
         let mut body: Value = serde_json::from_str(&container("exited", Path::new("/run"))).unwrap();
         body["State"]["ExitCode"] = json!(code);

@@ -13,7 +13,7 @@ use super::shared::{SupervisionContext, cannot, failed, room, watched};
 use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::plugin;
-use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
+use crate::host::process::{Process, Rusage, WaitStatus, ended, identity, session};
 use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
@@ -293,8 +293,8 @@ pub fn attempt_end(end: SupervisedEnd) -> AttemptEnd {
     let mut recoverable = true;
     let status = match end.how {
         MainOutcome::Status(status) => match ended(status) {
-            Some(Ended::Code(code)) => ExitStatus::Code(code),
-            Some(Ended::Signal(number)) => ExitStatus::Signal(number),
+            Some(WaitStatus::Code(code)) => ExitStatus::Code(code),
+            Some(WaitStatus::Signal(number)) => ExitStatus::Signal(number),
             None => ExitStatus::Unknown(format!("the wait status {status} is not one of an end")),
         },
         MainOutcome::NotStarted { message, recoverable: again } => {

@@ -134,7 +134,7 @@ pub fn begin(
 
 fn place(
     cgroup: Option<&Cgroup>,
-    limits: &crate::host::cgroup::Limits,
+    limits: &crate::host::cgroup::CgroupLimits,
     denied: &[(u32, u32)],
 ) -> Result<(), DriverError> {
     let Some(cgroup) = cgroup else { return Ok(()) };

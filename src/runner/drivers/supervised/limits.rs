@@ -14,7 +14,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::ulimit;
-use crate::host::cgroup::{IoLimit, Limits};
+use crate::host::cgroup::{CgroupLimits, IoLimit};
 use crate::host::hierarchy::Layout;
 use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
@@ -95,7 +95,7 @@ impl LimitsConfig {
     }
 
     /// Looks up the disks. `directory` is the task's.
-    pub fn limits(&self, task: &Task, directory: &Path) -> Result<Limits, DriverError> {
+    pub fn limits(&self, task: &Task, directory: &Path) -> Result<CgroupLimits, DriverError> {
         let resources = &task.resources;
         let (memory_bytes, memory_reservation_bytes) = resources.memory();
         let mut io = Vec::new();
@@ -113,7 +113,7 @@ impl LimitsConfig {
                 io.push(IoLimit { major, minor, read_bps, write_bps });
             }
         }
-        Ok(Limits {
+        Ok(CgroupLimits {
             cpu_shares: resources.cpu_shares,
             cpu_quota_us: self.cpu_quota.map(|q| q.quota_us),
             cpu_period_us: self.cpu_quota.map(|q| q.period_us),
