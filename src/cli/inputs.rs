@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliExit};
 use crate::host::untrusted;
 use crate::jobspec::evaluate::basis::ExternalInputs;
 use crate::jobspec::evaluate::recorded::RecordedInputs;
@@ -42,16 +42,16 @@ impl Variables {
         for path in &self.var_file {
             let name = path.display().to_string();
             let text = untrusted::read_to_string(path, LARGEST_FILE)
-                .map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {name}: {e}")))?;
+                .map_err(|e| CliError::new(CliExit::NotFound, format!("cannot read {name}: {e}")))?;
             let found = variables_of(&name, &text).map_err(|errors| {
-                CliError::new(Exit::InvalidFile, format!("the file of variables is refused\n\n{errors}"))
+                CliError::new(CliExit::InvalidFile, format!("the file of variables is refused\n\n{errors}"))
             })?;
             given.0.extend(found.0);
         }
         for (at, pair) in self.var.iter().enumerate() {
             // It may be a sensitive value whose name was forgotten: it is not shown.
             let (name, text) = pair.split_once('=').ok_or_else(|| {
-                CliError::new(Exit::Usage, format!("--var takes NAME=VALUE: number {} has no `=`", at + 1))
+                CliError::new(CliExit::Usage, format!("--var takes NAME=VALUE: number {} has no `=`", at + 1))
             })?;
             let value = GivenValue { text: text.to_owned(), from: "--var".to_owned(), may_be_unused: false };
             given.0.push((name.trim().to_owned(), value));

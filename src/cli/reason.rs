@@ -2,7 +2,7 @@
 
 use super::human;
 use super::output::{Style, printable};
-use super::shape::{AllocRow, ExitRow, TaskRow};
+use super::shape::{AllocRow, AllocTaskRow, ExitRow};
 use crate::model::signal;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
@@ -110,7 +110,7 @@ fn is_stop(exit: &ExitRow) -> bool {
 }
 
 /// How often a task restarted that fails again and again, and that in words.
-fn crash_loop(task: &TaskRow, memory: MemoryPeak, now: Timestamp) -> Option<(u64, String)> {
+fn crash_loop(task: &AllocTaskRow, memory: MemoryPeak, now: Timestamp) -> Option<(u64, String)> {
     let exit = task.last_exit.as_ref().filter(|exit| !is_stop(exit))?;
     let waits = task.next_start_at.filter(|_| task.state == "backoff");
     let is_loop = task.restarts >= LOOP_RESTARTS && now.since(exit.finished_at) <= LOOP_WITHIN && task.state != "dead";

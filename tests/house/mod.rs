@@ -254,7 +254,7 @@ fn no_failed_output_panics_and_there_is_one_way_to_write() {
             }
         }
     }
-    assert!(wrong.is_empty(), "write by cli::output (Out, say):\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "write by cli::output (CommandOutput, say):\n{}", wrong.join("\n"));
 }
 
 /// `remove_dir_all` goes through whatever is mounted in the directory: a user's data that a task had bound there.

@@ -19,17 +19,12 @@ fn public_type(line: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// A command is called what it does, whatever that is called elsewhere.
-fn is_command(source: &Source, name: &str) -> bool {
-    source.path == format!("cli/{}.rs", name.to_lowercase())
-}
-
 /// The rooms that have a public type of a name.
 fn rooms_by_name(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources {
         let names = source.code().filter_map(|(_, line)| public_type(line));
-        for name in names.filter(|name| !is_command(source, name)) {
+        for name in names {
             rooms.entry(name.to_owned()).or_default().insert(source.room.clone());
         }
     }
@@ -52,7 +47,7 @@ fn no_public_name_means_two_things() {
 }
 
 #[test]
-fn a_name_of_two_rooms_is_found_and_a_command_is_none() {
+fn public_name_of_two_rooms_is_found() {
     let source = |path: &str, text: &str| Source::new(path.to_owned(), text);
     let all = [
         source("host/a.rs", "pub struct Stop;\npub(super) struct Inner;\n// pub enum Comment\n"),
@@ -60,8 +55,6 @@ fn a_name_of_two_rooms_is_found_and_a_command_is_none() {
             "runner/b.rs",
             "    pub enum Stop {}\npub type Inner = u8;\n#[cfg(test)]\nmod tests {\n    pub struct Comment;\n}\n",
         ),
-        source("runner/c.rs", "pub trait Restart {}\n"),
-        source("cli/restart.rs", "pub struct Restart;\n"),
     ];
     let found = rooms_by_name(&all);
     assert_eq!(found.into_keys().collect::<Vec<_>>(), ["Stop"]);

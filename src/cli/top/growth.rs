@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::rates::GrowthByTask;
-use crate::cli::connect::Agent;
+use crate::cli::connect::AgentConnection;
 
 /// An hour does not change in a second.
 const EACH: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub struct GrowthFeed(Option<Instant>);
 
 impl GrowthFeed {
     /// `None`: it was asked for a moment ago, or this agent keeps no hour.
-    pub fn look(&mut self, agent: &mut Agent) -> Option<GrowthByTask> {
+    pub fn look(&mut self, agent: &mut AgentConnection) -> Option<GrowthByTask> {
         if self.0.is_some_and(|asked| asked.elapsed() < EACH) {
             return None;
         }
