@@ -40,7 +40,7 @@ use self::needs::Needs;
 use self::signals::Signals;
 use self::steps::{Step, Steps};
 use self::stock::Stock;
-use crate::api::{self, Context, Door};
+use crate::api::{self, ApiContext, ServerState};
 use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
@@ -148,7 +148,7 @@ impl Daemon {
         let socket = config.socket();
         let (unix, socket_file) = bind::unix(&socket, config.api.socket_group.as_deref())?;
 
-        let door = Door::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() }, gate);
+        let door = ServerState::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() }, gate);
         let (stop, stopped) = watch::channel(false);
         let mut servers = vec![tokio::spawn(api::serve_unix(unix, Arc::clone(&door), stopped.clone()))];
         if let Some(tcp) = tcp {
@@ -236,7 +236,7 @@ impl Daemon {
         if tokio::time::timeout(FIRST_TICK, first.wait_for(|snapshot| snapshot.epoch > 0)).await.is_err() {
             tracing::error!("the first tick takes very long: nothing is measured until it is over");
         }
-        door.open(Arc::new(Context {
+        door.open(Arc::new(ApiContext {
             snapshots: sampler.snapshots.clone(),
             bodies,
             history: parts.history.clone(),

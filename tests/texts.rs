@@ -212,7 +212,7 @@ fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
     let public = std::fs::read_to_string(root.join("docs/endpoints.md")).expect("the page must be there");
     for r in allostat::api::ROUTES {
         let method = if r.method == allostat::api::Method::Get { "GET" } else { "POST" };
-        let from = r.access.on_tcp_from().map(allostat::api::Public::as_str);
+        let from = r.access.on_tcp_from().map(allostat::api::PublicAccess::as_str);
         let (short, row) = match from {
             Some(from) => {
                 (format!("| `{method} {}` | `{from}` |", r.path), format!("| `{method} {}` | `{from}` |", r.path))
@@ -228,7 +228,7 @@ fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
             r.path
         );
     }
-    for setting in allostat::api::Public::ALL {
+    for setting in allostat::api::PublicAccess::ALL {
         assert!(public.contains(&format!("| `\"{}\"` ", setting.as_str())), "docs/endpoints.md: {}", setting.as_str());
     }
     assert_eq!(page.matches("| `GET /").count() + page.matches("| `POST /").count(), allostat::api::ROUTES.len());

@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::services::health_of;
-use super::{Context, Method, Route, node};
+use super::{ApiContext, Method, Route, node};
 use crate::exporters::json::allocs as views;
 use crate::exporters::json::allocs::{AllocAnswer, AllocsAnswer};
 use crate::exporters::json::stats::{AllocStats, stats};
@@ -172,7 +172,7 @@ pub(super) fn find_among(
     };
     let ambiguous = |message: String| Err(ApiError::new(Code::Ambiguous, message).on("id"));
     let picked = match pick(ids(), id) {
-        Picked::None => pick(ids(), &wanted),
+        PrefixMatch::None => pick(ids(), &wanted),
         picked => picked,
     };
     let mut native = snapshot.allocs.iter().filter(is_called);
@@ -182,8 +182,8 @@ pub(super) fn find_among(
     let is_whole = |at: usize| snapshot.allocs[at].identity.id.as_str().eq_ignore_ascii_case(id);
     let named = named(snapshot, id, is_meant);
     match (picked, named.as_slice()) {
-        (Picked::One(at), named) if named.is_empty() || is_whole(at) => Ok(Arc::clone(&snapshot.allocs[at])),
-        (Picked::Many(some), []) => {
+        (PrefixMatch::One(at), named) if named.is_empty() || is_whole(at) => Ok(Arc::clone(&snapshot.allocs[at])),
+        (PrefixMatch::Many(some), []) => {
             ambiguous(format!("more than one alloc has the ID prefix {id:?}: {}", some.join(", ")))
         }
         (_, []) => {
@@ -245,30 +245,30 @@ pub(super) fn ours(snapshot: &Snapshot, id: &str, action: Elsewhere) -> Result<A
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Picked<'a> {
+enum PrefixMatch<'a> {
     One(usize),
     /// The first few.
     Many(Vec<&'a str>),
     None,
 }
 
-fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Picked<'a> {
+fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> PrefixMatch<'a> {
     if wanted.is_empty() {
-        return Picked::None;
+        return PrefixMatch::None;
     }
     let mut found = Vec::new();
     for (at, id) in ids.enumerate() {
         if id == wanted {
-            return Picked::One(at);
+            return PrefixMatch::One(at);
         }
         if found.len() < MOST_NAMED && id.starts_with(wanted) {
             found.push((at, id));
         }
     }
     match found.as_slice() {
-        [] => Picked::None,
-        [(at, _)] => Picked::One(*at),
-        many => Picked::Many(many.iter().map(|(_, id)| *id).collect()),
+        [] => PrefixMatch::None,
+        [(at, _)] => PrefixMatch::One(*at),
+        many => PrefixMatch::Many(many.iter().map(|(_, id)| *id).collect()),
     }
 }
 
@@ -278,7 +278,7 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
     ids.max_by_key(|id| shared(id)).filter(|id| shared(id) >= 3)
 }
 
-async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn stop(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
@@ -289,7 +289,7 @@ async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     Ok(Reply { status: 202, ..Reply::json(&answer) })
 }
 
-async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn restart(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Restart)?;
     let all = match request.query().get("all") {
         None | Some("false") => false,
@@ -308,7 +308,7 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     Ok(Reply { status: 202, ..Reply::json(&RestartAnswer { id: id.clone(), tasks }) })
 }
 
-async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn signal(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Signal)?;
     let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
@@ -342,16 +342,16 @@ mod tests {
 
     #[test]
     fn a_unique_prefix_is_enough_and_an_ambiguous_one_names_the_candidates() {
-        assert_eq!(pick(IDS.into_iter(), "c"), Picked::One(2));
-        assert_eq!(pick(IDS.into_iter(), "aab2"), Picked::One(1));
-        assert_eq!(pick(IDS.into_iter(), "aab"), Picked::Many(vec!["aab10000", "aab20000"]));
-        assert_eq!(pick(IDS.into_iter(), "d"), Picked::None);
-        assert_eq!(pick(IDS.into_iter(), ""), Picked::None, "nothing is no prefix of everything");
+        assert_eq!(pick(IDS.into_iter(), "c"), PrefixMatch::One(2));
+        assert_eq!(pick(IDS.into_iter(), "aab2"), PrefixMatch::One(1));
+        assert_eq!(pick(IDS.into_iter(), "aab"), PrefixMatch::Many(vec!["aab10000", "aab20000"]));
+        assert_eq!(pick(IDS.into_iter(), "d"), PrefixMatch::None);
+        assert_eq!(pick(IDS.into_iter(), ""), PrefixMatch::None, "nothing is no prefix of everything");
     }
 
     #[test]
     fn a_whole_id_wins_over_being_a_prefix() {
-        assert_eq!(pick(["ab", "abc"].into_iter(), "ab"), Picked::One(0));
+        assert_eq!(pick(["ab", "abc"].into_iter(), "ab"), PrefixMatch::One(0));
     }
 
     #[test]
@@ -365,9 +365,9 @@ mod tests {
         fn a_prefix_finds_only_what_it_begins(ids in prop::collection::btree_set("[a-c]{1,6}", 0..20), wanted in "[a-c]{1,4}") {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             match pick(ids.iter().copied(), &wanted) {
-                Picked::One(at) => prop_assert!(ids[at].starts_with(&wanted)),
-                Picked::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&wanted))),
-                Picked::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&wanted))),
+                PrefixMatch::One(at) => prop_assert!(ids[at].starts_with(&wanted)),
+                PrefixMatch::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&wanted))),
+                PrefixMatch::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&wanted))),
             }
         }
     }

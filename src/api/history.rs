@@ -3,7 +3,7 @@
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::{Method, Route};
 use crate::exporters::history::{HistoryAnswer, Sought};
 use crate::jobspec::quantity::parse_ago;
@@ -48,7 +48,7 @@ pub(super) static HISTORY: Route = Route {
     },
 };
 
-fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
+fn sought(request: &ApiRequest, now: Timestamp) -> Result<Sought, ApiError> {
     let query = request.query();
     let text = |name: &str| query.get(name).map(str::to_owned);
     let source =

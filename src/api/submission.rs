@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Context;
+use super::ApiContext;
 use super::error::{ApiError, Code};
 use super::target::encode;
 use crate::host::process;
@@ -148,7 +148,7 @@ pub struct PlannedTask {
 ///
 /// Errors: a broken file (`invalid_job`, each problem with its place). An unchanged job that runs changes nothing.
 pub(super) async fn submit(
-    context: &Context,
+    context: &ApiContext,
     job: &JobText,
     migrate_from: Option<MigrationSource>,
 ) -> Result<Submitted, ApiError> {
@@ -179,7 +179,7 @@ pub(super) fn without(error: impl Into<ApiError>, values: &SensitiveValues) -> A
 }
 
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
-pub(super) fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
+pub(super) fn understand(context: &ApiContext, job: &JobText) -> Result<ParsedJob, ApiError> {
     let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
     let drivers = context.runner.drivers();
     let known: Vec<&str> = drivers.keys().copied().collect();
@@ -195,7 +195,7 @@ pub(super) fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, 
     parsed.map_err(|errors| invalid(&errors))
 }
 
-pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
+pub(super) async fn describe(context: &ApiContext, parsed: &ParsedJob) -> Submitted {
     let job = &parsed.job;
     let tasks = |group: &TaskGroup| {
         let row = |task: &Task| PlannedTask {
@@ -235,7 +235,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
 }
 
 /// When a job that launches others does so next.
-fn launches(context: &Context, job: &Job) -> Option<PlannedLaunches> {
+fn launches(context: &ApiContext, job: &Job) -> Option<PlannedLaunches> {
     let next = job.clock().and_then(|clock| {
         let now = context.clock.now().0 / 1_000_000_000;
         CronSchedule::parse(&clock.crons, &clock.time_zone).ok()?.next_after(now)

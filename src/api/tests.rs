@@ -52,7 +52,7 @@ const JOB: &str = "job \"j\" {\n group \"g\" {\n task \"t\" {\n driver = \"mock\
 
 /// A server that ends with the test.
 struct Server {
-    door: Arc<Door>,
+    door: Arc<ServerState>,
     tcp: SocketAddr,
     unix: PathBuf,
     runner: Handle,
@@ -165,7 +165,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let assembler = Assembler::new(snapshot, &Default::default());
     let publisher = Arc::new(SnapshotPublisher::new(of, assembler, Default::default(), snapshots.clone()));
     let recent = RecentHistory::new(RecentConfig::default());
-    let context = Arc::new(Context {
+    let context = Arc::new(ApiContext {
         snapshots: Snapshots::new(receiver, Arc::clone(&publisher)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
         history: None,
@@ -183,7 +183,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         cpu_window: Default::default(),
     });
     let gate = Gate::open(&config, &metrics).unwrap();
-    let door = Door::new(config, gate);
+    let door = ServerState::new(config, gate);
     if opened {
         door.open(context);
     }
@@ -212,27 +212,27 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     }
 }
 
-struct Response {
+struct TestResponse {
     status: u16,
     head: String,
     body: Vec<u8>,
 }
 
-impl Response {
+impl TestResponse {
     fn code(&self) -> String {
         let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         json["code"].as_str().unwrap_or("").to_owned()
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Response> {
+fn parse(bytes: &[u8]) -> Option<TestResponse> {
     let split = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..split]).to_lowercase();
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Response { status, head, body: bytes[split + 4..].to_vec() })
+    Some(TestResponse { status, head, body: bytes[split + 4..].to_vec() })
 }
 
-fn talk(mut stream: impl Read + Write, request: &[u8]) -> Option<Response> {
+fn talk(mut stream: impl Read + Write, request: &[u8]) -> Option<TestResponse> {
     // A server that hangs up early may reset the connection while we still write.
     let _ = stream.write_all(request);
     let mut bytes = Vec::new();
@@ -241,23 +241,23 @@ fn talk(mut stream: impl Read + Write, request: &[u8]) -> Option<Response> {
 }
 
 impl Server {
-    fn tcp_raw(&self, request: &[u8]) -> Option<Response> {
+    fn tcp_raw(&self, request: &[u8]) -> Option<TestResponse> {
         let stream = TcpStream::connect(self.tcp).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         talk(stream, request)
     }
-    fn unix_raw(&self, request: &[u8]) -> Option<Response> {
+    fn unix_raw(&self, request: &[u8]) -> Option<TestResponse> {
         let stream = UnixStream::connect(&self.unix).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         talk(stream, request)
     }
-    fn tcp(&self, method: &str, target: &str, headers: &str) -> Response {
+    fn tcp(&self, method: &str, target: &str, headers: &str) -> TestResponse {
         self.tcp_raw(request(method, target, headers, "").as_bytes()).expect("an answer")
     }
     fn log(&self) -> &Arc<Log> {
         self.runner.events()
     }
-    fn unix(&self, method: &str, target: &str, body: &str) -> Response {
+    fn unix(&self, method: &str, target: &str, body: &str) -> TestResponse {
         self.unix_raw(request(method, target, "", body).as_bytes()).expect("an answer")
     }
 }
@@ -386,7 +386,7 @@ fn head_is_get_without_the_body() {
     assert_eq!((get.status, head.status), (200, 200));
     assert!(get.body.len() > BODY);
     assert!(head.body.is_empty());
-    let kind = |response: &Response| {
+    let kind = |response: &TestResponse| {
         response.head.lines().find(|line| line.starts_with("content-type")).map(str::to_owned).expect("a kind")
     };
     assert_eq!(kind(&head), kind(&get));
@@ -476,7 +476,7 @@ fn heads_and_bodies_have_limits() {
     let server = server();
     let long = format!("X-Long: {}\r\n", "x".repeat(40 << 10));
     let answer = server.tcp_raw(request("GET", "/metrics", &long, "").as_bytes());
-    let refused = |r: Response| r.status == 431;
+    let refused = |r: TestResponse| r.status == 431;
     assert!(answer.is_none_or(refused), "a head of 40 KiB");
     let many: String = (0..200).map(|i| format!("X-{i}: y\r\n")).collect();
     assert!(server.tcp_raw(request("GET", "/metrics", &many, "").as_bytes()).is_none_or(refused));
@@ -506,7 +506,7 @@ fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
 
 #[test]
 fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
-    let patience = Patience {
+    let patience = ConnectionTimeouts {
         idle: Duration::from_secs(2),
         receive: Duration::from_millis(200),
         write: Duration::from_millis(300),
@@ -540,7 +540,7 @@ fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
 
 #[test]
 fn who_takes_nothing_is_let_go() {
-    let patience = Patience { write: Duration::from_millis(200), ..Patience::default() };
+    let patience = ConnectionTimeouts { write: Duration::from_millis(200), ..ConnectionTimeouts::default() };
     let server = server_with(Config { patience, max_connections: 1, ..Config::default() });
     let mut stuck = TcpStream::connect(server.tcp).unwrap();
     stuck.write_all(request("GET", "/metrics", "", "").as_bytes()).unwrap();
@@ -554,8 +554,11 @@ fn who_takes_nothing_is_let_go() {
 #[test]
 fn an_idle_connection_has_its_time_from_the_answer_on() {
     // Whatever else a connection waits for is longer than anybody waits here.
-    let patience =
-        Patience { idle: Duration::from_millis(300), receive: Duration::from_secs(120), ..Patience::default() };
+    let patience = ConnectionTimeouts {
+        idle: Duration::from_millis(300),
+        receive: Duration::from_secs(120),
+        ..ConnectionTimeouts::default()
+    };
     let server = server_with(Config { patience, ..Config::default() });
     let mut kept = UnixStream::connect(&server.unix).unwrap();
     kept.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -635,7 +638,7 @@ fn stopping_ends_idle_connections() {
 /// Whatever is sent, the server answers the next request.
 #[test]
 fn no_bytes_break_the_server() {
-    let patience = Patience { receive: Duration::from_millis(100), ..Patience::default() };
+    let patience = ConnectionTimeouts { receive: Duration::from_millis(100), ..ConnectionTimeouts::default() };
     let server = server_with(Config { patience, ..Config::default() });
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 64,

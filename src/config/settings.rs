@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::setting::{A_DAY, Kind, Setting, TEN_YEARS};
 use super::values::{absolute, cgroup_parent, fingerprinters, listed, listen_address, short, size, word, written};
-use crate::api::Public;
+use crate::api::PublicAccess;
 use crate::devices::Attribution;
 use crate::exporters::catalogue;
 use crate::model::profile::Profile;
@@ -224,8 +224,8 @@ static OURS: &[Setting] = &[
         about: "What plain HTTP exposes to every client. \"metrics\": /metrics and health; \"read\": also what the \
                 read commands need, without users, processes and paths of this host; \"none\": health.",
         kind: Kind::Text(|c, text| {
-            c.api.public = Public::parse(text).ok_or_else(|| {
-                let known = Public::ALL.map(Public::as_str).join(", ");
+            c.api.public = PublicAccess::parse(text).ok_or_else(|| {
+                let known = PublicAccess::ALL.map(PublicAccess::as_str).join(", ");
                 format!("{text:?} is none of {known}")
             })?;
             Ok(())

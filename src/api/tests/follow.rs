@@ -25,16 +25,16 @@ fn happen(log: &Log, kind: EventKind, message: &str) {
 }
 
 /// A follower: what came so far. Pieces end where events do, so the lines are whole for all the chunks between them.
-struct Reading<S> {
+struct FollowerStream<S> {
     stream: S,
     text: String,
 }
 
-impl<S: Read + Write> Reading<S> {
-    fn begin(mut stream: S, target: &str, headers: &str) -> Reading<S> {
+impl<S: Read + Write> FollowerStream<S> {
+    fn begin(mut stream: S, target: &str, headers: &str) -> FollowerStream<S> {
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
-        Reading { stream, text: String::new() }
+        FollowerStream { stream, text: String::new() }
     }
     /// False: the end.
     fn more(&mut self) -> bool {
@@ -54,15 +54,15 @@ impl<S: Read + Write> Reading<S> {
 }
 
 impl Server {
-    fn follow_tcp(&self, target: &str, headers: &str) -> Reading<TcpStream> {
+    fn follow_tcp(&self, target: &str, headers: &str) -> FollowerStream<TcpStream> {
         let stream = TcpStream::connect(self.tcp).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Reading::begin(stream, target, headers)
+        FollowerStream::begin(stream, target, headers)
     }
-    fn follow_unix(&self, target: &str, headers: &str) -> Reading<UnixStream> {
+    fn follow_unix(&self, target: &str, headers: &str) -> FollowerStream<UnixStream> {
         let stream = UnixStream::connect(&self.unix).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Reading::begin(stream, target, headers)
+        FollowerStream::begin(stream, target, headers)
     }
     fn missed(&self) -> u64 {
         self.metrics.events_missed_total()
@@ -138,7 +138,7 @@ fn reader_that_reconnects_goes_on_and_learns_what_it_missed() {
 #[test]
 fn a_follower_may_be_silent_for_longer_than_anybody_else() {
     let short = Duration::from_millis(400);
-    let patience = Patience { idle: short, receive: short, write: short };
+    let patience = ConnectionTimeouts { idle: short, receive: short, write: short };
     let server = server_with(Config { patience, ..Config::default() });
     let mut reading = server.follow_tcp("/v1/events?follow=1", "");
     reading.until(":\n\n");
@@ -150,7 +150,8 @@ fn a_follower_may_be_silent_for_longer_than_anybody_else() {
 #[test]
 fn stalled_reader_costs_others_nothing_and_is_disconnected() {
     const FLOW: u64 = 10_000;
-    let patient = |write| Config { patience: Patience { write, ..Patience::default() }, ..Config::default() };
+    let patient =
+        |write| Config { patience: ConnectionTimeouts { write, ..ConnectionTimeouts::default() }, ..Config::default() };
     let server = server_with(patient(Duration::from_secs(3_600)));
     let log = Arc::clone(server.log());
     let stalled = server.follow_unix("/v1/events?follow=1", "");

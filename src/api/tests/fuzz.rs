@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::api::http::Origin;
 use crate::api::server::connection;
-use crate::api::web::Guest;
+use crate::api::web::ConnectionIdentity;
 use crate::model::fuzzed::{Fuzz, each};
 
 const PIECES: [&str; 68] = [
@@ -177,7 +177,8 @@ fn no_bytes_break_the_server_and_each_answer_is_whole() {
         };
         let (mut client, socket) = tokio::io::duplex(1 << 20);
         let said = runtime.block_on(async {
-            let served = connection(socket, origin, Guest::default(), Arc::clone(&server.door), stopped.clone());
+            let served =
+                connection(socket, origin, ConnectionIdentity::default(), Arc::clone(&server.door), stopped.clone());
             let talk = async {
                 client.write_all(&asked).await?;
                 client.shutdown().await?;

@@ -10,7 +10,7 @@ const FILES: [(&str, &str); 3] =
 /// All that a browser loads.
 const MOST: usize = 150_000;
 
-fn text(answer: &Response) -> String {
+fn text(answer: &TestResponse) -> String {
     String::from_utf8(answer.body.clone()).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn a_browser_gets_the_page_and_any_other_client_the_list_of_endpoints() {
         let list = server.tcp("GET", "/", headers);
         assert!(list.head.contains("text/plain") && text(&list).contains("/v1/allocs/{id}/history"), "{headers}");
     }
-    let closed = start(Config { public: Public::Metrics, ..Config::default() }, true);
+    let closed = start(Config { public: PublicAccess::Metrics, ..Config::default() }, true);
     assert_eq!(closed.tcp("GET", "/", ACCEPT).code(), "socket_only");
     assert_eq!(server.tcp("GET", "/", &format!("Host: evil.example\r\n{ACCEPT}")).status, 421);
 }
@@ -152,7 +152,7 @@ fn clients_that_poll_share_one_table_for_each_snapshot() {
     let server = server();
     let first = server.tcp("GET", "/v1/tasks", "");
     let tag =
-        |answer: &Response| answer.head.lines().find_map(|l| l.strip_prefix("etag: ").map(str::to_owned)).unwrap();
+        |answer: &TestResponse| answer.head.lines().find_map(|l| l.strip_prefix("etag: ").map(str::to_owned)).unwrap();
     let asks = format!("If-None-Match: {}\r\n", tag(&first));
     assert_eq!(server.tcp("GET", "/v1/tasks", &asks).status, 304);
     server.publisher.defer();
