@@ -234,14 +234,14 @@ pub(super) static OTLP: &[Setting] = &[
 ];
 
 /// `none`, or streams separated by commas.
-fn streams(text: &str) -> Result<Vec<otlp::OutputStream>, String> {
+fn streams(text: &str) -> Result<Vec<otlp::ForwardedStream>, String> {
     let text = text.to_lowercase();
     if text == "none" {
         return Ok(Vec::new());
     }
     let mut all = Vec::new();
     for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
-        let stream = otlp::OutputStream::parse(one)
+        let stream = otlp::ForwardedStream::parse(one)
             .ok_or_else(|| format!("{one:?} is no output of a task: none, stdout, stderr, or stdout,stderr"))?;
         if !all.contains(&stream) {
             all.push(stream);
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn output_of_tasks_is_off_unless_streams_are_named() {
-        use crate::exporters::otlp::OutputStream::{Stderr, Stdout};
+        use crate::exporters::otlp::ForwardedStream::{Stderr, Stdout};
         let of = |more: &str| {
             let text = format!("otlp {{\n  endpoint = \"http://c:1\"\n  {more}\n}}\n");
             let config = read("agent.hcl", &text).unwrap();

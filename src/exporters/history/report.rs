@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 use super::place::History;
-use super::tally::{OneUse, Tally, UseSums, WorkloadUse};
+use super::tally::{OneUse, UsageTally, UseSums, WorkloadUse};
 use crate::model::alloc::AllocSource;
 use crate::model::device::GPU_KIND;
 use crate::model::task::{Outcome, ShownState, TaskState};
@@ -53,7 +53,7 @@ pub struct UsageReport {
 }
 
 /// Rows by source, workload, group and task.
-type Tallies = BTreeMap<[String; 4], Tally>;
+type Tallies = BTreeMap<[String; 4], UsageTally>;
 
 impl UsageReport {
     /// Blocks on the disk. `history`: `None` where ends are not kept.
@@ -84,7 +84,7 @@ impl UsageReport {
         // The last record of an end counts.
         let mut known: HashSet<(String, Timestamp)> = HashSet::new();
         lines::newest_first(&history.dir, Some(query.since.as_system()), |line| {
-            let Ok(end) = serde_json::from_slice::<EndRecord<'_>>(line) else {
+            let Ok(end) = serde_json::from_slice::<ReportRecord<'_>>(line) else {
                 self.unread += 1;
                 return ControlFlow::Continue(());
             };
@@ -150,7 +150,7 @@ struct EndedAt {
 
 /// What counts of a record.
 #[derive(Deserialize)]
-struct EndRecord<'a> {
+struct ReportRecord<'a> {
     ended_at: Timestamp,
     #[serde(borrow)]
     alloc: EndAlloc<'a>,
@@ -245,7 +245,7 @@ impl EndAlloc<'_> {
     }
 }
 
-impl EndRecord<'_> {
+impl ReportRecord<'_> {
     fn add(&self, tallies: &mut Tallies) {
         let alloc = &self.alloc;
         let nothing = EndTask::default();

@@ -28,7 +28,7 @@ pub(super) fn halves(signal: Signal, bytes: &[u8]) -> io::Result<Option<Vec<Coun
     }
 }
 
-fn both<R: Request>(bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
+fn both<R: ExportRequest>(bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
     let mut request: R = read(bytes)?;
     if request.count() < 2 {
         return Ok(None);
@@ -38,13 +38,13 @@ fn both<R: Request>(bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
     Ok(Some([request, second].map(counted).into_iter().filter(|(count, _)| *count > 0).collect()))
 }
 
-trait Request: Message + Default {
+trait ExportRequest: Message + Default {
     fn count(&self) -> u64;
     /// Takes it out.
     fn second_half(&mut self) -> Self;
 }
 
-impl Request for ExportMetricsServiceRequest {
+impl ExportRequest for ExportMetricsServiceRequest {
     fn count(&self) -> u64 {
         parts::points(self)
     }
@@ -62,7 +62,7 @@ impl Request for ExportMetricsServiceRequest {
     }
 }
 
-impl Request for ExportLogsServiceRequest {
+impl ExportRequest for ExportLogsServiceRequest {
     fn count(&self) -> u64 {
         let scopes = self.resource_logs.iter().flat_map(|of| &of.scope_logs);
         scopes.map(|scope| scope.log_records.len() as u64).sum()
@@ -80,7 +80,7 @@ impl Request for ExportLogsServiceRequest {
     }
 }
 
-impl Request for ExportTraceServiceRequest {
+impl ExportRequest for ExportTraceServiceRequest {
     fn count(&self) -> u64 {
         let scopes = self.resource_spans.iter().flat_map(|of| &of.scope_spans);
         scopes.map(|scope| scope.spans.len() as u64).sum()

@@ -44,7 +44,7 @@ const EVENTS: usize = 128;
 const TICKS: u64 = 3;
 
 /// Makes one signal of events.
-pub(super) struct Maker {
+pub(super) struct LifecycleMaker {
     pub identity: HostIdentity,
     pub compression: Compression,
     /// Up to here everything is in the queue.
@@ -56,11 +56,17 @@ pub(super) struct Maker {
 /// Whose a record or a span is; no alloc: the host's.
 type Owner = (Option<AllocId>, Option<TaskName>);
 
-impl Maker {
+impl LifecycleMaker {
     /// `queued`: the number of the last batch.
-    pub fn open(signal: Signal, identity: HostIdentity, compression: Compression, dir: &Path, queued: u64) -> Maker {
+    pub fn open(
+        signal: Signal,
+        identity: HostIdentity,
+        compression: Compression,
+        dir: &Path,
+        queued: u64,
+    ) -> LifecycleMaker {
         let traces = (signal == Signal::Traces).then(|| Traces::open(&dir.join(OPEN)));
-        Maker { identity, compression, queued, traces }
+        LifecycleMaker { identity, compression, queued, traces }
     }
 
     /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that
@@ -173,7 +179,7 @@ fn event(item: &Item) -> Option<&Arc<Event>> {
 }
 
 /// Until the log is closed.
-pub(super) async fn run(mut maker: Maker, outbox: Arc<Outbox>, events: &Arc<Log>, mut snapshots: Snapshots) {
+pub(super) async fn run(mut maker: LifecycleMaker, outbox: Arc<Outbox>, events: &Arc<Log>, mut snapshots: Snapshots) {
     let newest = events.since(u64::MAX, 0).newest;
     let mut reader = events.follow(maker.from(newest));
     while let Some(items) = reader.next(EVENTS).await {
@@ -223,7 +229,7 @@ mod tests {
     #[test]
     fn what_is_in_the_queue_is_not_made_again_unless_event_numbers_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let opened = |signal| Maker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
+        let opened = |signal| LifecycleMaker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
         assert_eq!(opened(Signal::Logs).from(500), 500);
         assert_eq!(opened(Signal::Logs).from(499), 0);
         let mut traces = opened(Signal::Traces);

@@ -24,7 +24,7 @@ pub(super) enum Instrument {
 
 /// Which name a series has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Naming {
+pub(super) enum SeriesNaming {
     /// The conventions' name.
     Conventions,
     /// The conventions' name for a task that is not a container.
@@ -171,14 +171,17 @@ pub(super) fn is_container(source: AllocSource, driver: Option<&str>) -> bool {
 
 /// Name, unit and instrument. Exposed names contain their unit: with a unit beside them, some stores would append it
 /// again.
-pub(super) fn of(desc: &'static MetricDesc, naming: Naming) -> Option<(Cow<'static, str>, &'static str, Instrument)> {
+pub(super) fn of(
+    desc: &'static MetricDesc,
+    naming: SeriesNaming,
+) -> Option<(Cow<'static, str>, &'static str, Instrument)> {
     match naming {
-        Naming::Conventions | Naming::NotContainer => {
+        SeriesNaming::Conventions | SeriesNaming::NotContainer => {
             let otlp = desc.otlp?;
-            Some((metric(otlp.name, naming == Naming::Conventions), otlp.unit, instrument(desc)?))
+            Some((metric(otlp.name, naming == SeriesNaming::Conventions), otlp.unit, instrument(desc)?))
         }
-        Naming::Exposed => Some((desc.name.into(), "", exposed(desc.kind))),
-        Naming::Created => Some((desc.created_name()?.into(), "", Instrument::Gauge)),
+        SeriesNaming::Exposed => Some((desc.name.into(), "", exposed(desc.kind))),
+        SeriesNaming::Created => Some((desc.created_name()?.into(), "", Instrument::Gauge)),
     }
 }
 
@@ -270,7 +273,7 @@ mod tests {
     #[test]
     fn exposed_names_are_what_any_store_makes_of_them() {
         for desc in CATALOGUE.iter() {
-            let (name, unit, instrument) = of(desc, Naming::Exposed).unwrap();
+            let (name, unit, instrument) = of(desc, SeriesNaming::Exposed).unwrap();
             let mut tokens: Vec<&str> =
                 name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|t| !t.is_empty()).collect();
             if instrument == Instrument::Counter {

@@ -45,7 +45,7 @@ pub struct Config {
     /// And no older than this.
     pub queue_age: Duration,
     /// Output of managed tasks that is pushed as log records.
-    pub task_streams: Vec<OutputStream>,
+    pub task_streams: Vec<ForwardedStream>,
     /// Of the output of one task, in bytes a second.
     pub task_rate: u64,
     /// Of all output.
@@ -193,7 +193,7 @@ crate::model::words! {
 
 crate::model::words! {
     /// What a task writes to.
-    pub enum OutputStream {
+    pub enum ForwardedStream {
         Stdout = "stdout",
         Stderr = "stderr",
     }

@@ -61,7 +61,7 @@ impl BodyStream {
         let (sender, pieces) = mpsc::channel(WAITING);
         tokio::task::spawn_blocking(move || {
             let (began, mut waited) = (Instant::now(), Duration::ZERO);
-            let sent = Arc::new(Sent::default());
+            let sent = Arc::new(SentPages::default());
             let mut send = |bytes, len| {
                 let piece = Bytes::from_owner(OnPage { bytes, len, sent: Arc::clone(&sent) });
                 let asked = Instant::now();
@@ -157,12 +157,12 @@ impl Write for PieceWriter {
 
 /// Pages that were sent.
 #[derive(Debug, Default)]
-struct Sent(Mutex<Vec<Vec<u8>>>);
+struct SentPages(Mutex<Vec<Vec<u8>>>);
 
 struct OnPage {
     bytes: Vec<u8>,
     len: usize,
-    sent: Arc<Sent>,
+    sent: Arc<SentPages>,
 }
 
 impl AsRef<[u8]> for OnPage {
