@@ -8,9 +8,9 @@ use crate::host::hierarchy::{CgroupMode, Layout};
 use crate::model::attribute::Attribute;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct Cgroups;
+pub struct CgroupFingerprinter;
 
-impl Fingerprinter for Cgroups {
+impl Fingerprinter for CgroupFingerprinter {
     fn name(&self) -> &'static str {
         "cgroup"
     }

@@ -10,9 +10,9 @@ use crate::kernel::text;
 use crate::model::attribute::{Attribute, Number, Unit};
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct Processors;
+pub struct CpuFingerprinter;
 
-impl Fingerprinter for Processors {
+impl Fingerprinter for CpuFingerprinter {
     fn name(&self) -> &'static str {
         "cpu"
     }

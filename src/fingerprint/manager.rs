@@ -111,7 +111,7 @@ impl Fingerprinting {
         let mut asking = JoinSet::new();
         let (answered, mut all_answered) = mpsc::channel::<()>(1);
         for (at, fingerprinter) in parts.fingerprinters.iter().enumerate() {
-            let asked = Asked {
+            let asked = FingerprinterRun {
                 at,
                 fingerprinter: *fingerprinter,
                 parts: Arc::clone(&parts),
@@ -136,7 +136,7 @@ impl Fingerprinting {
 }
 
 /// One fingerprinter.
-struct Asked {
+struct FingerprinterRun {
     at: usize,
     fingerprinter: &'static dyn Fingerprinter,
     parts: Arc<Parts>,
@@ -144,7 +144,7 @@ struct Asked {
     places: Arc<Semaphore>,
 }
 
-impl Asked {
+impl FingerprinterRun {
     /// Runs until the agent stops, or until it has answered once and will not be asked again. `first`: dropped at its
     /// first answer.
     async fn go_on(self, first: mpsc::Sender<()>) {
