@@ -31,15 +31,15 @@ use tokio::task::JoinHandle;
 
 pub use error::DaemonError;
 pub use home::{has_scope_of_user, scope_name};
-pub use look::Onlooker;
+pub use look::StandaloneSampler;
 pub use observed::until_named;
 pub use once::one_pass;
 
-use self::home::Home;
+use self::home::CgroupPlacement;
 use self::needs::Needs;
-use self::signals::Signals;
-use self::steps::{Step, Steps};
-use self::stock::Stock;
+use self::signals::SignalHandlers;
+use self::steps::{StartSteps, Step};
+use self::stock::DeviceStock;
 use crate::api::{self, ApiContext, ServerState};
 use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
@@ -97,7 +97,7 @@ pub struct Daemon {
     /// Each follows a plugin of devices.
     plugins: Vec<JoinHandle<()>>,
     fingerprints: fingerprint::Fingerprinting,
-    parent: Option<node::Parent>,
+    parent: Option<node::AllocsCgroup>,
     /// `None`: no thread was left for it.
     _disk: Option<DiskWatcher>,
     _socket_file: bind::SocketFile,
@@ -112,7 +112,7 @@ impl Daemon {
     /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data
     /// directory, without a job in them; where a step is late, what it waits for.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
-        let (steps, now) = Steps::begin();
+        let (steps, now) = StartSteps::begin();
         let (wanted, mut unwanted) = tokio::sync::oneshot::channel::<()>();
         let runtime = tokio::runtime::Handle::current();
         // On a thread of its own: a step may block, and deadlines and signals must not wait for it.
@@ -133,7 +133,7 @@ impl Daemon {
         built.unwrap_or_else(|| Err(DaemonError::Setup(std::io::ErrorKind::Interrupted.into())))
     }
 
-    async fn build(config: Config, steps: Steps) -> Result<Daemon, DaemonError> {
+    async fn build(config: Config, steps: StartSteps) -> Result<Daemon, DaemonError> {
         let needs = Needs::check()?;
         config::check_paths(&config)?;
         let metrics = Arc::new(Metrics::new());
@@ -164,7 +164,7 @@ impl Daemon {
         let roots = Roots::default().with_root(&config.observe.root);
         warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(home::MARK);
-        let ground = Ground::prepare(&roots, &config, mark, data_dir.before()).await?;
+        let ground = HostSetup::prepare(&roots, &config, mark, data_dir.before()).await?;
         // Before the runner: what it starts may refer to what the host is.
         let fingerprints = fingerprint::Fingerprinting::start(fingerprint::Parts {
             fingerprinters: config.fingerprint.chosen(),
@@ -180,7 +180,7 @@ impl Daemon {
         steps.at(Step::Restore);
         let handle = start_runner(&config, data_dir.clone(), journal, needs, &ground, &clock, &metrics).await?;
         steps.at(Step::Sampler);
-        let Ground { sampling, info, parent, home, ends, stock, .. } = ground;
+        let HostSetup { sampling, info, parent, home, ends, stock, .. } = ground;
 
         let roots = sampling.roots.clone();
         let memory_limit = memory::limit_of(&roots, &sampling.layout, config.memory_limit_mib);
@@ -306,40 +306,40 @@ impl Daemon {
 }
 
 /// What everything else stands on: the hierarchies, and what can be measured.
-struct Ground {
+struct HostSetup {
     sampling: Arc<Sampling>,
     info: Arc<NodeInfo>,
     /// Errors: why it cannot be made.
-    parent: Result<node::Parent, String>,
-    home: Home,
+    parent: Result<node::AllocsCgroup, String>,
+    home: CgroupPlacement,
     /// The kernel's reports of ends of observed tasks: taken by the observer.
     ends: Option<KernelEnds>,
     facts: Arc<Facts>,
-    stock: Arc<Stock>,
+    stock: Arc<DeviceStock>,
 }
 
-impl Ground {
+impl HostSetup {
     async fn prepare(
         roots: &Roots,
         config: &Config,
         mark: PathBuf,
         before: DirectoryHistory,
-    ) -> Result<Ground, DaemonError> {
+    ) -> Result<HostSetup, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
-        let prepared = tokio::task::spawn_blocking(move || Ground::look(roots, &config, mark, before)).await;
+        let prepared = tokio::task::spawn_blocking(move || HostSetup::look(roots, &config, mark, before)).await;
         prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
     }
 
     /// May block for seconds.
-    fn look(roots: Roots, config: &Config, mark: PathBuf, before: DirectoryHistory) -> Result<Ground, DaemonError> {
+    fn look(roots: Roots, config: &Config, mark: PathBuf, before: DirectoryHistory) -> Result<HostSetup, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "a cgroup hierarchy is left out");
         }
-        let home = Home::find(&roots, &layout, config, before);
+        let home = CgroupPlacement::find(&roots, &layout, config, before);
         let layout = layout.narrow(&home.parent);
         let runs = !config.drivers.enabled.is_empty();
-        let make = || node::Parent::make(&layout, &home.parent, mark, runs);
+        let make = || node::AllocsCgroup::make(&layout, &home.parent, mark, runs);
         let made = home.refused.clone().map_or_else(make, Err);
         let refused = made.as_ref().err().map(String::as_str);
         let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);
@@ -356,7 +356,7 @@ impl Ground {
         let windows = info.can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
-        Ok(Ground { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
+        Ok(HostSetup { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
     }
 }
 
@@ -378,11 +378,11 @@ async fn start_runner(
     data_dir: Arc<DataDir>,
     journal: Journal,
     needs: Needs,
-    ground: &Ground,
+    ground: &HostSetup,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
 ) -> Result<Handle, DaemonError> {
-    let Ground { sampling, info, parent, home, facts, stock, .. } = ground;
+    let HostSetup { sampling, info, parent, home, facts, stock, .. } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
     let context = DriverContext {
         sampling: Arc::clone(sampling),
@@ -529,7 +529,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
+        let mut signals = SignalHandlers::listen()?;
         let data_dir = config.data_dir.clone();
         let daemon = tokio::select! {
             started = Daemon::start(config) => started?,

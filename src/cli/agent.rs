@@ -6,7 +6,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::exit::{CliError, CliExit, CliResult};
-use crate::config::{ConfigError, Sources};
+use crate::config::{ConfigError, ConfigSources};
 use crate::daemon::{self, DaemonError};
 use crate::telemetry::{chain, logging};
 
@@ -50,7 +50,7 @@ impl AgentCommand {
             ("log.level", "--log-level", self.log_level),
         ];
         let flags = given.into_iter().filter_map(|(path, flag, value)| Some((path, flag, value?))).collect();
-        let sources = Sources { file: self.config, flags, ..Sources::default() }.with_environment();
+        let sources = ConfigSources { file: self.config, flags, ..ConfigSources::default() }.with_environment();
         let config = sources.load().map_err(|e| refused(&e))?;
         if self.print_config {
             write!(session.out, "{}", crate::config::print(&config))?;

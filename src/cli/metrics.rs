@@ -3,7 +3,7 @@
 use super::CliSession;
 use super::connect::Purpose;
 use super::exit::{CliError, CliExit, CliResult};
-use crate::config::{ConfigError, Sources};
+use crate::config::{ConfigError, ConfigSources};
 use crate::daemon;
 use crate::exporters::Format;
 use crate::model::text::terminal_lines;
@@ -40,7 +40,7 @@ impl MetricsCommand {
             Err(none) if session.at.address.is_some() => return Err(none.into()),
             Err(none) => {
                 let refused = |e: ConfigError| CliError::new(CliExit::InvalidFile, chain(&e));
-                let config = Sources::default().with_environment().load().map_err(refused)?;
+                let config = ConfigSources::default().with_environment().load().map_err(refused)?;
                 session.remark(&match none.is_unreachable() {
                     true => "no agent runs: one pass of our own".to_owned(),
                     false => format!("no agent can be asked: one pass of our own\n  {}", none.why()),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::otlp::{STANZA, shown};
-use super::setting::{Kind, Setting};
+use super::setting::{Setting, SettingKind};
 use super::values::{absolute, millis, short, word};
 use crate::exporters::otlp;
 use crate::telemetry::otlp::Signal;
@@ -120,7 +120,7 @@ macro_rules! signal {
             key: $key,
             env: $env,
             about: $about,
-            kind: Kind::Text(|c, $text| {
+            kind: SettingKind::Text(|c, $text| {
                 let $own = &mut c.otlp.signals[$signal.index()];
                 $put;
                 Ok(())

@@ -107,7 +107,7 @@ fn clashes(config: &Config) -> Vec<Clash> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Sources, read_text};
+    use super::super::{ConfigSources, read_text};
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {
@@ -160,7 +160,7 @@ mod tests {
         let path = dir.path().join("agent.hcl");
         std::fs::write(&path, "telemetry {\n  retention = \"1m\"\n}\notlp {\n  endpoint = \"c:4318\"\n}\n").unwrap();
         let env = vec![("ALLOSTAT_RETENTION".to_owned(), "11m".to_owned())];
-        let refused = Sources { file: Some(path), env, ..Sources::default() }.load().unwrap_err();
+        let refused = ConfigSources { file: Some(path), env, ..ConfigSources::default() }.load().unwrap_err();
         let ConfigError::Refused(placed, others) = refused else { panic!("{refused:?}") };
         assert_eq!((placed.0.len(), others.len()), (1, 1), "{placed} {others:?}");
         assert!(others[0].contains("telemetry.retention (11m0s)"), "{others:?}");

@@ -39,20 +39,21 @@ const PARENT: &str = "/allostat";
 const TRIED_FOR: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(super) struct Home {
+pub(super) struct CgroupPlacement {
     /// `<parent>/<alloc>/<task>`
     pub parent: CgroupPath,
     /// The directory of the cgroup in which supervisors are born; `None`: in the agent's own.
     pub supervisors: Option<PathBuf>,
     /// Why no cgroups can be had; `None`: it is to be tried.
     pub refused: Option<String>,
-    pub scope: Option<Scope>,
+    pub scope: Option<SystemdScope>,
 }
 
-impl Home {
+impl CgroupPlacement {
     /// Makes the scope if there is to be one. May block for seconds.
-    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: DirectoryHistory) -> Home {
-        let at = |parent: &str| Home { parent: parent.into(), supervisors: None, refused: None, scope: None };
+    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: DirectoryHistory) -> CgroupPlacement {
+        let at =
+            |parent: &str| CgroupPlacement { parent: parent.into(), supervisors: None, refused: None, scope: None };
         if let Some(parent) = &config.cgroup.parent {
             return at(parent);
         }
@@ -61,11 +62,11 @@ impl Home {
             return at(PARENT);
         }
         let root = rustix::process::geteuid().is_root();
-        let made = Place::of(roots, root, &config.data_dir, before).and_then(Scope::make);
+        let made = ScopeSpec::of(roots, root, &config.data_dir, before).and_then(SystemdScope::make);
         match made {
             Ok(scope) => {
                 tracing::info!(scope = scope.place.name, "tasks live in a scope of systemd");
-                Home {
+                CgroupPlacement {
                     parent: scope.path.child(TASKS),
                     supervisors: Some(scope.directory.join(SUPERVISORS)),
                     refused: None,
@@ -82,7 +83,7 @@ impl Home {
             }
             Err(why) => {
                 tracing::warn!(why, "tasks are plain processes: none can be limited, and little of each be measured");
-                Home { refused: Some(why), ..at(PARENT) }
+                CgroupPlacement { refused: Some(why), ..at(PARENT) }
             }
         }
     }
@@ -128,7 +129,7 @@ pub(super) fn last(config: &Config) -> CgroupPath {
 
 /// Which scope.
 #[derive(Clone)]
-struct Place {
+struct ScopeSpec {
     manager: Manager,
     name: String,
     description: String,
@@ -136,12 +137,12 @@ struct Place {
     unit: Option<String>,
 }
 
-impl Place {
+impl ScopeSpec {
     /// Its name is that of the data directory's path when it was made: moved, the directory keeps it, with the tasks in
     /// it. Who begins where another one was may find its name taken, and has another.
     ///
     /// Errors: none can be had, with what to do.
-    fn of(roots: &Roots, root: bool, data_dir: &Path, before: DirectoryHistory) -> Result<Place, String> {
+    fn of(roots: &Roots, root: bool, data_dir: &Path, before: DirectoryHistory) -> Result<ScopeSpec, String> {
         let own = cgroup::own(roots);
         let own = own.as_ref().map_or("", CgroupPath::as_str);
         let manager = if root { Manager::System } else { Manager::User };
@@ -153,7 +154,7 @@ impl Place {
             ));
         }
         let unit = own.rsplit('/').next().filter(|unit| unit.ends_with(".service") || unit.ends_with(".scope"));
-        Ok(Place {
+        Ok(ScopeSpec {
             manager,
             name: match before {
                 DirectoryHistory::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
@@ -167,22 +168,22 @@ impl Place {
 }
 
 /// A scope that lives as long as this, and longer if there are tasks.
-pub(super) struct Scope {
-    place: Place,
+pub(super) struct SystemdScope {
+    place: ScopeSpec,
     path: CgroupPath,
     directory: PathBuf,
     /// Its standard input ends with us.
     keeper: Child,
 }
 
-impl Scope {
-    fn make(place: Place) -> Result<Scope, String> {
+impl SystemdScope {
+    fn make(place: ScopeSpec) -> Result<SystemdScope, String> {
         let began = Instant::now();
         loop {
             let failed = match Self::enter(&place).and_then(|entered| entered.map_or_else(|| Self::begin(&place), Ok)) {
                 Ok((kept, keeper)) => {
                     let path = process_path(&keeper)?;
-                    return Ok(Scope { place, path, directory: kept.scope, keeper });
+                    return Ok(SystemdScope { place, path, directory: kept.scope, keeper });
                 }
                 Err(why) => why,
             };
@@ -195,7 +196,7 @@ impl Scope {
     }
 
     /// The one that is there already, with the tasks of the agent before. `None`: there is none.
-    fn enter(place: &Place) -> Result<Option<(KeeperReport, Child)>, String> {
+    fn enter(place: &ScopeSpec) -> Result<Option<(KeeperReport, Child)>, String> {
         let before = place.manager.unit(&place.name)?;
         let Some(cgroup) = before.cgroup.as_ref().filter(|_| before.active) else { return Ok(None) };
         let layout = Layout::detect(&Roots::default()).map_err(|e| chain(&e))?;
@@ -212,7 +213,7 @@ impl Scope {
         Err(format!("{} ended at that moment", place.name))
     }
 
-    fn begin(place: &Place) -> Result<(KeeperReport, Child), String> {
+    fn begin(place: &ScopeSpec) -> Result<(KeeperReport, Child), String> {
         let mut command = place.manager.scope(&place.name, &place.description, place.unit.as_deref());
         start(command.arg(ourselves()).arg(KEEP))
     }
@@ -227,7 +228,7 @@ impl Scope {
             }
             tracing::warn!(scope = self.place.name, "the scope was stopped, or its keeper killed");
             let place = self.place.clone();
-            match tokio::task::spawn_blocking(move || Scope::make(place)).await {
+            match tokio::task::spawn_blocking(move || SystemdScope::make(place)).await {
                 Ok(Ok(scope)) => {
                     end(&mut self.keeper);
                     self = scope;

@@ -63,16 +63,16 @@ fn of_cgroup(roots: &Roots, layout: &Layout) -> Option<u64> {
 
 /// What is left out. Pure: time comes in.
 #[derive(Debug)]
-struct Guard {
+struct MemoryGuard {
     limit: u64,
     shed: Option<Shed>,
     /// Since when memory has been low enough to take something in again.
     calm_since: Option<Instant>,
 }
 
-impl Guard {
-    fn new(limit: u64) -> Guard {
-        Guard { limit, shed: None, calm_since: None }
+impl MemoryGuard {
+    fn new(limit: u64) -> MemoryGuard {
+        MemoryGuard { limit, shed: None, calm_since: None }
     }
 
     /// Whether what is left out has changed.
@@ -123,7 +123,7 @@ impl Shedders {
 pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
     let metrics = shedders.metrics.memory();
     metrics.limited(limit);
-    let mut guard = Guard::new(limit);
+    let mut guard = MemoryGuard::new(limit);
     let mut pause = tokio::time::interval(EACH);
     loop {
         // Until the agent stops.
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn guard_sheds_at_once_and_takes_in_again_after_a_calm_minute() {
-        let (mut guard, start) = (Guard::new(100), Instant::now());
+        let (mut guard, start) = (MemoryGuard::new(100), Instant::now());
         let mut at = |seconds: u64, resident: u64| {
             guard.step(resident, start + Duration::from_secs(seconds));
             guard.shed
@@ -210,7 +210,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_more_is_shed_than_memory_ever_asked_for(steps in proptest::collection::vec((0_u64..130, 0_u64..100), 1..50)) {
-            let (mut guard, mut now, mut highest) = (Guard::new(100), Instant::now(), 0);
+            let (mut guard, mut now, mut highest) = (MemoryGuard::new(100), Instant::now(), 0);
             for (resident, seconds) in steps {
                 now += Duration::from_secs(seconds);
                 guard.step(resident, now);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::home::Home;
+use super::home::CgroupPlacement;
 use crate::collectors::{KernelEnds, Sampling};
 use crate::config::Config;
 use crate::host::clock::Clock;
@@ -35,7 +35,7 @@ pub(super) struct ObservedFrom<'a> {
 pub(super) fn observe(
     config: &Config,
     handle: &Handle,
-    home: &Home,
+    home: &CgroupPlacement,
     others: ObservedFrom<'_>,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,

@@ -1,7 +1,7 @@
 //! Runner and devices stand on one floor and do not know each other: what each asks of the other is put together here.
 //!
 //! ```text
-//! runner ── DeviceKeeper ──► ReservationKeeper ── DeviceInventory ──► Stock ──► DeviceManager, made after the runner,
+//! runner ── DeviceKeeper ──► ReservationKeeper ── DeviceInventory ──► DeviceStock ──► DeviceManager, made after the runner,
 //!                                                                                whose board it reads
 //! ```
 
@@ -19,15 +19,15 @@ use crate::telemetry::chain;
 
 /// What there is, as soon as the device manager knows it.
 #[derive(Default)]
-pub struct Stock(OnceLock<Arc<DeviceManager>>);
+pub struct DeviceStock(OnceLock<Arc<DeviceManager>>);
 
-impl Stock {
+impl DeviceStock {
     pub fn open(&self, manager: &Arc<DeviceManager>) {
         self.0.get_or_init(|| Arc::clone(manager));
     }
 }
 
-impl DeviceInventory for Stock {
+impl DeviceInventory for DeviceStock {
     fn groups(&self) -> Vec<OwnedGroup> {
         self.0.get().map_or_else(Vec::new, |manager| manager.groups())
     }

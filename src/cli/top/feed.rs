@@ -18,8 +18,8 @@ use crate::cli::exit::{CliError, CliExit};
 use crate::cli::output::{Paint, printable};
 use crate::cli::shape::{AllocRow, DeviceReport, EventPage};
 use crate::cli::{CliSession, follow};
-use crate::config::{ConfigError, Sources};
-use crate::daemon::{self, Onlooker};
+use crate::config::{ConfigError, ConfigSources};
+use crate::daemon::{self, StandaloneSampler};
 use crate::exporters::json as views;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::http::Address;
@@ -44,7 +44,7 @@ pub enum TopFeed {
 
 /// This host, without an agent.
 pub struct OwnFeed {
-    onlooker: Onlooker,
+    onlooker: StandaloneSampler,
     processes: ProcessReader,
 }
 
@@ -105,12 +105,12 @@ impl TopFeed {
             Err(none) if session.at.address.is_some() => Err(none.into()),
             Err(none) => {
                 let refused = |e: ConfigError| CliError::new(CliExit::InvalidFile, chain(&e));
-                let config = Sources::default().with_environment().load().map_err(refused)?;
+                let config = ConfigSources::default().with_environment().load().map_err(refused)?;
                 session.remark(&match none.is_unreachable() {
                     true => "no agent runs: looking ourselves".to_owned(),
                     false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
                 });
-                let onlooker = Onlooker::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
+                let onlooker = StandaloneSampler::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
                 Ok(TopFeed::Own(Box::new(OwnFeed { onlooker, processes: ProcessReader::new(Roots::default()) })))
             }
         }
