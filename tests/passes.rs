@@ -22,7 +22,7 @@ use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::{Assembler, Moment, Tick};
-use allostat::snapshot::pass::Pass;
+use allostat::snapshot::pass::SamplingPass;
 use allostat::snapshot::{AllocView, Snapshot};
 use proptest::prelude::*;
 use synthetic::NOW;
@@ -239,12 +239,12 @@ impl World {
     fn snapshot_of_tick(&mut self) -> Arc<Snapshot> {
         self.elapsed += Duration::from_secs(1);
         let (board, moment) = (self.board(), self.moment());
-        self.assembler.tick(&board, &mut Pass::over_all(moment), Tick::default(), moment).0
+        self.assembler.tick(&board, &mut SamplingPass::over_all(moment), Tick::default(), moment).0
     }
     fn snapshot_of_change(&mut self) -> Arc<Snapshot> {
         self.elapsed += Duration::from_millis(3);
         let (board, moment) = (self.board(), self.moment());
-        self.assembler.change(&board, &mut Pass::over_new(moment), moment)
+        self.assembler.change(&board, &mut SamplingPass::over_new(moment), moment)
     }
 }
 
@@ -420,11 +420,11 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
         world.elapsed += Duration::from_secs(1);
         let (board, moment) = (world.board(), world.moment());
         assert!(world.assembler.shows(&board));
-        world.assembler.only_read(&board, &mut Pass::over_all(moment).without_observed().silent());
+        world.assembler.only_read(&board, &mut SamplingPass::over_all(moment).without_observed().silent());
         assert_eq!(used() == before, waits, "{source:?}");
         world.elapsed += Duration::from_millis(300);
         let moment = world.moment();
-        let mut pass = Pass::over_new(moment).answering_all().with_observed();
+        let mut pass = SamplingPass::over_new(moment).answering_all().with_observed();
         let (shown, _) = world.assembler.tick(&board, &mut pass, Tick::default(), moment);
         let now = before.map(|before| before + 500_000);
         assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");
@@ -473,7 +473,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
             reader.report([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
         }
         let moment = Moment { now: Instant::now(), at: NOW };
-        let mut pass = Pass::over_all(moment).on(NonZero::new(threads).expect("some"));
+        let mut pass = SamplingPass::over_all(moment).on(NonZero::new(threads).expect("some"));
         let (snapshot, _) = assembler.tick(&board, &mut pass, Tick::default(), moment);
         for (n, alloc) in (0_u64..).zip(&snapshot.allocs) {
             assert_eq!(alloc.identity.id.as_str(), format!("a{n}"));

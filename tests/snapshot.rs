@@ -24,7 +24,7 @@ use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
+use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot, Snapshots};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
@@ -331,7 +331,7 @@ fn what_did_not_move_is_shared_with_the_snapshot_before() {
 struct At(Said, Timestamp);
 
 impl Readings for At {
-    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
+    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let mut said = self.0.read(asked);
         for reading in said.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
             reading.at = self.1;
@@ -466,7 +466,7 @@ fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
 struct FirstHasEnded(Said);
 
 impl Readings for FirstHasEnded {
-    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
+    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let mut all = self.0.read(asked);
         for reading in all.iter_mut().flatten().filter_map(|said| said.tasks.first_mut()?.as_mut()) {
             *reading = Reading { usage: Arc::new(reading.usage.without_live()), is_end: true, ..reading.clone() };

@@ -28,14 +28,14 @@ pub(super) struct Overflow {
     limit: u32,
     /// When the allowance of a workload will be whole again; it may be up to an hour ahead.
     whole_at: HashMap<JobId, Instant>,
-    rows: BTreeMap<JobId, Row>,
+    rows: BTreeMap<JobId, OverflowRow>,
     /// Series that were not begun since this was asked last.
     unshown: u64,
 }
 
 /// What the allocs above the limit of one workload used together.
 #[derive(Debug)]
-struct Row {
+struct OverflowRow {
     view: Arc<AllocView>,
     /// Of those that are on the board no more.
     gone: Sums,
@@ -106,7 +106,9 @@ impl Overflow {
             let (sum, sampled_at) = sums.entry(workload.clone()).or_default();
             sum.add(view);
             *sampled_at = (*sampled_at).max(view.sampled_at);
-            self.rows.entry(workload.clone()).or_insert_with(|| Row { view: empty(view), gone: Sums::default() });
+            self.rows
+                .entry(workload.clone())
+                .or_insert_with(|| OverflowRow { view: empty(view), gone: Sums::default() });
         }
         for (workload, (sum, sampled_at)) in sums {
             if let Some(row) = self.rows.get_mut(&workload) {

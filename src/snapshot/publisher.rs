@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::assemble::{Assembler, Moment, Tick};
-use super::pass::{Pass, can_skip};
+use super::pass::{SamplingPass, can_skip};
 use super::{Snapshot, parents};
 use crate::board::{Board, BoardView, Published};
 use crate::collectors::{PassReaders, Sampling};
@@ -254,7 +254,7 @@ impl SnapshotPublisher {
         let board = self.board.view();
         let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
         let is_wanted = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
-        let pass = if work.shown == 0 { Pass::first(moment) } else { Pass::over_all(moment) };
+        let pass = if work.shown == 0 { SamplingPass::first(moment) } else { SamplingPass::over_all(moment) };
         let mut pass = pass.on(threads);
         work.threads = threads;
         work.ticks += 1;
@@ -303,7 +303,7 @@ impl SnapshotPublisher {
     pub(super) fn change(&self) {
         let mut work = self.begin();
         let (board, moment) = (self.board.view(), self.moment());
-        let snapshot = work.assembler.change(&board, &mut Pass::over_new(moment), moment);
+        let snapshot = work.assembler.change(&board, &mut SamplingPass::over_new(moment), moment);
         self.show(&mut work, board.version, snapshot);
     }
 
@@ -319,7 +319,7 @@ impl SnapshotPublisher {
         let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.deferred.take() {
             let (moment, board) = (self.moment(), self.board.view());
-            let mut pass = Pass::over_new(moment).answering_all();
+            let mut pass = SamplingPass::over_new(moment).answering_all();
             if std::mem::take(&mut work.observed_skipped) && board.allocs.iter().any(|alloc| can_skip(alloc)) {
                 self.walks.take(moment.now, PassReaders::Observed);
                 work.observed_read = Some(moment.now);
@@ -329,7 +329,14 @@ impl SnapshotPublisher {
         }
     }
 
-    fn build(&self, work: &mut Assembly, board: &BoardView, mut tick: Tick, moment: Moment, readings: &mut Pass) {
+    fn build(
+        &self,
+        work: &mut Assembly,
+        board: &BoardView,
+        mut tick: Tick,
+        moment: Moment,
+        readings: &mut SamplingPass,
+    ) {
         self.is_deferred.store(false, Ordering::Release);
         // It has what the deferred ticks before it have read.
         work.deferred = None;
@@ -343,7 +350,7 @@ impl SnapshotPublisher {
             // cgroup with it: nothing would be known of it here. The board knows already.
             let board = self.board.view();
             version = board.version;
-            snapshot = work.assembler.change(&board, &mut Pass::over_new(moment), moment);
+            snapshot = work.assembler.change(&board, &mut SamplingPass::over_new(moment), moment);
         }
         for (reason, series) in withdrawn.retired.iter().filter_map(|r| r.lost) {
             self.metrics.series_dropped(reason, series);

@@ -32,7 +32,7 @@ impl RunBy {
 #[derive(Debug, Default)]
 pub(super) struct Workloads {
     index: HashMap<Key, usize>,
-    slots: Vec<Slot>,
+    slots: Vec<WorkloadSlot>,
     totals: Arc<Totals>,
     observed: Arc<Totals>,
     views: Vec<Arc<WorkloadView>>,
@@ -41,7 +41,7 @@ pub(super) struct Workloads {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct WorkloadSlot {
     key: Key,
     /// `None`: not on the board's list (any more).
     totals: Option<Arc<TaskTotals>>,
@@ -59,7 +59,7 @@ impl Workloads {
         }
         let slot = self.slots.len();
         self.index.insert(key.clone(), slot);
-        self.slots.push(Slot { key, totals: None, users: 0, dirty: true, view: None });
+        self.slots.push(WorkloadSlot { key, totals: None, users: 0, dirty: true, view: None });
         slot
     }
     pub(super) fn joined(&mut self, slots: &[usize]) {

@@ -8,7 +8,7 @@ use crate::model::alloc::AllocIdentity;
 use crate::model::id::AllocId;
 use crate::model::totals::Totals;
 use crate::snapshot::AllocView;
-use crate::snapshot::retention::Retired;
+use crate::snapshot::retention::RetiredSeries;
 
 impl Assembler {
     /// A managed job has come, or retired: an observed workload of the same name gets another name.
@@ -30,7 +30,7 @@ impl Assembler {
         identity(&self.ours, published, earlier.map(|earlier| &earlier.identity))
     }
 
-    pub(super) fn withdraw(&mut self, retired: &[Retired]) {
+    pub(super) fn withdraw(&mut self, retired: &[RetiredSeries]) {
         if retired.is_empty() {
             return;
         }
