@@ -39,7 +39,7 @@ use crate::runner::drivers::DriverSettings;
 use crate::runner::{ArtifactConfig, GcConfig, MigrationConfig, NetworkConfig, TemplateConfig};
 use crate::snapshot;
 use crate::telemetry::LogLevel;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 pub use paths::{PathError, check_paths, check_push};
 pub use setting::Setting;
@@ -323,7 +323,7 @@ pub fn read_text(name: &str, text: &str, config: &mut Config) -> ReadFile {
             let goes_anywhere = config.otlp.disabled
                 || config.otlp.endpoint.is_some()
                 || !config.otlp.destinations.is_empty()
-                || Signal::ALL.iter().any(|signal| config.otlp.target(*signal).is_some());
+                || OtlpSignal::ALL.iter().any(|signal| config.otlp.target(*signal).is_some());
             let is_tried = body.entries.iter().any(|e| e.key.ends_with("endpoint") || e.key == DESTINATION);
             if let (false, false, Some(entry)) = (goes_anywhere, is_tried, file.entry(otlp::STANZA)) {
                 let message = "nothing is pushed: there is no `endpoint`, and nothing in its place";
@@ -376,7 +376,7 @@ fn destinations(
         let inner = Fields::open(named.body, &OF_DESTINATION, family, path, fields.problems());
         let mut own = Config::new(config.data_dir.clone());
         set_all(&inner, otlp::STANZA, &mut own, places);
-        if Signal::ALL.iter().all(|signal| own.otlp.target(*signal).is_none())
+        if OtlpSignal::ALL.iter().all(|signal| own.otlp.target(*signal).is_none())
             && named.body.entries.iter().all(|entry| !entry.key.ends_with("endpoint"))
         {
             refused(format!("the destination {:?} has no endpoint", named.name));

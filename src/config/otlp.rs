@@ -255,7 +255,7 @@ fn streams(text: &str) -> Result<Vec<otlp::ForwardedStream>, String> {
 #[cfg(test)]
 mod tests {
     use super::super::{Config, ConfigError, ConfigSources, print, read_text};
-    use crate::telemetry::otlp::Signal;
+    use crate::telemetry::otlp::OtlpSignal;
 
     fn read(name: &str, text: &str) -> Result<Config, String> {
         let mut config = Config::new("/var/lib/allostat".into());
@@ -275,7 +275,7 @@ mod tests {
             let (name, config) = &all[at];
             (
                 name.as_str(),
-                config.target(Signal::Metrics).unwrap().to_string(),
+                config.target(OtlpSignal::Metrics).unwrap().to_string(),
                 config.service_name.as_deref().unwrap(),
             )
         };
@@ -352,11 +352,11 @@ mod tests {
         }
         let config = sources.load().unwrap();
         let otlp = &config.otlp;
-        assert_eq!(otlp.target(Signal::Metrics).unwrap().authority, "variable:1");
-        let metrics = otlp.of(Signal::Metrics);
+        assert_eq!(otlp.target(OtlpSignal::Metrics).unwrap().authority, "variable:1");
+        let metrics = otlp.of(OtlpSignal::Metrics);
         assert_eq!(metrics.certificate.as_deref().unwrap(), std::path::Path::new("/metrics.pem"));
         assert_eq!((metrics.timeout.as_secs(), metrics.insecure, metrics.protocol.as_str()), (5, true, "grpc"));
-        let logs = otlp.of(Signal::Logs);
+        let logs = otlp.of(OtlpSignal::Logs);
         assert_eq!(logs.certificate.as_deref().unwrap(), std::path::Path::new("/variable.pem"));
         assert_eq!((logs.timeout.as_secs(), logs.insecure, logs.protocol.as_str()), (5, false, "http/protobuf"));
         assert_eq!(otlp.compression.as_str(), "none", "what no variable says is the file's");

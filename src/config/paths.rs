@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use crate::host::access::{self, open_own, open_secret};
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 /// What is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn check_places(config: &Config) -> Result<(), PathError> {
 pub fn check_push(config: &Config) -> Vec<PathError> {
     let mut found = Vec::new();
     for (_, destination) in config.otlp.all() {
-        for signal in Signal::ALL.into_iter().filter(|signal| destination.target(*signal).is_some()) {
+        for signal in OtlpSignal::ALL.into_iter().filter(|signal| destination.target(*signal).is_some()) {
             let of = destination.of(signal);
             let all = [
                 ("otlp.certificate", &of.certificate, PathRole::Setting),

@@ -8,7 +8,7 @@ use super::otlp::{STANZA, shown};
 use super::setting::{Setting, SettingKind};
 use super::values::{absolute, millis, short, word};
 use crate::exporters::otlp;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 const OTLP: &str = "otlp";
 const NONE: &str = "none";
@@ -133,8 +133,8 @@ macro_rules! signal {
     };
 }
 
-static METRICS: &[Setting] = signal!(Signal::Metrics, "metrics", "METRICS");
-static LOGS: &[Setting] = signal!(Signal::Logs, "logs", "LOGS");
-static TRACES: &[Setting] = signal!(Signal::Traces, "traces", "TRACES");
+static METRICS: &[Setting] = signal!(OtlpSignal::Metrics, "metrics", "METRICS");
+static LOGS: &[Setting] = signal!(OtlpSignal::Logs, "logs", "LOGS");
+static TRACES: &[Setting] = signal!(OtlpSignal::Traces, "traces", "TRACES");
 
 pub(super) static SIGNALS: [&[Setting]; 3] = [METRICS, LOGS, TRACES];

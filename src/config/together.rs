@@ -7,7 +7,7 @@ use crate::host::http::{MAX_SOCKET_PATH_BYTES, socket_path_fits};
 use crate::jobspec::diagnostic::Severity;
 use crate::jobspec::quantity::format_duration;
 use crate::snapshot::RetentionConfig;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 struct Clash {
     /// What it is about: `telemetry.retention`, those that one would change first.
@@ -90,7 +90,7 @@ fn clashes(config: &Config) -> Vec<Clash> {
             }
         }
         let interval = destination.interval;
-        if destination.target(Signal::Metrics).is_some() && interval > least {
+        if destination.target(OtlpSignal::Metrics).is_some() && interval > least {
             let message = format!(
                 "{stanza}.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would \
                  never be pushed",

@@ -22,13 +22,13 @@ use crate::kernel::cgroup::{limit, memory_stat};
 use crate::kernel::proc::pid_stat;
 use crate::observe::Observer;
 use crate::telemetry::Metrics;
-use crate::telemetry::memory::Shed;
+use crate::telemetry::memory::SheddingLevel;
 
 /// How often memory is compared with the limit.
 const EACH: Duration = Duration::from_millis(500);
 /// So long it must be lower before something is taken in again.
 const CALM: Duration = Duration::from_secs(60);
-/// Percent of the limit, in the order of [`Shed::ALL`].
+/// Percent of the limit, in the order of [`SheddingLevel::ALL`].
 const BEGINS: [u64; 3] = [80, 88, 95];
 /// Percentage points below that from which on it is taken in again.
 const SLACK: u64 = 10;
@@ -65,7 +65,7 @@ fn of_cgroup(roots: &Roots, layout: &Layout) -> Option<u64> {
 #[derive(Debug)]
 struct MemoryGuard {
     limit: u64,
-    shed: Option<Shed>,
+    shed: Option<SheddingLevel>,
     /// Since when memory has been low enough to take something in again.
     calm_since: Option<Instant>,
 }
@@ -78,7 +78,7 @@ impl MemoryGuard {
     /// Whether what is left out has changed.
     fn step(&mut self, resident: u64, now: Instant) -> bool {
         let is_over = |percent: u64| u128::from(resident) * 100 >= u128::from(self.limit) * u128::from(percent);
-        let at_least = Shed::ALL.into_iter().rfind(|what| is_over(BEGINS[what.index()]));
+        let at_least = SheddingLevel::ALL.into_iter().rfind(|what| is_over(BEGINS[what.index()]));
         if at_least > self.shed {
             (self.shed, self.calm_since) = (at_least, None);
             return true;
@@ -92,7 +92,7 @@ impl MemoryGuard {
             return false;
         }
         // One after another: each takes memory when it comes back.
-        self.shed = shed.index().checked_sub(1).map(|before| Shed::ALL[before]);
+        self.shed = shed.index().checked_sub(1).map(|before| SheddingLevel::ALL[before]);
         self.calm_since = None;
         true
     }
@@ -110,12 +110,12 @@ impl Shedders {
         Shedders { observer, bodies: Arc::clone(bodies), metrics: Arc::clone(metrics) }
     }
 
-    fn shed(&self, most: Option<Shed>) {
-        let sheds = |what: Shed| most >= Some(what);
+    fn shed(&self, most: Option<SheddingLevel>) {
+        let sheds = |what: SheddingLevel| most >= Some(what);
         if let Some(observer) = &self.observer {
-            observer.take_no_more(sheds(Shed::NewObserved));
+            observer.take_no_more(sheds(SheddingLevel::NewObserved));
         }
-        self.bodies.shed(sheds(Shed::Observed), sheds(Shed::Detail));
+        self.bodies.shed(sheds(SheddingLevel::Observed), sheds(SheddingLevel::Detail));
     }
 }
 
@@ -134,7 +134,7 @@ pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
             continue;
         }
         let is_more = guard.shed > before;
-        let what = guard.shed.map_or("nothing", Shed::as_str);
+        let what = guard.shed.map_or("nothing", SheddingLevel::as_str);
         if is_more {
             tracing::warn!(resident, limit, what, "memory is near its limit; load is shed");
         } else {
@@ -168,16 +168,16 @@ mod tests {
             guard.shed
         };
         assert_eq!(at(0, 79), None);
-        assert_eq!(at(1, 80), Some(Shed::NewObserved));
-        assert_eq!(at(2, 95), Some(Shed::Detail), "all that its share needs, at once");
-        assert_eq!(at(3, 86), Some(Shed::Detail), "not low enough");
-        assert_eq!(at(4, 60), Some(Shed::Detail));
-        assert_eq!(at(63, 60), Some(Shed::Detail), "not for long enough");
-        assert_eq!(at(64, 60), Some(Shed::Observed));
-        assert_eq!(at(100, 79), Some(Shed::Observed), "the minute begins again");
-        assert_eq!(at(130, 60), Some(Shed::Observed));
-        assert_eq!(at(190, 60), Some(Shed::NewObserved));
-        assert_eq!((at(191, 60), at(251, 60)), (Some(Shed::NewObserved), None));
+        assert_eq!(at(1, 80), Some(SheddingLevel::NewObserved));
+        assert_eq!(at(2, 95), Some(SheddingLevel::Detail), "all that its share needs, at once");
+        assert_eq!(at(3, 86), Some(SheddingLevel::Detail), "not low enough");
+        assert_eq!(at(4, 60), Some(SheddingLevel::Detail));
+        assert_eq!(at(63, 60), Some(SheddingLevel::Detail), "not for long enough");
+        assert_eq!(at(64, 60), Some(SheddingLevel::Observed));
+        assert_eq!(at(100, 79), Some(SheddingLevel::Observed), "the minute begins again");
+        assert_eq!(at(130, 60), Some(SheddingLevel::Observed));
+        assert_eq!(at(190, 60), Some(SheddingLevel::NewObserved));
+        assert_eq!((at(191, 60), at(251, 60)), (Some(SheddingLevel::NewObserved), None));
     }
 
     #[test]
@@ -215,8 +215,8 @@ mod tests {
                 now += Duration::from_secs(seconds);
                 guard.step(resident, now);
                 highest = highest.max(resident);
-                let needed = Shed::ALL.into_iter().filter(|what| resident >= BEGINS[what.index()]).count();
-                let ever = Shed::ALL.into_iter().filter(|what| highest >= BEGINS[what.index()]).count();
+                let needed = SheddingLevel::ALL.into_iter().filter(|what| resident >= BEGINS[what.index()]).count();
+                let ever = SheddingLevel::ALL.into_iter().filter(|what| highest >= BEGINS[what.index()]).count();
                 let shed = guard.shed.map_or(0, |shed| shed.index() + 1);
                 prop_assert!((needed..=ever).contains(&shed));
             }

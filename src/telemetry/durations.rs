@@ -37,21 +37,21 @@ words! {
 pub struct Histogram {
     pub bounds: &'static [f64],
     /// Not cumulative; the last is of what lies above all bounds.
-    pub buckets: Box<[Bucket]>,
+    pub buckets: Box<[HistogramBucket]>,
     pub sum: Nanos,
     /// The same observations, in seconds.
     pub exponential: Arc<Exponential>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Bucket {
+pub struct HistogramBucket {
     pub count: u64,
     pub latest: Option<Box<Exemplar>>,
 }
 
 impl Histogram {
     pub(super) fn new(bounds: &'static [f64]) -> Histogram {
-        let buckets = std::iter::repeat_n(Bucket::default(), bounds.len() + 1).collect();
+        let buckets = std::iter::repeat_n(HistogramBucket::default(), bounds.len() + 1).collect();
         Histogram { bounds, buckets, sum: Nanos::ZERO, exponential: Arc::default() }
     }
     /// `whose`: where it is an alloc's.

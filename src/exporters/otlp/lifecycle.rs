@@ -33,7 +33,7 @@ use crate::host::clock::{Clock, SystemClock};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
-use crate::telemetry::otlp::{LossReason, Signal};
+use crate::telemetry::otlp::{LossReason, OtlpSignal};
 
 /// What has begun of traces, in the queue's directory.
 const OPEN: &str = "open";
@@ -59,13 +59,13 @@ type Owner = (Option<AllocId>, Option<TaskName>);
 impl LifecycleMaker {
     /// `queued`: the number of the last batch.
     pub fn open(
-        signal: Signal,
+        signal: OtlpSignal,
         identity: HostIdentity,
         compression: Compression,
         dir: &Path,
         queued: u64,
     ) -> LifecycleMaker {
-        let traces = (signal == Signal::Traces).then(|| Traces::open(&dir.join(OPEN)));
+        let traces = (signal == OtlpSignal::Traces).then(|| Traces::open(&dir.join(OPEN)));
         LifecycleMaker { identity, compression, queued, traces }
     }
 
@@ -230,9 +230,9 @@ mod tests {
     fn what_is_in_the_queue_is_not_made_again_unless_event_numbers_restart() {
         let dir = tempfile::tempdir().unwrap();
         let opened = |signal| LifecycleMaker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
-        assert_eq!(opened(Signal::Logs).from(500), 500);
-        assert_eq!(opened(Signal::Logs).from(499), 0);
-        let mut traces = opened(Signal::Traces);
+        assert_eq!(opened(OtlpSignal::Logs).from(500), 500);
+        assert_eq!(opened(OtlpSignal::Logs).from(499), 0);
+        let mut traces = opened(OtlpSignal::Traces);
         assert_eq!((traces.from(700), traces.queued), (0, 500), "it hears them, and makes nothing");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::host::clock::{Clock, SystemClock};
 use crate::store::queue::{Parcel, PushOutcome, Queue};
-use crate::telemetry::otlp::{Lane, LossReason, PushState, Signal};
+use crate::telemetry::otlp::{Lane, LossReason, OtlpSignal, PushState};
 use crate::telemetry::{Metrics, lock};
 
 /// So often a waiting thread checks whether it is to end, and whether something is too old.
@@ -41,7 +41,7 @@ impl Outbox {
     pub fn destination(&self) -> &str {
         &self.lane.0
     }
-    pub fn signal(&self) -> Signal {
+    pub fn signal(&self) -> OtlpSignal {
         self.lane.1
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let limits = QueueLimits { bytes: 1 << 20, age: Duration::from_secs(60), memory_bytes: 1 << 20 };
         let queue = Queue::open(Box::new(SegmentFiles::new(dir.path())), limits);
-        let lane: Lane = ("default".into(), Signal::Logs);
+        let lane: Lane = ("default".into(), OtlpSignal::Logs);
         let outbox = Outbox::new(lane.clone(), queue, 1 << 20, Arc::new(Metrics::new()));
         outbox.turn_away(5);
         outbox.turn_away(2);

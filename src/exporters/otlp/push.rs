@@ -27,7 +27,7 @@ use crate::host::clock::{Clock, SystemClock};
 use crate::host::untrusted;
 use crate::snapshot::Snapshots;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
-use crate::telemetry::otlp::{Lane, Signal};
+use crate::telemetry::otlp::{Lane, OtlpSignal};
 use crate::telemetry::{Metrics, chain};
 
 /// The queue's directory, in the data directory; with a dash and the name behind it that of a further destination.
@@ -48,7 +48,7 @@ pub fn run(
     events: &Arc<Log>,
 ) -> Option<JoinHandle<()>> {
     let mut all = JoinSet::new();
-    for ((name, config), signal) in config.all().iter().flat_map(|one| Signal::ALL.map(|signal| (one, signal))) {
+    for ((name, config), signal) in config.all().iter().flat_map(|one| OtlpSignal::ALL.map(|signal| (one, signal))) {
         let Some(endpoint) = config.target(signal) else { continue };
         let config = config.of(signal);
         let (protocol, what) = (config.protocol.as_str(), signal.as_str());
@@ -57,7 +57,7 @@ pub fn run(
             Ok(sender) => {
                 let dir =
                     data_dir.join(if name == DEFAULT { QUEUE_DIR.to_owned() } else { format!("{QUEUE_DIR}-{name}") });
-                let dir = if signal == Signal::Metrics { dir } else { dir.join(signal.as_str()) };
+                let dir = if signal == OtlpSignal::Metrics { dir } else { dir.join(signal.as_str()) };
                 let (metrics, snapshots, events) = (Arc::clone(metrics), snapshots.clone(), Arc::clone(events));
                 let data_dir = data_dir.to_owned();
                 let (lane, selection) = ((name.clone(), signal), Arc::clone(selection));
@@ -107,16 +107,16 @@ async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events
         return;
     }
     match signal {
-        Signal::Metrics => {
+        OtlpSignal::Metrics => {
             let wanted = wanted(&config, selection);
             collect_all((&config, wanted), identity, &outbox.0, &metrics, &snapshots).await;
         }
-        Signal::WorkloadLogs => {
+        OtlpSignal::WorkloadLogs => {
             let open = move || WorkloadMaker::open(&config, identity, (&data_dir, &dir), queued + 1, metrics);
             let Ok(maker) = tokio::task::spawn_blocking(open).await else { return };
             workload_logs::run(maker, Arc::clone(&outbox.0), snapshots).await;
         }
-        Signal::Logs | Signal::Traces => {
+        OtlpSignal::Logs | OtlpSignal::Traces => {
             let compression = config.compression;
             let maker =
                 tokio::task::spawn_blocking(move || LifecycleMaker::open(signal, identity, compression, &dir, queued));
@@ -157,7 +157,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
             "queue of points was damaged, or its end was being written"
         );
     }
-    if *signal != Signal::Metrics {
+    if *signal != OtlpSignal::Metrics {
         return (queue, None);
     }
     let taken_sums = dir.join(TAKEN_SUMS);
@@ -352,7 +352,7 @@ mod tests {
         let limits = QueueLimits { bytes: 1 << 20, age: std::time::Duration::from_secs(60), memory_bytes: 1 << 20 };
         let ((began, asked), (release, go_on)) = (channel(), channel());
         let disk = SlowDisk { files: SegmentFiles::new(dir.path()), began, go_on };
-        let (lane, metrics): (Lane, _) = (("default".into(), Signal::Metrics), Arc::new(Metrics::new()));
+        let (lane, metrics): (Lane, _) = (("default".into(), OtlpSignal::Metrics), Arc::new(Metrics::new()));
         let outbox = Outbox::new(lane.clone(), Queue::open(Box::new(disk), limits), 1 << 20, Arc::clone(&metrics));
         let mut door = OutboxWriter { outbox: Arc::new(outbox), pushing: None };
         let batch = |points: u64| vec![(points, vec![0; 100])];

@@ -9,22 +9,22 @@ use super::settings::{Compression, Config, Protocol, PushEndpoint, Scheme};
 use crate::host::http::grpc::GrpcCaller;
 use crate::host::http::{Address, Client, HttpError, Method, TlsFiles};
 use crate::host::peer::Trust;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 /// The specification's limit of an answer.
 const LARGEST_ANSWER: usize = 4 << 20;
 
-fn service(signal: Signal) -> &'static str {
+fn service(signal: OtlpSignal) -> &'static str {
     match signal {
-        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-        Signal::Logs | Signal::WorkloadLogs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        OtlpSignal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        OtlpSignal::Logs | OtlpSignal::WorkloadLogs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        OtlpSignal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     }
 }
 
 pub(super) struct Sender {
     config: Config,
-    signal: Signal,
+    signal: OtlpSignal,
     endpoint: PushEndpoint,
     door: PushTransport,
     compression: Compression,
@@ -39,7 +39,7 @@ enum PushTransport {
 
 impl Sender {
     /// `config`: as it is for this signal.
-    pub fn new(config: &Config, signal: Signal, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
+    pub fn new(config: &Config, signal: OtlpSignal, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
         let address = match endpoint.scheme {
             Scheme::Http => Address::Tcp(endpoint.authority.clone()),
             Scheme::Https | Scheme::Unsaid => {
@@ -150,7 +150,7 @@ mod tests {
             let protocol = if is_grpc { Protocol::Grpc } else { Protocol::HttpProtobuf };
             let config = Config { protocol, timeout: Duration::from_millis(500), ..Config::default() };
             let endpoint = super::super::endpoint(&format!("http://{address}"), true).unwrap();
-            let mut sender = Sender::new(&config, Signal::Metrics, endpoint).unwrap();
+            let mut sender = Sender::new(&config, OtlpSignal::Metrics, endpoint).unwrap();
             let (code, _) = sender.send(&packed);
             assert!(!code.is_empty());
         });

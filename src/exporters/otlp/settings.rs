@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 /// Nothing is pushed, and nothing of it runs, unless an endpoint is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub struct Config {
     pub task_rate: u64,
     /// Of all output.
     pub tasks_rate: u64,
-    /// What is said of one alone, in the order of [`Signal::ALL`].
-    pub signals: [SignalConfig; Signal::ALL.len()],
+    /// What is said of one alone, in the order of [`OtlpSignal::ALL`].
+    pub signals: [SignalConfig; OtlpSignal::ALL.len()],
     /// Further destinations, by name: each is set for itself, but for who the host is.
     pub destinations: Vec<(String, Config)>,
 }
@@ -128,7 +128,7 @@ impl Config {
 
     /// With what is said of the signal in the place of what is said of all.
     #[must_use]
-    pub fn of(&self, signal: Signal) -> Config {
+    pub fn of(&self, signal: OtlpSignal) -> Config {
         let (mut config, own) = (self.clone(), self.signals[signal.settings().index()].clone());
         config.protocol = own.protocol.unwrap_or(config.protocol);
         config.insecure = own.insecure.unwrap_or(config.insecure);
@@ -142,7 +142,7 @@ impl Config {
     }
 
     /// Where a signal goes; `None`: nowhere.
-    pub fn target(&self, signal: Signal) -> Option<PushEndpoint> {
+    pub fn target(&self, signal: OtlpSignal) -> Option<PushEndpoint> {
         let signal = signal.settings();
         let own = &self.signals[signal.index()];
         let below =
@@ -160,7 +160,7 @@ impl Config {
     /// about, those that win first.
     pub fn clashes(&self) -> Vec<(Vec<String>, String)> {
         let mut found: Vec<(Vec<String>, String)> = Vec::new();
-        let own = Signal::ALL.into_iter().filter(|signal| signal.settings() == *signal);
+        let own = OtlpSignal::ALL.into_iter().filter(|signal| signal.settings() == *signal);
         for signal in own.filter(|signal| !self.signals[signal.index()].is_off) {
             let (of, own) = (self.of(signal), &self.signals[signal.index()]);
             let keys = |keys: &[&str]| -> Vec<String> {
@@ -405,7 +405,7 @@ mod tests {
         let to = |base: Option<&str>, metrics: Option<&str>| {
             let mut config = Config { endpoint: base.map(|text| endpoint(text, true).unwrap()), ..Config::default() };
             config.signals[0].endpoint = metrics.map(|text| endpoint(text, false).unwrap());
-            config.target(Signal::Metrics).map(|target| target.to_string())
+            config.target(OtlpSignal::Metrics).map(|target| target.to_string())
         };
         assert_eq!(to(None, None), None);
         assert_eq!(to(Some("http://c:4318"), None).unwrap(), "http://c:4318/v1/metrics");
@@ -419,19 +419,19 @@ mod tests {
     fn what_is_said_of_one_signal_is_of_no_other() {
         let mut config = Config { endpoint: Some(endpoint("http://all:1", true).unwrap()), ..Config::default() };
         config.headers = vec![("a".to_owned(), "of all".to_owned())];
-        config.signals[Signal::Logs.index()] = SignalConfig {
+        config.signals[OtlpSignal::Logs.index()] = SignalConfig {
             endpoint: Some(endpoint("c:2", false).unwrap()),
             protocol: Some(Protocol::Grpc),
             insecure: Some(true),
             headers: Some(Vec::new()),
             ..SignalConfig::default()
         };
-        config.signals[Signal::Traces.index()].is_off = true;
+        config.signals[OtlpSignal::Traces.index()].is_off = true;
         assert_eq!(config.clashes(), []);
-        let targets = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
+        let targets = OtlpSignal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
         let logs = Some("http://c:2/".to_owned());
         assert_eq!(targets, [Some("http://all:1/v1/metrics".to_owned()), logs.clone(), None, logs]);
-        let of = Signal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
+        let of = OtlpSignal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
         let logs = (Protocol::Grpc, 0);
         assert_eq!(of, [(Protocol::HttpProtobuf, 1), logs, (Protocol::HttpProtobuf, 1), logs]);
     }
@@ -471,8 +471,8 @@ mod tests {
         assert!(config.clashes()[0].1.contains("c:4317"));
         let config = Config { protocol: Protocol::Grpc, ..config };
         assert_eq!(config.clashes(), []);
-        assert_eq!(config.target(Signal::Metrics).unwrap().scheme, Scheme::Https);
-        assert_eq!(Config { insecure: true, ..config }.target(Signal::Metrics).unwrap().scheme, Scheme::Http);
+        assert_eq!(config.target(OtlpSignal::Metrics).unwrap().scheme, Scheme::Https);
+        assert_eq!(Config { insecure: true, ..config }.target(OtlpSignal::Metrics).unwrap().scheme, Scheme::Http);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::super::packed::read;
 use super::*;
 use crate::store::queue::{Queue, QueueFiles, QueueLimits, SegmentFiles};
-use crate::telemetry::otlp::{Lane, Signal};
+use crate::telemetry::otlp::{Lane, OtlpSignal};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 
@@ -87,7 +87,7 @@ impl LogHost {
         let limits = QueueLimits { bytes: 1 << 30, age: Duration::from_secs(3_600), memory_bytes: 8 << 20 };
         let queue = Queue::open(disk(SegmentFiles::new(&queue_dir)), limits);
         let next = queue.next_id();
-        let lane: Lane = ("default".into(), Signal::WorkloadLogs);
+        let lane: Lane = ("default".into(), OtlpSignal::WorkloadLogs);
         let outbox = Outbox::new(lane, queue, 1 << 30, Arc::clone(&self.metrics));
         let dirs = (self.dir.path(), queue_dir.as_path());
         let maker = WorkloadMaker::open(&self.config, HostIdentity::default(), dirs, next, Arc::clone(&self.metrics));
