@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use allostat::board::events::Log;
+use allostat::board::events::EventLog;
 use allostat::model::event::{Event, EventKind};
 use allostat::model::few::Few;
 use allostat::model::units::Timestamp;
@@ -69,7 +69,7 @@ async fn broadcast() {
             }
         });
     }
-    let log = Arc::new(Log::default());
+    let log = Arc::new(EventLog::default());
     for _ in 0..LISTENERS {
         let (mut reader, tally) = (log.follow(0), Arc::clone(&tally));
         tokio::spawn(async move {
@@ -105,7 +105,7 @@ async fn broadcast() {
 }
 
 /// One event more, numbered and shown.
-fn show(log: &Log, n: usize) {
+fn show(log: &EventLog, n: usize) {
     let staged = log.stage(Event {
         seq: 0,
         task_seq: n as u64,
@@ -145,7 +145,7 @@ fn events(runtime: &tokio::runtime::Runtime) {
 /// Million events a second.
 #[allow(clippy::cast_precision_loss)] // Some hundred thousand.
 fn rate(runtime: &tokio::runtime::Runtime, reading: Reading) -> f64 {
-    let log = Arc::new(Log::default());
+    let log = Arc::new(EventLog::default());
     let never = matches!(reading, Reading::Never).then(|| log.follow(0));
     if let Reading::Keen = reading {
         let mut reader = log.follow(0);

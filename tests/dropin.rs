@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{Exposition, Prometheus};
-use allostat::board::{Board, Published};
+use allostat::board::{Board, PublishedAlloc};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::dropin::nomad::CpuWindow;
 use allostat::exporters::dropin::{cadvisor, nomad, tables};
@@ -91,7 +91,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
     let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
     let paths = ["web", "sidecar"].map(|task| format!("/allostat/{ALLOC}/{task}"));
     let pod = observed(AllocSource::Kubernetes, "shop/web-0", &[("web", &paths[0]), ("POD", &paths[1])]);
-    let published = Published {
+    let published = PublishedAlloc {
         readers: paths.map(|path| Some(reader(path))).to_vec(),
         alloc_reader: Some(reader(format!("/allostat/{ALLOC}"))),
         ..pod
@@ -112,7 +112,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
 }
 
 /// An observed alloc: its tasks with their cgroups.
-fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Published {
+fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> PublishedAlloc {
     let names: Vec<&str> = tasks.iter().map(|(name, _)| *name).collect();
     let id = AllocId::from(format!("{}:{native}", source.as_str()).as_str());
     let known = synthetic::observed(id.as_str(), &names);
@@ -134,7 +134,7 @@ fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Publis
         tasks: tasks.iter().map(task).collect(),
         ..ObservedAlloc::default()
     };
-    Published { identity: Arc::new(identity), observed: Some(Arc::new(alloc)), ..known }
+    PublishedAlloc { identity: Arc::new(identity), observed: Some(Arc::new(alloc)), ..known }
 }
 
 /// One of each kind: what cAdvisor knows by name and what by its cgroup alone, one that has ended, one without a

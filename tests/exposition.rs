@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::common as parsed;
 use allostat::board::disk::DiskUse;
-use allostat::board::{Board, BoardView, Published};
+use allostat::board::{Board, BoardView, PublishedAlloc};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::Selection;
 use allostat::exporters::otlp::HistogramAggregation;
@@ -108,7 +108,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
     let alloc = synthetic::alloc(ALLOC, &job, vec![running("web"), running("sidecar")]);
     let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
     let board = Arc::new(Board::default());
-    let published = Published {
+    let published = PublishedAlloc {
         readers: ["web", "sidecar"].map(|task| Some(reader(format!("/allostat/{ALLOC}/{task}")))).to_vec(),
         alloc_reader: Some(reader(format!("/allostat/{ALLOC}"))),
         ..alloc
@@ -755,7 +755,7 @@ fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_ot
     let observed = Arc::new(synthetic::observed("nginx.service", &["main"]));
     said.task("nginx.service", 0, synthetic::usage(20_000_000));
     said.alloc("nginx.service", synthetic::usage(30_000_000));
-    let body = |allocs: Vec<Arc<Published>>, format| {
+    let body = |allocs: Vec<Arc<PublishedAlloc>>, format| {
         let mut totals = Totals::default();
         known(&mut totals, &shop);
         let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::board::{BoardView, Published};
+use allostat::board::{BoardView, PublishedAlloc};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
@@ -92,7 +92,7 @@ struct World {
     /// Of the alloc's cgroup, beside what its living tasks have: ended attempts, and what they left charged.
     left: Kernel,
     alloc_reader: Arc<TaskReader>,
-    published: Arc<Published>,
+    published: Arc<PublishedAlloc>,
     assembler: Assembler,
     start: Instant,
     elapsed: Duration,
@@ -158,13 +158,14 @@ impl World {
     fn publish(&mut self) {
         let now = (*self.published).clone();
         let readers = self.tasks.iter().map(|t| t.reader.clone()).collect();
-        self.published = Arc::new(Published { readers, alloc_reader: Some(Arc::clone(&self.alloc_reader)), ..now });
+        self.published =
+            Arc::new(PublishedAlloc { readers, alloc_reader: Some(Arc::clone(&self.alloc_reader)), ..now });
     }
     fn change(&mut self, task: usize, change: impl FnOnce(&mut TaskStatus)) {
         let mut status = self.published.status.as_deref().expect("it is managed").clone();
         change(Arc::make_mut(&mut status.tasks[task]));
         status.generation += 1;
-        self.published = Arc::new(Published { status: Some(Arc::new(status)), ..(*self.published).clone() });
+        self.published = Arc::new(PublishedAlloc { status: Some(Arc::new(status)), ..(*self.published).clone() });
         self.publish();
     }
 
@@ -410,7 +411,7 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
         let mut world = World::of(1);
         world.begin(0);
         let identity = Arc::new(AllocIdentity { source, ..(*world.published.identity).clone() });
-        world.published = Arc::new(Published { identity, ..(*world.published).clone() });
+        world.published = Arc::new(PublishedAlloc { identity, ..(*world.published).clone() });
         world.snapshot_of_tick();
         let reader = world.tasks[0].reader.clone().expect("it runs");
         let used = || reader.latest().and_then(|reading| reading.usage.cpu_usage_ns());
@@ -462,7 +463,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
     let published = |(n, reader): (usize, &Arc<TaskReader>)| {
         let tasks = vec![synthetic::task(TASKS[0], TaskState::Running, NOW)];
         let alloc = synthetic::alloc(&format!("a{n}"), &job, tasks);
-        Arc::new(Published { readers: vec![Some(Arc::clone(reader))], ..alloc })
+        Arc::new(PublishedAlloc { readers: vec![Some(Arc::clone(reader))], ..alloc })
     };
     let allocs = readers.iter().enumerate().map(published).collect();
     let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()), ..BoardView::default() };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use allostat::board::{Board, BoardView, Published};
+use allostat::board::{Board, BoardView, PublishedAlloc};
 use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling, TaskReader, measures};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
@@ -40,7 +40,7 @@ struct Stage {
     wall: Timestamp,
     acknowledged: Option<u64>,
     said: Said,
-    allocs: Vec<Arc<Published>>,
+    allocs: Vec<Arc<PublishedAlloc>>,
     totals: Totals,
 }
 
@@ -57,7 +57,7 @@ impl Stage {
             totals: Totals::default(),
         }
     }
-    fn with(allocs: Vec<Published>) -> Stage {
+    fn with(allocs: Vec<PublishedAlloc>) -> Stage {
         Stage { allocs: allocs.into_iter().map(Arc::new).collect(), ..Stage::new() }
     }
     fn board(&self) -> BoardView {
@@ -83,13 +83,13 @@ impl Stage {
         self.wall = self.wall.plus(Nanos::from_duration(time));
     }
     fn publish(&mut self, n: usize, change: impl FnOnce(&mut AllocStatus)) {
-        let mut alloc = Published::clone(&self.allocs[n]);
+        let mut alloc = PublishedAlloc::clone(&self.allocs[n]);
         change(Arc::make_mut(alloc.status.as_mut().expect("it is managed")));
         self.allocs[n] = Arc::new(alloc);
     }
 }
 
-fn one_running(id: &str, job: &Arc<Job>) -> Published {
+fn one_running(id: &str, job: &Arc<Job>) -> PublishedAlloc {
     synthetic::alloc(id, job, vec![synthetic::task("web", TaskState::Running, NOW)])
 }
 
@@ -108,7 +108,7 @@ fn end(stage: &mut Stage, n: usize, last: &Usage) {
         status.tasks = vec![Arc::new(task)];
     });
     let base = Arc::new(last.without_live());
-    stage.allocs[n] = Arc::new(Published { alloc_base: base, ..(*stage.allocs[n]).clone() });
+    stage.allocs[n] = Arc::new(PublishedAlloc { alloc_base: base, ..(*stage.allocs[n]).clone() });
 }
 
 fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
@@ -257,7 +257,7 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
     let quiet = stage.tick();
     assert_eq!(quiet.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100), "no counter falls");
     assert_eq!(quiet.allocs[0].usage.memory_usage_bytes(), None, "what was used now is gone");
-    let mut other = Published::clone(&stage.allocs[0]);
+    let mut other = PublishedAlloc::clone(&stage.allocs[0]);
     Arc::make_mut(&mut other.identity).tasks[0].name = "other".into();
     stage.allocs[0] = Arc::new(other);
     stage.said.task("nginx", 0, used(7, 3, 2));
@@ -954,7 +954,7 @@ fn change_at_an_unread_tick_is_in_the_next_snapshot() {
     let reader = Arc::new(TaskReader::reported(&parts.sampling));
     let sampler = Sampler::start(parts).unwrap();
     let alloc = one_running("a", &synthetic::job("shop", &["web"]));
-    board.publish([Published { readers: vec![Some(Arc::clone(&reader))], ..alloc }], |_| ());
+    board.publish([PublishedAlloc { readers: vec![Some(Arc::clone(&reader))], ..alloc }], |_| ());
     for n in 1..6 {
         let before = wait(&sampler, |s| s.allocs.len() == 1 && s.epoch > 1).epoch;
         // Ticks that are in no snapshot of their own have seen it by then.

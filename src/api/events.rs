@@ -257,11 +257,11 @@ impl EventFeed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::events::Log;
+    use crate::board::events::EventLog;
     use crate::model::event::EventKind;
     use crate::model::units::Timestamp;
 
-    fn feed(log: &Arc<Log>, since: u64, filter: EventFilter) -> EventFeed {
+    fn feed(log: &Arc<EventLog>, since: u64, filter: EventFilter) -> EventFeed {
         EventFeed {
             _seat: Followers::of(2).seat(Origin::Socket).unwrap(),
             reader: log.follow(since),
@@ -273,7 +273,7 @@ mod tests {
             next_sign: None,
         }
     }
-    fn push(log: &Log, task: &str) {
+    fn push(log: &EventLog, task: &str) {
         let event = Event {
             seq: 0,
             task_seq: 1,
@@ -294,7 +294,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_gives_a_sign_of_life_each_15_s() {
-        let log = Arc::new(Log::default());
+        let log = Arc::new(EventLog::default());
         let mut feed = feed(&log, 0, EventFilter::default());
         assert_eq!(next(&mut feed).await, ":\n\n", "the first at once");
         for _ in 0..3 {
@@ -310,7 +310,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn filtered_reader_gets_its_place_and_keep_alives_in_a_flood_of_other_events() {
-        let log = Arc::new(Log::default());
+        let log = Arc::new(EventLog::default());
         let wanted = EventFilter { task: Some("rare".to_owned()), ..EventFilter::default() };
         let mut feed = feed(&log, 0, wanted);
         assert_eq!(next(&mut feed).await, ":\n\n");

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::collectors::{FdBudget, Sampling};
 use crate::exporters::Selection;
 use crate::exporters::recent::RecentConfig;
@@ -254,7 +254,7 @@ impl Server {
     fn tcp(&self, method: &str, target: &str, headers: &str) -> TestResponse {
         self.tcp_raw(request(method, target, headers, "").as_bytes()).expect("an answer")
     }
-    fn log(&self) -> &Arc<Log> {
+    fn log(&self) -> &Arc<EventLog> {
         self.runner.events()
     }
     fn unix(&self, method: &str, target: &str, body: &str) -> TestResponse {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::DaemonError;
 use super::{home, node, observed};
-use crate::board::{Board, Published};
+use crate::board::{Board, PublishedAlloc};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
 use crate::exporters::prometheus::encode;
@@ -124,11 +124,11 @@ pub(super) fn published(
     parent: &CgroupPath,
     id: &str,
     tasks: &BTreeSet<String>,
-) -> Published {
+) -> PublishedAlloc {
     let cgroup = parent.child(id);
     let reader = |path: CgroupPath| Arc::new(TaskReader::for_cgroup(sampling, path));
     let names = tasks.iter().map(|name| TaskName::from(name.as_str()));
-    Published {
+    PublishedAlloc {
         // Whose job it is stands in the agent's state, not in the cgroup.
         identity: Arc::new(AllocIdentity::of_cgroup(AllocId::from(id), cgroup.clone(), names)),
         status: None,

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::board::{BoardView, Published};
+use crate::board::{BoardView, PublishedAlloc};
 use crate::host::roots::Roots;
 use crate::kernel::proc::{cgroup, pid_stat};
 use crate::model::alloc::AllocIdentity;
@@ -111,7 +111,7 @@ impl ProcessOwners {
 
 /// Every task with its own cgroup, by cgroup.
 fn tasks(board: &BoardView) -> HashMap<CgroupPath, (Arc<AllocIdentity>, usize)> {
-    let of = |published: &Arc<Published>| {
+    let of = |published: &Arc<PublishedAlloc>| {
         let identity = &published.identity;
         let place = |n: usize| match (&published.observed, &published.status) {
             (Some(alloc), _) => alloc.tasks.get(n).filter(|task| task.runs)?.cgroup.clone(),
@@ -202,7 +202,7 @@ mod tests {
                 ["web", "db"].map(TaskName::from),
             ))
         };
-        let published = |identity: Arc<AllocIdentity>| Published {
+        let published = |identity: Arc<AllocIdentity>| PublishedAlloc {
             status: Some(Arc::new(status(&identity))),
             identity,
             observed: None,

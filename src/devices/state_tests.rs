@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::board::{Board, Published};
+use crate::board::{Board, PublishedAlloc};
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, Desired};
 use crate::model::device::{DeviceFacts, DeviceProcess, TaskDevice, Xid};
 use crate::model::device_used::DeviceUsed;
@@ -118,7 +118,7 @@ impl DeviceFixture {
             lineage: Default::default(),
             generation: 1,
         };
-        let published = Published {
+        let published = PublishedAlloc {
             identity: Arc::clone(identity),
             status: Some(Arc::new(status)),
             observed: None,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::kept::RecordedUse;
 use super::owners::ProcessOwner;
-use crate::board::{BoardView, Published};
+use crate::board::{BoardView, PublishedAlloc};
 use crate::model::alloc::AllocIdentity;
 use crate::model::device::{
     Device, DeviceHolder, DeviceProcess, DeviceUsage, DeviceUsageSum, TaskDevice, TaskDeviceUsage,
@@ -88,7 +88,7 @@ impl DeviceUses {
         if self.followed.is_some_and(|followed| followed >= board.version) {
             return;
         }
-        let allocs: HashMap<&AllocId, &Arc<Published>> =
+        let allocs: HashMap<&AllocId, &Arc<PublishedAlloc>> =
             board.allocs.iter().map(|alloc| (&alloc.identity.id, alloc)).collect();
         self.all.retain(|key, _| allocs.contains_key(&key.0));
         let all = &self.all;
@@ -299,7 +299,7 @@ impl TaskDeviceUsage {
 }
 
 /// An observed task is over when its cgroup is removed, which ends its processes too.
-fn is_over(alloc: &Published, task: &TaskName) -> bool {
+fn is_over(alloc: &PublishedAlloc, task: &TaskName) -> bool {
     let status = alloc.status.as_ref().and_then(|status| status.tasks.iter().find(|of| of.name == *task));
     status.is_some_and(|status| status.state == TaskState::Dead)
 }

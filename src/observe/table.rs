@@ -15,7 +15,7 @@ use super::exits::{ExitFacts, exit};
 use super::identity::{AllocCgroup, TaskNaming};
 use super::kept::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
-use crate::board::Published;
+use crate::board::PublishedAlloc;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
@@ -417,7 +417,7 @@ impl ObservedAllocs {
     }
 
     /// What to publish on the board.
-    pub fn published(&self, id: &AllocId) -> Option<Published> {
+    pub fn published(&self, id: &AllocId) -> Option<PublishedAlloc> {
         let held = self.allocs.get(id)?;
         let readers: Vec<_> = held.tasks.iter().map(|task| task.reader.clone()).collect();
         // An alloc with a single cgroup uses its task's reader.
@@ -434,7 +434,7 @@ impl ObservedAllocs {
             labels: held.labels.clone(),
             tasks: held.tasks.iter().map(|task| Arc::clone(&task.shown)).collect(),
         };
-        Some(Published {
+        Some(PublishedAlloc {
             identity: Arc::clone(&held.identity),
             status: None,
             observed: Some(Arc::new(observed)),

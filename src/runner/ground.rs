@@ -23,7 +23,7 @@ use super::ports::{PortKeeper, PortsInUse};
 use super::rendering::{KeyTree, RenderShared};
 use super::settings::Config;
 use crate::board::Board;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::board::facts::Facts;
 use crate::host::clock::Clock;
 use crate::model::constraint::NodeValues;
@@ -91,7 +91,7 @@ pub struct RunnerContext {
     pub facts: Arc<Facts>,
     pub inherited: Env,
     pub board: Arc<Board>,
-    pub events: Arc<Log>,
+    pub events: Arc<EventLog>,
     pub line: SteadyClock,
     pub samples: Arc<SampleFile>,
     /// Memory for the last outputs of all tasks.
@@ -121,7 +121,7 @@ const RENDERINGS_AT_ONCE: usize = 4;
 const MIGRATIONS_AT_ONCE: usize = 4;
 
 impl RunnerContext {
-    pub fn new(parts: Parts, line: SteadyClock, board: Arc<Board>, events: Arc<Log>) -> RunnerContext {
+    pub fn new(parts: Parts, line: SteadyClock, board: Arc<Board>, events: Arc<EventLog>) -> RunnerContext {
         let Parts {
             config,
             data_dir,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
-use crate::board::{BoardView, Published};
+use crate::board::{BoardView, PublishedAlloc};
 use crate::collectors::{Reading, TaskReader};
 use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, TaskName};
@@ -39,7 +39,7 @@ pub trait Readings {
 /// An alloc that is to be read.
 #[derive(Debug)]
 pub struct AllocRequest<'a> {
-    pub alloc: &'a Published,
+    pub alloc: &'a PublishedAlloc,
     /// Other attempts run than were shown last.
     pub new_attempts: bool,
     /// It is built again whatever its readers say: without an answer there would be nothing to build it of.
@@ -117,7 +117,7 @@ pub struct Assembler {
 
 /// What is remembered of an alloc between two snapshots.
 struct Entry {
-    published: Arc<Published>,
+    published: Arc<PublishedAlloc>,
     /// The readings that `view` was made of.
     raw_tasks: PerTask<Option<Arc<Usage>>>,
     raw_alloc: Option<Arc<Usage>>,
@@ -250,7 +250,7 @@ impl Assembler {
     fn follow(&mut self, board: &BoardView, readings: &mut dyn Readings, everything: bool, moment: Moment) {
         self.rename(board);
         let mut entries = std::mem::take(&mut self.entries);
-        let is_same = |(entry, alloc): &(&Entry, &Arc<Published>)| {
+        let is_same = |(entry, alloc): &(&Entry, &Arc<PublishedAlloc>)| {
             Arc::ptr_eq(&entry.published, alloc) || entry.published.identity.id == alloc.identity.id
         };
         // Nearly always all of them, and new ones come last.
@@ -294,7 +294,7 @@ impl Assembler {
         self.entries = entries;
     }
 
-    fn admit(&mut self, published: &Arc<Published>, said: AllocReadings, moment: Moment) -> Entry {
+    fn admit(&mut self, published: &Arc<PublishedAlloc>, said: AllocReadings, moment: Moment) -> Entry {
         let slots = self.slots(published);
         self.workloads.joined(&slots);
         // What an agent finds at its start it does not count as new.
@@ -309,7 +309,7 @@ impl Assembler {
     }
 
     /// In the order of its tasks. None: the workload is unknown.
-    fn slots(&mut self, published: &Published) -> Vec<usize> {
+    fn slots(&mut self, published: &PublishedAlloc) -> Vec<usize> {
         let by = match (&published.status, &published.observed) {
             (Some(_), _) => RunBy::Managed,
             (None, Some(_)) => RunBy::Observed(Some(published.identity.source)),
@@ -321,7 +321,7 @@ impl Assembler {
         tasks.map(|(workload, task)| self.workloads.slot(workload, task, by)).collect()
     }
 
-    fn refresh(&mut self, entry: &mut Entry, published: &Arc<Published>, said: AllocReadings, moment: Moment) {
+    fn refresh(&mut self, entry: &mut Entry, published: &Arc<PublishedAlloc>, said: AllocReadings, moment: Moment) {
         if entry.is_of(published) && entry.is_made_of(&said) {
             entry.note_times(&said);
             return;
@@ -339,7 +339,7 @@ impl Assembler {
 
     fn build(
         &mut self,
-        published: &Arc<Published>,
+        published: &Arc<PublishedAlloc>,
         said: AllocReadings,
         earlier: Option<Arc<AllocView>>,
         slots: Vec<usize>,
@@ -483,13 +483,13 @@ impl Assembler {
 
 impl<'a> AllocRequest<'a> {
     /// `entry`: what is remembered of it. `None`: it goes on as it is shown.
-    fn of(alloc: &'a Arc<Published>, entry: &Entry, everything: bool) -> Option<AllocRequest<'a>> {
+    fn of(alloc: &'a Arc<PublishedAlloc>, entry: &Entry, everything: bool) -> Option<AllocRequest<'a>> {
         let wanted = !entry.is_of(alloc);
         let new_attempts = wanted && other_attempts(&entry.published, alloc);
         (wanted || everything).then_some(AllocRequest { alloc, new_attempts, wanted })
     }
     /// One that has no place yet.
-    fn added(alloc: &'a Arc<Published>, entry: Option<&Entry>) -> AllocRequest<'a> {
+    fn added(alloc: &'a Arc<PublishedAlloc>, entry: Option<&Entry>) -> AllocRequest<'a> {
         let new_attempts = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
         AllocRequest { alloc, new_attempts, wanted: true }
     }
@@ -497,7 +497,7 @@ impl<'a> AllocRequest<'a> {
 
 impl AllocReadings {
     /// Without touching the kernel.
-    pub fn latest(alloc: &Published) -> AllocReadings {
+    pub fn latest(alloc: &PublishedAlloc) -> AllocReadings {
         let mut readers = alloc.readers.iter();
         let tasks = alloc.identity.tasks.iter().map(|_| readers.next()?.as_ref()?.latest()).collect();
         AllocReadings { tasks, alloc: alloc.alloc_reader.as_ref().and_then(|reader| reader.latest()) }
@@ -509,13 +509,13 @@ impl AllocReadings {
 }
 
 /// One has begun or ended.
-fn other_attempts(before: &Published, now: &Published) -> bool {
+fn other_attempts(before: &PublishedAlloc, now: &PublishedAlloc) -> bool {
     let reader = |r: &Option<Arc<TaskReader>>| r.as_ref().map(Arc::as_ptr);
     !before.readers.iter().map(reader).eq(now.readers.iter().map(reader))
 }
 
 /// Up to when a task's state is shown: asked after the moment was taken that its dwell is counted up to.
-fn until(published: &Published, place: usize) -> Timestamp {
+fn until(published: &PublishedAlloc, place: usize) -> Timestamp {
     published.until.get(place).map_or(Timestamp(u64::MAX), |until| until.get())
 }
 
@@ -528,7 +528,7 @@ impl Entry {
     }
 
     /// It was made of this, and no task has begun to leave its state since.
-    fn is_of(&self, published: &Arc<Published>) -> bool {
+    fn is_of(&self, published: &Arc<PublishedAlloc>) -> bool {
         Arc::ptr_eq(&self.published, published) && self.goes_on()
     }
     fn goes_on(&self) -> bool {

@@ -21,7 +21,7 @@ use std::thread;
 
 use super::aggregate::speaks_for_its_alloc;
 use super::assemble::{AllocReadings, AllocRequest, Moment, Readings};
-use crate::board::Published;
+use crate::board::PublishedAlloc;
 use crate::collectors::{ReadingChange, TaskReader};
 use crate::model::alloc::AllocSource;
 use crate::telemetry::lock;
@@ -132,7 +132,7 @@ impl SamplingPass {
 }
 
 /// The kernel reports what its cgroups have used when they end. It does not for processes without a cgroup.
-pub(super) fn can_skip(alloc: &Published) -> bool {
+pub(super) fn can_skip(alloc: &PublishedAlloc) -> bool {
     !matches!(alloc.identity.source, AllocSource::Managed | AllocSource::Process)
 }
 

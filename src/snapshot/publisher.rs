@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::assemble::{Assembler, Moment, Tick};
 use super::pass::{SamplingPass, can_skip};
 use super::{Snapshot, parents};
-use crate::board::{Board, BoardView, Published};
+use crate::board::{Board, BoardView, PublishedAlloc};
 use crate::collectors::{PassReaders, Sampling};
 use crate::host::clock::Clock;
 use crate::model::alloc::AllocSource;
@@ -284,7 +284,7 @@ impl SnapshotPublisher {
     fn walk(&self, work: &mut Assembly, board: &BoardView, now: Instant, may_defer: bool) -> Option<PassReaders> {
         let skips_observed = may_defer && self.walks.can_skip_observed(now);
         let since = work.observed_read.filter(|_| skips_observed).map(|at| now.saturating_duration_since(at));
-        let runs = |alloc: &&Arc<Published>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
+        let runs = |alloc: &&Arc<PublishedAlloc>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
         let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
         if whose == Some(PassReaders::All) {
             self.walks.take(now, PassReaders::All);

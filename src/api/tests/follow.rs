@@ -8,7 +8,7 @@ use crate::model::event::{Event, EventKind};
 use crate::model::few::Few;
 use crate::model::units::Timestamp;
 
-fn happen(log: &Log, kind: EventKind, message: &str) {
+fn happen(log: &EventLog, kind: EventKind, message: &str) {
     let event = Event {
         seq: 0,
         task_seq: 1,

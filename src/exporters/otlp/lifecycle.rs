@@ -28,7 +28,7 @@ use super::packed::pack;
 use super::resource::HostIdentity;
 use super::settings::Compression;
 use super::traces::Traces;
-use crate::board::events::{Item, Log};
+use crate::board::events::{EventLog, Item};
 use crate::host::clock::{Clock, SystemClock};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
@@ -179,7 +179,12 @@ fn event(item: &Item) -> Option<&Arc<Event>> {
 }
 
 /// Until the log is closed.
-pub(super) async fn run(mut maker: LifecycleMaker, outbox: Arc<Outbox>, events: &Arc<Log>, mut snapshots: Snapshots) {
+pub(super) async fn run(
+    mut maker: LifecycleMaker,
+    outbox: Arc<Outbox>,
+    events: &Arc<EventLog>,
+    mut snapshots: Snapshots,
+) {
     let newest = events.since(u64::MAX, 0).newest;
     let mut reader = events.follow(maker.from(newest));
     while let Some(items) = reader.next(EVENTS).await {

@@ -21,7 +21,7 @@ use super::send::Sender;
 use super::settings::{Compression, Config, DEFAULT, MetricNames, Temporality};
 use super::workload_logs::{self, WorkloadMaker};
 use super::{deliver, lifecycle, packed};
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::untrusted;
@@ -45,7 +45,7 @@ pub fn run(
     data_dir: &Path,
     metrics: &Arc<Metrics>,
     snapshots: &Snapshots,
-    events: &Arc<Log>,
+    events: &Arc<EventLog>,
 ) -> Option<JoinHandle<()>> {
     let mut all = JoinSet::new();
     for ((name, config), signal) in config.all().iter().flat_map(|one| OtlpSignal::ALL.map(|signal| (one, signal))) {
@@ -86,7 +86,7 @@ struct LaneSetup {
     metrics: Arc<Metrics>,
 }
 
-async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events: Arc<Log>) {
+async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events: Arc<EventLog>) {
     let LaneSetup { lane: (name, signal), config, selection, data_dir, dir, metrics } = opening.clone();
     let (service_name, attributes) = (config.service_name.clone(), config.resource_attributes.clone());
     let identity = HostIdentity { host_id: host_id(), service_name, attributes };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::board::Parent;
+use crate::board::PublishedParent;
 use crate::collectors::{Sampling, TaskReader};
 use crate::model::id::CgroupPath;
 use crate::observe::Config;
@@ -16,7 +16,7 @@ pub(super) struct ParentTable {
     /// Patterns of paths that are shown even without a limit.
     chosen: Vec<String>,
     /// With the number of tasks below.
-    all: BTreeMap<String, (usize, Arc<Parent>)>,
+    all: BTreeMap<String, (usize, Arc<PublishedParent>)>,
     has_changed: bool,
 }
 
@@ -38,10 +38,14 @@ impl ParentTable {
         }
     }
 
-    fn parent(&self, path: &str) -> Arc<Parent> {
+    fn parent(&self, path: &str) -> Arc<PublishedParent> {
         let is_chosen = self.chosen.iter().any(|pattern| matches(pattern, path));
         let path = CgroupPath::from(path);
-        Arc::new(Parent { reader: TaskReader::for_parent_cgroup(&self.sampling, path.clone()), path, is_chosen })
+        Arc::new(PublishedParent {
+            reader: TaskReader::for_parent_cgroup(&self.sampling, path.clone()),
+            path,
+            is_chosen,
+        })
     }
 
     /// systemd creates and removes a slice's directory in a v1 controller as its limits change. Renews the readers of
@@ -73,7 +77,7 @@ impl ParentTable {
     }
 
     /// All parents, if they changed since the last call.
-    pub(super) fn news(&mut self) -> Option<Arc<[Arc<Parent>]>> {
+    pub(super) fn news(&mut self) -> Option<Arc<[Arc<PublishedParent>]>> {
         let has_changed = std::mem::take(&mut self.has_changed);
         has_changed.then(|| self.all.values().map(|(_, parent)| Arc::clone(parent)).collect())
     }

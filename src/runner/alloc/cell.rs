@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 
-use crate::board::Until;
-use crate::board::events::Log;
+use crate::board::StateEnd;
+use crate::board::events::EventLog;
 use crate::collectors::TaskReader;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
@@ -54,7 +54,7 @@ pub struct ShownTask {
     pub status: Arc<TaskStatus>,
     pub reader: Option<Arc<TaskReader>>,
     pub recovering: bool,
-    pub until: Arc<Until>,
+    pub until: Arc<StateEnd>,
 }
 
 /// A task as one record has it: shown when that record is durable, with no earlier and no later state.
@@ -176,7 +176,7 @@ impl TaskCell {
     }
 
     /// Numbers the new events and queues the current state, to be shown once it is recorded.
-    pub fn freeze(&mut self, log: &Log) -> u64 {
+    pub fn freeze(&mut self, log: &EventLog) -> u64 {
         // Devices belong to an attempt: without a handle it is over or has not begun.
         if self.record.handle.is_none() && !self.record.status.devices.is_empty() {
             Arc::make_mut(&mut self.record.status).devices = Vec::new();

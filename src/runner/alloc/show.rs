@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cell::TotalsDelta;
 use super::{Alloc, Inner};
-use crate::board::Published;
+use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, Forced};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
@@ -199,7 +199,7 @@ impl Alloc {
             lineage: self.lineage(inner, over),
             generation: inner.generation,
         };
-        let published = Published {
+        let published = PublishedAlloc {
             identity: Arc::clone(&inner.identity),
             status: Some(Arc::new(status)),
             observed: None,

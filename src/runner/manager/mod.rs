@@ -52,7 +52,7 @@ use super::drivers::DriverError;
 use super::ground::{Drivers, RunnerContext};
 use super::hooks::Hooks;
 use crate::board::Board;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::jobspec::gotemplate::GoTemplate;
 use crate::jobspec::templates;
 use crate::model::alloc::Desired;
@@ -162,7 +162,7 @@ impl Handle {
     pub fn board(&self) -> &Arc<Board> {
         &self.0.ctx.board
     }
-    pub fn events(&self) -> &Arc<Log> {
+    pub fn events(&self) -> &Arc<EventLog> {
         &self.0.ctx.events
     }
     pub fn drivers(&self) -> &Drivers {

@@ -19,7 +19,7 @@ use super::owner::UnownedAlloc;
 use super::registry::ParentJobs;
 use super::{Handle, Manager};
 use crate::board::Board;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::board::marks::Marks;
 use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
@@ -120,7 +120,7 @@ impl Handle {
         let events =
             allocs.iter().flat_map(|k| k.restored.tasks.iter().flatten()).flat_map(|t| t.status.events.iter().cloned());
         let marks = Arc::new(Marks::open(&parts.data_dir.shown()));
-        let events = Arc::new(Log::restored(events.collect(), Arc::clone(&marks)));
+        let events = Arc::new(EventLog::restored(events.collect(), Arc::clone(&marks)));
         loaded.ledger.last_serial = loaded.allocs.values().map(|a| a.serial).max().unwrap_or(0);
         let board = Arc::new(Board::new(loaded.ledger.totals(), marks));
         let hooks = Arc::new(Hooks::new(&parts.metrics, more)?);

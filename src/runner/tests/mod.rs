@@ -43,7 +43,7 @@ use self::fake::{FakeDriver, FakeWorld, SetClock, TokioClock};
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::{Config, Drivers, Handle, Parts};
-use crate::board::Published;
+use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
@@ -210,14 +210,14 @@ async fn submit(agent: &Handle, job: Job) -> AllocId {
     agent.submit(job).await.unwrap().allocs[0].clone()
 }
 
-fn published(agent: &Handle, id: &AllocId) -> Arc<Published> {
+fn published(agent: &Handle, id: &AllocId) -> Arc<PublishedAlloc> {
     agent.board().get(id).unwrap()
 }
 fn status_of(agent: &Handle, id: &AllocId) -> Arc<AllocStatus> {
     lifecycle(&published(agent, id))
 }
 /// The runner publishes managed allocs.
-fn lifecycle(alloc: &Published) -> Arc<AllocStatus> {
+fn lifecycle(alloc: &PublishedAlloc) -> Arc<AllocStatus> {
     Arc::clone(alloc.status.as_ref().unwrap())
 }
 fn main_task(agent: &Handle, id: &AllocId) -> Arc<TaskStatus> {
