@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use allostat::board::events::EventLog;
 use allostat::model::event::{Event, EventKind};
-use allostat::model::few::Few;
+use allostat::model::few::SmallMap;
 use allostat::model::units::Timestamp;
 use shared::{median, p99, report};
 use tokio::sync::Notify;
@@ -115,7 +115,7 @@ fn show(log: &EventLog, n: usize) {
         alloc_id: Some("alloc".into()),
         task: Some("task".into()),
         message: String::new(),
-        details: Few::default(),
+        details: SmallMap::default(),
         fails_task: false,
     });
     log.settle(&[staged.seq]);

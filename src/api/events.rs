@@ -283,7 +283,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some(task.into()),
             message: "a\nb".to_owned(),
-            details: crate::model::few::Few::default(),
+            details: crate::model::few::SmallMap::default(),
             fails_task: false,
         };
         log.settle(&[log.stage(event).seq]);

@@ -19,7 +19,7 @@ use super::http::{AfterUpgrade, ApiRequest, Peer, Reply};
 use super::{ApiContext, Method, Route, allocs};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::pty::WindowSize;
-use crate::model::observed::Elsewhere;
+use crate::model::observed::RuntimeAction;
 use crate::runner::ExecNote;
 use crate::runner::drivers::{BoxFuture, ExecRequest, ExecSession, TerminalRequest};
 use crate::telemetry::execs::ExecOutcome;
@@ -139,7 +139,7 @@ async fn exec(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, 
         let why = format!("exec needs a connection that upgrades: Upgrade: {EXEC_PROTOCOL}");
         return Err(ApiError::new(Code::BadRequest, why).on("upgrade"));
     }
-    let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Exec)?;
+    let alloc = allocs::ours(&context.snapshot(), request.param(0), RuntimeAction::Exec)?;
     let task = allocs::task_of(&alloc, request.param(1))?;
     let seat = context.exec.seat(request.peer)?;
     let metrics = Arc::clone(&context.metrics);

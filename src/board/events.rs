@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
     use crate::model::event::EventKind;
-    use crate::model::few::Few;
+    use crate::model::few::SmallMap;
     use crate::model::id::TaskName;
     use crate::model::units::Timestamp;
 
@@ -291,7 +291,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: Few::default(),
+            details: SmallMap::default(),
             fails_task: false,
         }
     }

@@ -225,7 +225,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: crate::model::few::Few::default(),
+            details: crate::model::few::SmallMap::default(),
             fails_task: false,
         }))
     }

@@ -16,7 +16,7 @@ use super::nvidia::NvidiaConfig;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use crate::host::clock::Clock;
 use crate::host::gpu::Library;
-use crate::model::attribute::{Attribute, Number, Unit, UnitName};
+use crate::model::attribute::{Attribute, AttributeUnit, Number, UnitName};
 use crate::model::device::{
     Device, DeviceFacts, DeviceGroup, DeviceKind, DeviceReading, DeviceReservation, DeviceUsage, Engine, Sensor,
     Threshold,
@@ -93,7 +93,8 @@ impl DevicePlugin for SimulatedGpus {
 
 fn group() -> DeviceGroup {
     let kind = DeviceKind { vendor: "allostat".to_owned(), kind: "gpu".to_owned(), name: NAME.to_owned() };
-    let memory = Attribute::Number { value: Number::from(MEMORY / GIB), unit: Some(UnitName::Known(Unit::GiB)) };
+    let memory =
+        Attribute::Number { value: Number::from(MEMORY / GIB), unit: Some(UnitName::Known(AttributeUnit::GiB)) };
     let about = Attribute::Text(ABOUT.to_owned());
     let attributes = BTreeMap::from([("memory".to_owned(), memory), ("description".to_owned(), about)]);
     let facts = DeviceFacts { index: Some(0), ..DeviceFacts::default() };

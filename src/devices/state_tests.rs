@@ -50,7 +50,7 @@ fn job() -> Job {
     Job {
         sensitive: Default::default(),
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
-        placing: crate::model::job::Placing::default(),
+        placing: crate::model::job::PlacementRules::default(),
         launching: crate::model::launching::JobLaunching::default(),
         id: "j".into(),
         name: "j".to_owned(),

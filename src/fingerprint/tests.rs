@@ -12,7 +12,7 @@ use super::manager::{AT_ONCE, LIMIT, PAUSES, START};
 use super::*;
 use crate::board::facts::Facts;
 use crate::host::clock::SystemClock;
-use crate::model::attribute::{Attribute, Unit};
+use crate::model::attribute::{Attribute, AttributeUnit};
 use crate::model::attributes::{Attributes, HostAttribute};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::FingerprintFailure::{Error, Panic, Timeout};
@@ -59,8 +59,8 @@ fn processors_are_reported_with_name_and_guaranteed_frequency() {
     let found = look("cpu", &request("v2-new")).unwrap();
     assert_eq!(texts(&found)["cpu.modelname"], "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz");
     // One of the two says what it always reaches, the other only what it reaches at most.
-    assert_eq!(found["cpu.frequency"], Attribute::with_unit(3_200_u64.into(), Unit::MHz));
-    assert_eq!(found["cpu.totalcompute"], Attribute::with_unit(5_200_u64.into(), Unit::MHz));
+    assert_eq!(found["cpu.frequency"], Attribute::with_unit(3_200_u64.into(), AttributeUnit::MHz));
+    assert_eq!(found["cpu.totalcompute"], Attribute::with_unit(5_200_u64.into(), AttributeUnit::MHz));
     assert!(texts(&found)["cpu.numcores"].parse::<u64>().unwrap() > 0);
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::env;
-use crate::model::job::{EphemeralDisk, Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::job::{
+    EphemeralDisk, Job, JobKind, LogConfig, PlacementRules, Resources, RestartPolicy, Task, TaskGroup,
+};
 use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::service::Service;
 use crate::model::volume::{DiskSize, GroupStorage};
@@ -154,7 +156,7 @@ impl<'p> Builder<'p> {
             restart,
             shutdown_delay: Duration::ZERO,
             max_run_duration: None,
-            placing: Placing::default(),
+            placing: PlacementRules::default(),
             tasks: vec![built],
             network,
             storage: Default::default(),

@@ -3,7 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::attribute::{Attribute, Unit};
+use crate::model::attribute::{Attribute, AttributeUnit};
 use crate::model::attributes::Attributes;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, CgroupPath};
@@ -31,7 +31,7 @@ fn prepared(task: &str) -> Result<PreparedTask, Vec<NotReady>> {
     };
     let known = Attributes::from([
         ("cpu.arch".to_owned(), "amd64".into()),
-        ("cpu.frequency".to_owned(), Attribute::with_unit(2_600_u64.into(), Unit::MHz)),
+        ("cpu.frequency".to_owned(), Attribute::with_unit(2_600_u64.into(), AttributeUnit::MHz)),
         ("cpu.numcores".to_owned(), 4.into()),
         ("driver.raw_exec".to_owned(), Attribute::Bool(true)),
         ("driver.raw_exec.cgroups".to_owned(), "v2".into()),

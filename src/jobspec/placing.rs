@@ -10,7 +10,7 @@ use super::tree::{Literal, StanzaBody};
 use super::{limits, words};
 use crate::model::constraint::{Comparison, NodeAffinity, NodeConstraint};
 use crate::model::demand::Affinity;
-use crate::model::job::{JobKind, Placing};
+use crate::model::job::{JobKind, PlacementRules};
 use crate::model::nearest::nearest;
 use crate::model::operator::Operator;
 
@@ -39,14 +39,14 @@ pub(super) fn comparable(operator: Operator) -> &'static str {
 
 impl Builder<'_> {
     /// Of a job, a group or a task.
-    pub(super) fn placing(&self, fields: &Fields<'_>, kind: JobKind) -> Placing {
+    pub(super) fn placing(&self, fields: &Fields<'_>, kind: JobKind) -> PlacementRules {
         let constraints = fields.stanzas("constraint").into_iter();
         let affinities = fields.stanzas("affinity");
         if let (JobKind::System, Some((key, _))) = (kind, affinities.first()) {
             let message = "a job of type `system` takes no `affinity`: it has one alloc on each node";
             fields.error(key, "affinity", message, None);
         }
-        Placing {
+        PlacementRules {
             constraints: constraints.filter_map(|(key, body)| self.node_constraint(key, body, fields)).collect(),
             affinities: affinities
                 .into_iter()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::attribute::{Attribute, Number, Unit, UnitName};
+use super::attribute::{Attribute, AttributeUnit, Number, UnitName};
 use super::words;
 
 words! {
@@ -113,7 +113,7 @@ impl From<u64> for Attribute {
 }
 
 impl Attribute {
-    pub fn with_unit(value: Number, unit: Unit) -> Attribute {
+    pub fn with_unit(value: Number, unit: AttributeUnit) -> Attribute {
         Attribute::Number { value, unit: Some(UnitName::Known(unit)) }
     }
 
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_reference_reads_without_the_unit() {
-        assert_eq!(Attribute::with_unit(2_500_u64.into(), Unit::MHz).bare(), "2500");
-        assert_eq!(Attribute::with_unit(Number::float(2.5).unwrap(), Unit::GHz).bare(), "2.5");
+        assert_eq!(Attribute::with_unit(2_500_u64.into(), AttributeUnit::MHz).bare(), "2500");
+        assert_eq!(Attribute::with_unit(Number::float(2.5).unwrap(), AttributeUnit::GHz).bare(), "2.5");
         assert_eq!((Attribute::from("a b").bare(), Attribute::Bool(true).bare()), ("a b".into(), "true".into()));
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::device_used::DeviceUsed;
 use super::event::Event;
-use super::few::Few;
+use super::few::SmallMap;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
 use super::last_output::LastOutput;
 use super::network::DriverNetwork;
@@ -302,7 +302,7 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub oom_attempts: u64,
     /// How many events of each kind there were; counts never reset.
-    pub event_counts: Few<u64>,
+    pub event_counts: SmallMap<u64>,
     /// The newest 10 events, oldest first.
     #[serde(deserialize_with = "known_events")]
     pub events: VecDeque<Arc<Event>>,
@@ -340,7 +340,7 @@ impl TaskStatus {
             exits: VecDeque::new(),
             exit_counts: [0; 6],
             oom_attempts: 0,
-            event_counts: Few::default(),
+            event_counts: SmallMap::default(),
             events: VecDeque::new(),
         }
     }
@@ -361,14 +361,14 @@ fn is_zero(n: &u64) -> bool {
 pub fn known_events<'de, D: serde::Deserializer<'de>>(from: D) -> Result<VecDeque<Arc<Event>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Read {
+    enum StoredEvent {
         Known(Arc<Event>),
         Unknown(serde::de::IgnoredAny),
     }
-    let events = Vec::<Read>::deserialize(from)?.into_iter();
+    let events = Vec::<StoredEvent>::deserialize(from)?.into_iter();
     let known = events.filter_map(|event| match event {
-        Read::Known(event) => Some(event),
-        Read::Unknown(_) => None,
+        StoredEvent::Known(event) => Some(event),
+        StoredEvent::Unknown(_) => None,
     });
     Ok(known.collect())
 }
@@ -434,7 +434,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: Few::default(),
+            details: SmallMap::default(),
             fails_task: false,
         };
         task.events = [event(1, EventKind::Received), event(2, EventKind::Killed)].map(Arc::new).into();

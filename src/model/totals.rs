@@ -49,12 +49,12 @@ pub struct TaskTotals {
     pub lost_output: LostOutput,
     /// Of this agent's process alone: receivers have those of earlier ones.
     #[serde(skip)]
-    pub latest: Option<Box<Latest>>,
+    pub latest: Option<Box<LatestExemplars>>,
 }
 
 /// Whose the latest of what [`TaskTotals`] counts was.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Latest {
+pub struct LatestExemplars {
     /// In the order of `Outcome::ALL`.
     pub exits: [Option<Exemplar>; 6],
     pub exit_codes: BTreeMap<u8, Option<Exemplar>>,

@@ -411,14 +411,14 @@ impl Serialize for Usage {
 
 impl<'de> Deserialize<'de> for Usage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Usage, D::Error> {
-        deserializer.deserialize_map(Stored)
+        deserializer.deserialize_map(UsageVisitor)
     }
 }
 
 /// A usage as it is stored.
-struct Stored;
+struct UsageVisitor;
 
-impl<'de> Visitor<'de> for Stored {
+impl<'de> Visitor<'de> for UsageVisitor {
     type Value = Usage;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -426,7 +426,7 @@ impl<'de> Visitor<'de> for Stored {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Usage, A::Error> {
         let mut usage = Usage::default();
-        while let Some(field) = map.next_key_seed(Name)? {
+        while let Some(field) = map.next_key_seed(FieldNameVisitor)? {
             match field {
                 Some(field) => usage.set(field, map.next_value()?),
                 // What an agent of another version has is not ours to judge: refused, it would take the whole record
@@ -439,9 +439,9 @@ impl<'de> Visitor<'de> for Stored {
 }
 
 /// The name of a field, if it is one of ours.
-struct Name;
+struct FieldNameVisitor;
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for FieldNameVisitor {
     type Value = Option<Field>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Field>, D::Error> {
@@ -449,7 +449,7 @@ impl<'de> DeserializeSeed<'de> for Name {
     }
 }
 
-impl Visitor<'_> for Name {
+impl Visitor<'_> for FieldNameVisitor {
     type Value = Option<Field>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::board::events::CAPACITY;
 use crate::model::event::{Event, EventKind};
-use crate::model::few::Few;
+use crate::model::few::SmallMap;
 use crate::model::units::Timestamp;
 
 fn happen(log: &EventLog, kind: EventKind, message: &str) {
@@ -18,7 +18,7 @@ fn happen(log: &EventLog, kind: EventKind, message: &str) {
         alloc_id: Some("a".into()),
         task: Some("t".into()),
         message: message.to_owned(),
-        details: Few::default(),
+        details: SmallMap::default(),
         fails_task: false,
     };
     log.settle(&[log.stage(event).seq]);

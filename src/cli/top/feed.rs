@@ -26,7 +26,7 @@ use crate::host::http::Address;
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::answer::Detail;
-use crate::model::observed::{Elsewhere, command_elsewhere};
+use crate::model::observed::{RuntimeAction, command_elsewhere};
 use crate::model::raw_name;
 use crate::snapshot::Snapshot;
 use crate::telemetry::chain;
@@ -283,7 +283,7 @@ impl OwnFeed {
 fn own_details(open: &DetailView) -> Details {
     let elsewhere = open.key.0.split_once(':').and_then(|(prefix, native)| {
         let source = if prefix == "k8s" { AllocSource::Kubernetes } else { AllocSource::parse(prefix)? };
-        command_elsewhere(source, native, Elsewhere::Logs)
+        command_elsewhere(source, native, RuntimeAction::Logs)
     });
     let log = elsewhere.map_or_else(
         || "nobody here keeps one".to_owned(),

@@ -23,7 +23,7 @@ use crate::cli::output::Paint;
 use crate::cli::shape::DeviceReport;
 use crate::cli::width::columns_of;
 use crate::model::event::{Event, EventKind};
-use crate::model::few::Few;
+use crate::model::few::SmallMap;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
@@ -83,7 +83,7 @@ fn event(n: u64) -> EventLine {
         alloc_id: Some("ab12cd34".into()),
         task: Some("server".into()),
         message: format!("event {n}"),
-        details: Few::default(),
+        details: SmallMap::default(),
         fails_task: false,
     }))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cell::TotalsDelta;
 use super::{Alloc, Inner};
 use crate::board::PublishedAlloc;
-use crate::model::alloc::{AllocState, AllocStatus, Desired, Forced};
+use crate::model::alloc::{AllocState, AllocStatus, Desired, ForcedOutcome};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
 use crate::runner::ends::{Ends, EndsWith};
@@ -168,8 +168,8 @@ impl Alloc {
             Some(_) | None => Arc::clone(&inner.base),
         };
         let forced = match inner.record.failed_setup {
-            Some(_) => Some(Forced::SetupFailed),
-            None => inner.record.expired.then_some(Forced::Expired),
+            Some(_) => Some(ForcedOutcome::SetupFailed),
+            None => inner.record.expired.then_some(ForcedOutcome::Expired),
         };
         if inner.identity.cgroup != inner.record.cgroup {
             Arc::make_mut(&mut inner.identity).cgroup.clone_from(&inner.record.cgroup);

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::collectors::{FdBudget, Sampling, TaskReader};
 use crate::host::roots::Roots;
-use crate::model::alloc::Forced;
+use crate::model::alloc::ForcedOutcome;
 use crate::model::id::CgroupPath;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::hooks::{ExtraHooks, Hook, HookError, HookOutcome, HookPhase, OfAlloc, OfTask};
@@ -173,7 +173,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     let id = submit(&agent, two).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let found = status_of(&agent, &id);
-    assert_eq!(found.forced, Some(Forced::SetupFailed));
+    assert_eq!(found.forced, Some(ForcedOutcome::SetupFailed));
     assert_eq!(found.description(), "it could not be set up");
     for task in &found.tasks {
         assert!(task.failed && task.last_exit().unwrap().status.never_ran());
@@ -184,7 +184,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     // The next agent knows the failure and does not retry.
     let agent = host.restart(agent).await;
     let found = status_of(&agent, &id);
-    assert_eq!((found.state, found.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
+    assert_eq!((found.state, found.forced), (AllocState::Failed, Some(ForcedOutcome::SetupFailed)));
     assert_eq!(events(&found.tasks[0]), ["Received", "Setup Failure"]);
 }
 

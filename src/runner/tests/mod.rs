@@ -163,7 +163,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         ..Task::new(name, "fake", config.as_object().unwrap().clone(), kind)
     };
     let group = TaskGroup {
-        placing: crate::model::job::Placing::default(),
+        placing: crate::model::job::PlacementRules::default(),
         name: "g".into(),
         count: 1,
         meta: BTreeMap::new(),
@@ -182,7 +182,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
     };
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
-        placing: crate::model::job::Placing::default(),
+        placing: crate::model::job::PlacementRules::default(),
         launching: crate::model::launching::JobLaunching::default(),
         id: id.into(),
         name: id.to_owned(),
