@@ -21,7 +21,7 @@ use super::trust::RowTrust;
 use crate::host::hierarchy::{CgroupVersion, Hierarchy};
 use crate::kernel::ParseError;
 use crate::model::id::CgroupPath;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 
 /// The file that lists the processes of a cgroup.
 pub(super) const PROCS: &str = "cgroup.procs";
@@ -93,7 +93,7 @@ impl<'a> CgroupRows<'a> {
     /// The row that replaces this file in this pass.
     fn of(&self, slot: &FileSlot) -> Option<PassRow<'a>> {
         let row = self.rows.get(usize::from(slot.hierarchy)).copied().flatten();
-        row.filter(|_| self.are_all || slot.file.when == When::Tick)
+        row.filter(|_| self.are_all || slot.file.when == ChangeTrigger::Tick)
     }
     /// Fills `raw` from the row as the file would. `false`: the file must be read.
     fn replace(&self, row_source: RowSource, file: &KernelFile, raw: &mut RawValues, row: PassRow<'_>) -> bool {
@@ -102,7 +102,7 @@ impl<'a> CgroupRows<'a> {
     }
 }
 
-/// Which files are due, by the event after which they can have changed ([`When`]).
+/// Which files are due, by the event after which they can have changed ([`ChangeTrigger`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DueFiles {
     pub(super) asleep: bool,
@@ -114,13 +114,13 @@ pub(super) struct DueFiles {
 impl DueFiles {
     pub(super) const ALL: DueFiles = DueFiles { asleep: true, stirred: true, ran: true, set: true };
 
-    fn wants(self, when: When) -> bool {
+    fn wants(self, when: ChangeTrigger) -> bool {
         match when {
-            When::Tick => false,
-            When::Asleep => self.asleep,
-            When::Stirred => self.stirred,
-            When::Ran => self.ran,
-            When::Set => self.set,
+            ChangeTrigger::Tick => false,
+            ChangeTrigger::Asleep => self.asleep,
+            ChangeTrigger::Stirred => self.stirred,
+            ChangeTrigger::Ran => self.ran,
+            ChangeTrigger::Set => self.set,
         }
     }
 }
@@ -156,7 +156,7 @@ impl CgroupFiles {
             slots.push(FileSlot { file, hierarchy, up: 0, rank, fd: None, absent: false });
         }
         slots.shrink_to_fit();
-        let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
+        let probes = slots.iter().filter(|s| s.file.when == ChangeTrigger::Tick).count();
         slots.iter().filter_map(|slot| slot.rank).for_each(|rank| sampling.budget.need(rank));
         sampling.budget.warn_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
@@ -244,7 +244,7 @@ impl CgroupFiles {
         let is_shown = |slot: &FileSlot| {
             let fingerprint =
                 rows.of(slot).zip(slot.file.row_source).and_then(|(row, row_source)| row_source.fingerprint(row));
-            slot.file.when == When::Set && fingerprint.is_some()
+            slot.file.when == ChangeTrigger::Set && fingerprint.is_some()
         };
         self.slots.iter().any(is_shown)
     }
@@ -295,7 +295,8 @@ impl CgroupFiles {
         // Rows show changed settings at no cost, so settings are checked in every row.
         let all_rows = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
-            let wanted = |slot: &FileSlot| due.wants(slot.file.when) || (slot.file.when == When::Set && all_rows);
+            let wanted =
+                |slot: &FileSlot| due.wants(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
             if self.slots.get(index).is_some_and(wanted) {
                 self.read_wanted(index, scratch, raw, rows, due)?;
             }
@@ -346,7 +347,7 @@ impl CgroupFiles {
             }
             (None, _) | (_, None) => None,
         };
-        let is_set = slot.file.when == When::Set;
+        let is_set = slot.file.when == ChangeTrigger::Set;
         if fingerprint
             .is_some_and(|fingerprint| (is_set || !due.set) && self.fingerprints.contains(&(index, fingerprint)))
         {
@@ -511,12 +512,12 @@ fn rank(file: &KernelFile, of_alloc: bool, passed: bool) -> FdRank {
     let is_replaced = |row_source: RowSource| row_source.replaces_file() && !row_source.depends_on_printed();
     match file.when {
         _ if passed && file.row_source.is_some_and(is_replaced) => FdRank::Replaced,
-        When::Tick if of_alloc => FdRank::Regular,
-        When::Tick => FdRank::Probe,
-        When::Asleep if of_alloc => FdRank::Moving,
-        When::Asleep => FdRank::Regular,
-        When::Stirred | When::Ran => FdRank::Moving,
-        When::Set => FdRank::Setting,
+        ChangeTrigger::Tick if of_alloc => FdRank::Regular,
+        ChangeTrigger::Tick => FdRank::Probe,
+        ChangeTrigger::Asleep if of_alloc => FdRank::Moving,
+        ChangeTrigger::Asleep => FdRank::Regular,
+        ChangeTrigger::Stirred | ChangeTrigger::Ran => FdRank::Moving,
+        ChangeTrigger::Set => FdRank::Setting,
     }
 }
 

@@ -6,7 +6,7 @@ use super::raw::RawValues;
 use super::table::{KernelFile, SubjectFiles, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{cpu_max, cpu_stat, cpuacct, cpuset};
-use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
+use crate::model::measure::{Cell, ChangeTrigger, Measure, Nature, ValueSource};
 use crate::model::metric::Value;
 use crate::model::profile::Profile::{Full, Lean, Standard};
 use crate::model::units::Unit;
@@ -50,55 +50,61 @@ const STAT: &[Field] = &[
 const FILES: &[KernelFile] = &[
     // v1 estimates user and system time from clock ticks: a task shorter than a tick has neither. The unified tree of
     // the same host divides the exact CPU time.
-    KernelFile::new(FileHierarchy::UnifiedBesideV1("cpuacct"), "cpu.stat", When::Ran, UNIFIED, |raw, bytes| {
-        let (stat, error) = values(bytes, cpu_stat::v2);
-        raw.exact_modes = stat.user_ns.zip(stat.system_ns);
-        raw.unified_cpu_ns = stat.usage_ns;
-        error
-    }),
-    KernelFile::new(ACCT, "cpuacct.usage_user", When::Ran, MODES, |raw, bytes| {
+    KernelFile::new(
+        FileHierarchy::UnifiedBesideV1("cpuacct"),
+        "cpu.stat",
+        ChangeTrigger::Ran,
+        UNIFIED,
+        |raw, bytes| {
+            let (stat, error) = values(bytes, cpu_stat::v2);
+            raw.exact_modes = stat.user_ns.zip(stat.system_ns);
+            raw.unified_cpu_ns = stat.usage_ns;
+            error
+        },
+    ),
+    KernelFile::new(ACCT, "cpuacct.usage_user", ChangeTrigger::Ran, MODES, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage_user", bytes);
         raw.user_ns = ns;
         error
     })
     .if_needed(|raw| raw.exact_modes.is_none()),
-    KernelFile::new(ACCT, "cpuacct.usage_sys", When::Ran, MODES, |raw, bytes| {
+    KernelFile::new(ACCT, "cpuacct.usage_sys", ChangeTrigger::Ran, MODES, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage_sys", bytes);
         raw.system_ns = ns;
         error
     })
     .if_needed(|raw| raw.exact_modes.is_none()),
     // Resolution is 10 ms: used only if the kernel has no finer file.
-    KernelFile::new(ACCT, "cpuacct.stat", When::Ran, MODES, |raw, bytes| {
+    KernelFile::new(ACCT, "cpuacct.stat", ChangeTrigger::Ran, MODES, |raw, bytes| {
         let (ticks, error) = values(bytes, cpuacct::stat);
         raw.ticks = ticks;
         raw.ns_per_tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         error
     })
     .if_needed(|raw| raw.exact_modes.is_none() && (raw.user_ns.is_none() || raw.system_ns.is_none())),
-    KernelFile::new(V1, "cpu.stat", When::Ran, THROTTLING, |raw, bytes| {
+    KernelFile::new(V1, "cpu.stat", ChangeTrigger::Ran, THROTTLING, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v1);
         raw.cpu_stat = stat;
         error
     }),
-    KernelFile::new(V1, "cpu.cfs_quota_us", When::Set, QUOTA, |raw, bytes| {
+    KernelFile::new(V1, "cpu.cfs_quota_us", ChangeTrigger::Set, QUOTA, |raw, bytes| {
         let (quota, error) = value(bytes, cpu_max::v1_quota);
         raw.quota = quota;
         error
     }),
-    KernelFile::new(V1, "cpu.cfs_period_us", When::Set, &[Field::cpu_period_us], |raw, bytes| {
+    KernelFile::new(V1, "cpu.cfs_period_us", ChangeTrigger::Set, &[Field::cpu_period_us], |raw, bytes| {
         let (period, error) = number("cpu.cfs_period_us", bytes);
         raw.usage.set(Field::cpu_period_us, period);
         error
     }),
     // The usage lines exist even without the cpu controller.
-    KernelFile::new(FileHierarchy::UnifiedUnlessV1("cpuacct"), "cpu.stat", When::Tick, STAT, |raw, bytes| {
+    KernelFile::new(FileHierarchy::UnifiedUnlessV1("cpuacct"), "cpu.stat", ChangeTrigger::Tick, STAT, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v2);
         raw.usage.set(Field::cpu_usage_ns, stat.usage_ns);
         raw.cpu_stat = stat;
         error
     }),
-    KernelFile::new(V2, "cpu.max", When::Set, QUOTA, |raw, bytes| {
+    KernelFile::new(V2, "cpu.max", ChangeTrigger::Set, QUOTA, |raw, bytes| {
         let (max, error) = value(bytes, cpu_max::v2);
         raw.quota = max.map(|(quota, _)| quota);
         raw.usage.set(Field::cpu_period_us, max.map(|(_, period)| period));
@@ -107,14 +113,14 @@ const FILES: &[KernelFile] = &[
     KernelFile::new(
         FileHierarchy::V1("cpuset"),
         "cpuset.effective_cpus",
-        When::Set,
+        ChangeTrigger::Set,
         &[Field::cpuset_cpus],
         |raw, bytes| cpus(raw, "cpuset.effective_cpus", bytes),
     ),
     KernelFile::new(
         FileHierarchy::V2("cpuset"),
         "cpuset.cpus.effective",
-        When::Set,
+        ChangeTrigger::Set,
         &[Field::cpuset_cpus],
         |raw, bytes| cpus(raw, "cpuset.cpus.effective", bytes),
     ),
@@ -134,7 +140,7 @@ const MEASURES: &[Measure<Usage>] = &[
     Measure::of(Field::cpu_usage_ns, "CPU time of all processes that ever ran in the cgroup.")
         .in_profiles(Lean, Full, Lean)
         .called("cpu_usage_seconds_total")
-        .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: When::Tick })
+        .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: ChangeTrigger::Tick })
         .on_v2(ValueSource::Described("cpu.stat usage_usec"))
         .absent_when("no cgroup accounts CPU time")
         .otlp("container.cpu.time", "s"),
@@ -197,14 +203,14 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::cpu_shares,
         "Relative CPU weight under contention (v1 cpu.shares, default 1024); not comparable to cpu_weight.",
     )
-    .on_v1(ValueSource::Number { controller: "cpu", file: "cpu.shares", when: When::Set })
+    .on_v1(ValueSource::Number { controller: "cpu", file: "cpu.shares", when: ChangeTrigger::Set })
     .absent_when("cgroup v2: see cpu_weight")
     .otlp("allostat.task.cpu.shares", "1"),
     Measure::of(
         Field::cpu_weight,
         "Relative CPU weight under contention (v2 cpu.weight, default 100); not comparable to cpu_shares.",
     )
-    .on_v2(ValueSource::Number { controller: "cpu", file: "cpu.weight", when: When::Set })
+    .on_v2(ValueSource::Number { controller: "cpu", file: "cpu.weight", when: ChangeTrigger::Set })
     .absent_when("cgroup v1: see cpu_shares")
     .otlp("allostat.task.cpu.weight", "1"),
     Measure::of(Field::cpuset_cpus, "CPUs that the processes may run on.")

@@ -15,7 +15,7 @@ use crate::kernel::Parsed;
 use crate::kernel::cgroup::blkio::{self, Blkio};
 use crate::kernel::cgroup::io_stat;
 use crate::model::disk_io::DiskIo;
-use crate::model::measure::{Measure, When};
+use crate::model::measure::{ChangeTrigger, Measure};
 use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
@@ -28,7 +28,7 @@ const FILES: &[KernelFile] = &[
     KernelFile::new(
         FileHierarchy::V1("blkio"),
         BYTES,
-        When::Asleep,
+        ChangeTrigger::Asleep,
         &[Field::io_read_bytes, Field::io_written_bytes, Field::io_discarded_bytes],
         |raw, bytes| {
             let (sums, error) = counted(raw, BYTES, bytes, DiskIo::READ_BYTES);
@@ -42,7 +42,7 @@ const FILES: &[KernelFile] = &[
     KernelFile::new(
         FileHierarchy::V1("blkio"),
         OPERATIONS,
-        When::Asleep,
+        ChangeTrigger::Asleep,
         &[Field::io_reads, Field::io_writes],
         |raw, bytes| {
             let (sums, error) = counted(raw, OPERATIONS, bytes, DiskIo::READS);
@@ -54,7 +54,7 @@ const FILES: &[KernelFile] = &[
     KernelFile::new(
         FileHierarchy::V2("io"),
         "io.stat",
-        When::Asleep,
+        ChangeTrigger::Asleep,
         &[Field::io_read_bytes, Field::io_written_bytes, Field::io_discarded_bytes, Field::io_reads, Field::io_writes],
         |raw, bytes| {
             let disks = &mut raw.disks;
@@ -72,7 +72,7 @@ const FILES: &[KernelFile] = &[
 ];
 
 /// Read from the root: the disks with counting enabled.
-static DISKS: KernelFile = KernelFile::new(FileHierarchy::V1("blkio"), BYTES, When::Set, &[], |raw, bytes| {
+static DISKS: KernelFile = KernelFile::new(FileHierarchy::V1("blkio"), BYTES, ChangeTrigger::Set, &[], |raw, bytes| {
     raw.no_disk_counts = bytes.is_some_and(|text| !blkio::names_a_device(text));
     None
 });

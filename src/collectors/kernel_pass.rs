@@ -30,7 +30,7 @@ use crate::kernel::bpf::btf::{Btf, BtfError};
 use crate::kernel::bpf::insn::AssembleError;
 use crate::kernel::bpf::walk::{ProcessorsError, RowPlan, RowValue, processors_program};
 use crate::model::id::CgroupPath;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 use crate::telemetry::{chain, lock};
 
 /// BTF: the kernel's description of its own types.
@@ -445,8 +445,9 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
 
 /// Values that replace files of a hierarchy: those of the probe files, or of all files.
 fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
-    let here =
-        |file: &&super::table::KernelFile| (!probes || file.when == When::Tick) && file.home.is(layout, hierarchy);
+    let here = |file: &&super::table::KernelFile| {
+        (!probes || file.when == ChangeTrigger::Tick) && file.home.is(layout, hierarchy)
+    };
     files()
         .filter(here)
         .filter_map(|file| file.row_source.as_ref())

@@ -7,7 +7,7 @@ use super::table::{AncestorFile, KernelFile, SubjectFiles, number, value, values
 use crate::host::hierarchy::CgroupVersion;
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
-use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
+use crate::model::measure::{Cell, ChangeTrigger, Measure, Nature, ValueSource};
 use crate::model::metric::Value;
 use crate::model::profile::Profile::{Full, Lean, Standard};
 use crate::model::units::{Limit, Unit};
@@ -36,56 +36,62 @@ const USAGE: &[Field] = &[Field::memory_usage_bytes, Field::memory_working_set_b
 const PEAK: &[Field] = &[Field::memory_peak_bytes, Field::memory_sampled_peak_bytes];
 
 const FILES: &[KernelFile] = &[
-    KernelFile::new(V1, "memory.usage_in_bytes", When::Tick, USAGE, |raw, bytes| {
+    KernelFile::new(V1, "memory.usage_in_bytes", ChangeTrigger::Tick, USAGE, |raw, bytes| {
         usage(raw, "memory.usage_in_bytes", bytes)
     }),
-    KernelFile::new(V1, "memory.stat", When::Asleep, STAT, |raw, bytes| {
+    KernelFile::new(V1, "memory.stat", ChangeTrigger::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v1);
         stat(raw, CgroupVersion::V1, &found);
         let lowest = found.hierarchical_limit.map(limit::v1);
         raw.ancestors = lowest.map_or(AncestorLimit::Unknown, AncestorLimit::Lowest);
         error
     }),
-    KernelFile::new(V1, "memory.max_usage_in_bytes", When::Stirred, PEAK, |raw, bytes| {
+    KernelFile::new(V1, "memory.max_usage_in_bytes", ChangeTrigger::Stirred, PEAK, |raw, bytes| {
         peak(raw, "memory.max_usage_in_bytes", bytes)
     }),
-    KernelFile::new(V1, "memory.failcnt", When::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
+    KernelFile::new(V1, "memory.failcnt", ChangeTrigger::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
         let (hits, error) = number("memory.failcnt", bytes);
         raw.failcnt = hits;
         error
     }),
     // Absent without swap accounting; no charge is refused by that limit then.
-    KernelFile::new(V1, "memory.memsw.failcnt", When::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
+    KernelFile::new(V1, "memory.memsw.failcnt", ChangeTrigger::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
         let (hits, error) = number("memory.memsw.failcnt", bytes);
         raw.memsw_failcnt = hits;
         error
     }),
-    KernelFile::new(V1, "memory.oom_control", When::Stirred, &[Field::oom_kills], |raw, bytes| {
+    KernelFile::new(V1, "memory.oom_control", ChangeTrigger::Stirred, &[Field::oom_kills], |raw, bytes| {
         let (kills, error) = values(bytes, oom_control::oom_kills);
         raw.usage.set(Field::oom_kills, kills);
         error
     }),
-    KernelFile::new(V1, "memory.limit_in_bytes", When::Set, &[Field::memory_limit_bytes], |raw, bytes| {
+    KernelFile::new(V1, "memory.limit_in_bytes", ChangeTrigger::Set, &[Field::memory_limit_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse_v1("memory.limit_in_bytes", b));
         raw.memory_limit = limit;
         error
     }),
-    KernelFile::new(V1, "memory.soft_limit_in_bytes", When::Set, &[Field::memory_reservation_bytes], |raw, bytes| {
-        let (limit, error) = value(bytes, |b| limit::parse_v1("memory.soft_limit_in_bytes", b));
-        raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite));
-        error
-    }),
-    KernelFile::new(V2, "memory.current", When::Tick, USAGE, |raw, bytes| usage(raw, "memory.current", bytes)),
-    KernelFile::new(V2, "memory.stat", When::Asleep, STAT, |raw, bytes| {
+    KernelFile::new(
+        V1,
+        "memory.soft_limit_in_bytes",
+        ChangeTrigger::Set,
+        &[Field::memory_reservation_bytes],
+        |raw, bytes| {
+            let (limit, error) = value(bytes, |b| limit::parse_v1("memory.soft_limit_in_bytes", b));
+            raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite));
+            error
+        },
+    ),
+    KernelFile::new(V2, "memory.current", ChangeTrigger::Tick, USAGE, |raw, bytes| usage(raw, "memory.current", bytes)),
+    KernelFile::new(V2, "memory.stat", ChangeTrigger::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v2);
         stat(raw, CgroupVersion::V2, &found);
         error
     }),
-    KernelFile::new(V2, "memory.peak", When::Stirred, PEAK, |raw, bytes| peak(raw, "memory.peak", bytes)),
+    KernelFile::new(V2, "memory.peak", ChangeTrigger::Stirred, PEAK, |raw, bytes| peak(raw, "memory.peak", bytes)),
     KernelFile::new(
         V2,
         "memory.events",
-        When::Stirred,
+        ChangeTrigger::Stirred,
         &[Field::memory_limit_hits, Field::memory_high_events, Field::oom_kills, Field::oom_group_kills],
         |raw, bytes| {
             let (events, error) = values(bytes, memory_events::parse);
@@ -96,13 +102,13 @@ const FILES: &[KernelFile] = &[
             error
         },
     ),
-    KernelFile::new(V2, "memory.max", When::Set, &[Field::memory_limit_bytes], |raw, bytes| {
+    KernelFile::new(V2, "memory.max", ChangeTrigger::Set, &[Field::memory_limit_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.max", b));
         raw.memory_limit = limit;
         error
     })
     .with_above(AncestorFile::Each(&ANCESTOR_LIMIT)),
-    KernelFile::new(V2, "memory.low", When::Set, &[Field::memory_reservation_bytes], |raw, bytes| {
+    KernelFile::new(V2, "memory.low", ChangeTrigger::Set, &[Field::memory_reservation_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.low", b));
         // 0 is the default: nothing is reserved.
         raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite).filter(|n| *n > 0));
@@ -112,7 +118,7 @@ const FILES: &[KernelFile] = &[
 
 /// `memory.max` of each ancestor (the root has none). The lowest limit counts.
 pub(super) static ANCESTOR_LIMIT: KernelFile =
-    KernelFile::new(V2, "memory.max", When::Set, &[Field::memory_limit_bytes], |raw, bytes| {
+    KernelFile::new(V2, "memory.max", ChangeTrigger::Set, &[Field::memory_limit_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.max", b));
         raw.ancestors = match (raw.ancestors, limit, &error) {
             (AncestorLimit::Unknown, _, _) | (_, _, Some(_)) => AncestorLimit::Unknown,
@@ -230,15 +236,15 @@ const MEASURES: &[Measure<Usage>] = &[
         .otlp("allostat.task.memory.dirty", "By"),
     Measure::of(Field::memory_swap_bytes, "Swap used, without memory.")
         .on_v1(ValueSource::Described("memory.stat total_swap"))
-        .on_v2(number_of("memory.swap.current", When::Asleep))
+        .on_v2(number_of("memory.swap.current", ChangeTrigger::Asleep))
         .absent_when("the kernel does not account for swap")
         .otlp("allostat.task.memory.swap", "By"),
     Measure::of(Field::memory_zswap_bytes, "Compressed size in zswap of swapped-out pages.")
-        .on_v2(number_of("memory.zswap.current", When::Asleep))
+        .on_v2(number_of("memory.zswap.current", ChangeTrigger::Asleep))
         .absent_when("cgroup v1, or a kernel before 5.19 or without zswap")
         .otlp("allostat.task.memory.zswap", "By"),
     Measure::of(Field::memory_kernel_bytes, "Kernel memory charged to the cgroup.")
-        .on_v1(number_of("memory.kmem.usage_in_bytes", When::Stirred))
+        .on_v1(number_of("memory.kmem.usage_in_bytes", ChangeTrigger::Stirred))
         .on_v2(ValueSource::Described("memory.stat kernel (5.18)"))
         .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.kernel", "By"),
@@ -251,7 +257,7 @@ const MEASURES: &[Measure<Usage>] = &[
     .absent_when("unlimited")
     .otlp("allostat.task.memory.limit", "By"),
     Measure::of(Field::memory_high_bytes, "Usage above which the cgroup is throttled and reclaimed (memory.high).")
-        .on_v2(number_of("memory.high", When::Set))
+        .on_v2(number_of("memory.high", ChangeTrigger::Set))
         .absent_when("not set, or cgroup v1")
         .otlp("allostat.task.memory.high", "By"),
     Measure::of(
@@ -334,6 +340,6 @@ const MEASURES: &[Measure<Usage>] = &[
 
 const MAX_RSS: &str = "wait4 ru_maxrss; without a cgroup also /proc/PID/status VmHWM while the process runs";
 
-const fn number_of(file: &'static str, when: When) -> ValueSource {
+const fn number_of(file: &'static str, when: ChangeTrigger) -> ValueSource {
     ValueSource::Number { controller: "memory", file, when }
 }

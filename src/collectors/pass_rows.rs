@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::row_source::PassRow;
 use crate::host::bpf::KernelRows;
 use crate::kernel::bpf::walk::RowPlan;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 
 /// Positions of rows by cgroup inode.
 #[derive(Debug, Default)]
@@ -67,8 +67,8 @@ impl RowWords {
 
 impl PassRows {
     /// `home`: hierarchy index in the layout. `when`: reading rule of the file that the row replaces.
-    pub(super) fn row(&self, home: usize, inode: u64, when: When) -> Option<PassRow<'_>> {
-        self.row_near(&mut 0, home, inode).filter(|_| self.are_all || when == When::Tick)
+    pub(super) fn row(&self, home: usize, inode: u64, when: ChangeTrigger) -> Option<PassRow<'_>> {
+        self.row_near(&mut 0, home, inode).filter(|_| self.are_all || when == ChangeTrigger::Tick)
     }
     /// `near`: position in the last pass; updated to the current one.
     pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64) -> Option<PassRow<'_>> {

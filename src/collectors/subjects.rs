@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::table::{KernelFile, SubjectFiles};
 use super::{cpu, io, memory, network, pids, pressure};
-use crate::model::measure::{Measure, When};
+use crate::model::measure::{ChangeTrigger, Measure};
 use crate::model::usage::{Field, Usage};
 
 /// All of them.
@@ -16,7 +16,7 @@ static FILES: LazyLock<Vec<KernelFile>> = LazyLock::new(|| {
         subject.files.iter().copied().chain(subject.measures.iter().flat_map(KernelFile::of))
     };
     let (probes, others): (Vec<KernelFile>, Vec<KernelFile>) =
-        SUBJECTS.iter().flat_map(of).partition(|f| f.when == When::Tick);
+        SUBJECTS.iter().flat_map(of).partition(|f| f.when == ChangeTrigger::Tick);
     [probes, others].concat().into_iter().enumerate().map(|(place, file)| file.at(place)).collect()
 });
 

@@ -5,7 +5,7 @@ use super::raw::RawValues;
 use super::row_source::{RowSource, row_source};
 use crate::kernel::cgroup::limit;
 use crate::kernel::{ParseError, Parsed, text};
-use crate::model::measure::{Measure, Nature, ValueSource, When};
+use crate::model::measure::{ChangeTrigger, Measure, Nature, ValueSource};
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
@@ -22,7 +22,7 @@ pub(super) struct SubjectFiles {
 pub(super) struct KernelFile {
     pub(super) home: FileHierarchy,
     pub(super) name: &'static str,
-    pub(super) when: When,
+    pub(super) when: ChangeTrigger,
     /// All fields that the file contributes to, alone or with others.
     pub(super) fields: &'static [Field],
     /// `false`: another file already provided the value.
@@ -72,7 +72,7 @@ impl KernelFile {
     pub(super) const fn new(
         home: FileHierarchy,
         name: &'static str,
-        when: When,
+        when: ChangeTrigger,
         fields: &'static [Field],
         parser: fn(&mut RawValues, Option<&[u8]>) -> Option<ParseError>,
     ) -> KernelFile {

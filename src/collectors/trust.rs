@@ -22,7 +22,7 @@ use crate::host::hierarchy::{Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::CgroupPath;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
@@ -218,7 +218,7 @@ impl FileReading {
 
     /// The row did not change between the passes.
     fn is_still(&self, before: &PassRows, after: &PassRows) -> bool {
-        [When::Tick, When::Asleep].into_iter().all(|when| {
+        [ChangeTrigger::Tick, ChangeTrigger::Asleep].into_iter().all(|when| {
             let [first, last] = [before, after].map(|rows| rows.row(self.home, self.inode, when).map(|row| row.words));
             first == last
         })
