@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same_as_hcl() {
+    fn json_config_equals_hcl_config() {
         let (mut hcl, mut json) = (base(), base());
         let (none, text) = (Diagnostics::default(), "drivers {\n enabled = [\"mock\"]\n}\n");
         assert_eq!(read_text("a.hcl", text, &mut hcl).problems, none);
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_as_the_same_configuration() {
+    fn printed_config_parses_to_equal_config() {
         let mut config = base();
         config.api.host_names = vec!["a.example".into(), "b.example".into()];
         config.telemetry.tick = Duration::from_millis(1500);

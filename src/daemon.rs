@@ -162,7 +162,7 @@ impl Daemon {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         metrics.begins(clock.now());
         let roots = Roots::default().with_root(&config.observe.root);
-        warn_of_unprotected_links(&roots);
+        needs::warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(home::MARK);
         let ground = HostSetup::prepare(&roots, &config, mark, data_dir.before()).await?;
         // Before the runner: what it starts may refer to what the host is.
@@ -456,24 +456,6 @@ fn follow_devices(
         kept: Some(data_dir.device_uses()),
         on_change: Box::new(report),
     })
-}
-
-/// Where tasks of several users share a directory, the kernel can keep one from being led by what another planted
-/// there, if it is set to. Source: `/proc/sys/fs/protected_{symlinks,hardlinks,fifos,regular}`,
-/// Documentation/admin-guide/sysctl/fs.rst.
-fn warn_of_unprotected_links(roots: &Roots) {
-    let off = |name: &&str| roots.read_proc(format!("sys/fs/{name}")).is_ok_and(|value| value.trim_ascii() == b"0");
-    let unprotected: Vec<&str> = ["protected_symlinks", "protected_hardlinks", "protected_fifos", "protected_regular"]
-        .into_iter()
-        .filter(off)
-        .collect();
-    if !unprotected.is_empty() && rustix::process::geteuid().is_root() {
-        let settings = unprotected.join(", ");
-        tracing::warn!(
-            settings,
-            "links and pipes in a directory that users share are not guarded here: set fs.<name> to 1 (sysctl)"
-        );
-    }
 }
 
 /// Closes to others what an agent before this one left open to them, and says what it changed.

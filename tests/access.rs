@@ -399,7 +399,7 @@ fn a_token_or_key_that_other_users_may_read_is_refused_by_agent_and_check() {
 /// Promise (Input validation): Certificates, passwords and tokens change without a restart; a broken file closes and
 /// opens nothing
 #[test]
-fn renewed_certificates_and_passwords_are_taken_without_a_restart_and_a_broken_file_shuts_and_opens_nothing() {
+fn renewed_certificates_and_passwords_apply_at_once_and_a_broken_file_is_ignored() {
     let web =
         "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
     let site = Site::start(web, "");
@@ -462,7 +462,7 @@ fn renewed_certificates_and_passwords_are_taken_without_a_restart_and_a_broken_f
 }
 
 #[test]
-fn versions_headers_names_and_rates_are_as_the_file_says() {
+fn tls_versions_headers_names_and_rate_limits_follow_the_web_file() {
     let web = "  max_version: TLS12\n  cipher_suites: [TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256]\nhttp_server_config:\n  headers:\n    \
                X-Frame-Options: deny\n    Strict-Transport-Security: max-age=60\nrate_limit:\n  interval: 1h\n  burst: 5\n";
     let site = Site::start(web, "");

@@ -37,7 +37,7 @@ fn run(agent: &Agent, job: &str) -> Cli {
 }
 
 #[test]
-fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
+fn call_without_command_prints_the_help_whatever_the_environment() {
     let bare = |address: Option<&str>| {
         let mut command = Command::new(allostat());
         command.env_remove("ALLOSTAT_ADDR").envs(address.map(|address| ("ALLOSTAT_ADDR", address)));
@@ -55,7 +55,7 @@ fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
 /// Promise (Input validation): Port in use, unusable or locked data directory: a clear message and the right exit code
 /// Promise (Input validation): An unusable data directory is reported as what it is; a world-writable one is closed
 #[test]
-fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
+fn agent_start_failure_has_its_reason_and_leaves_nothing_half_created() {
     let dir = test_dir();
     let held = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = held.local_addr().expect("it is bound").to_string();
@@ -132,7 +132,7 @@ fn a_data_directory_is_for_one_agent() {
 }
 
 #[test]
-fn a_command_says_when_there_is_no_agent_and_what_to_do() {
+fn command_without_agent_reports_that_and_the_next_step() {
     let dir = test_dir();
     let nowhere = format!("unix:{}/none.sock", dir.path().display());
     fails(&alone(dir.path(), &["status", "--address", &nowhere]), 69, &["none.sock", "--address"]);
@@ -348,7 +348,7 @@ fn a_file_that_never_ends_is_refused_for_its_size() {
 /// Promise (Input validation): Unknown driver and problems that only a driver finds: refused with their place, nothing
 /// created
 #[test]
-fn what_only_the_agent_knows_of_a_job_is_refused_with_its_place_too() {
+fn job_problem_found_only_by_the_agent_has_its_place() {
     let agent = Agent::start();
     let job = batch("x", "true", "");
     let unknown = run(&agent, &job.replace("raw_exec", "raw_exce"));
@@ -501,7 +501,7 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
 }
 
 #[test]
-fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
+fn unrecoverable_task_is_a_warning_with_its_reason() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     agent.run(
@@ -572,7 +572,7 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
 /// Promise (Durability and recovery): P-7.2 Each change of a driver's health is an event, counted and shown; running
 /// tasks continue
 #[test]
-fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_is_not_well_again() {
+fn driver_that_becomes_healthy_starts_waiting_tasks_and_unhealthy_ends_none() {
     let script = "undetected 8s, healthy 3s, unhealthy";
     let config = format!("drivers {{\n  enabled = [\"mock\"]\n}}\nmock {{\n  fingerprint = \"{script}\"\n}}\n");
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
@@ -678,7 +678,7 @@ fn host_attributes_are_the_same_in_api_command_and_references() {
 ///
 /// Promise (Durability and recovery): The first answer of an agent that comes back is complete
 #[test]
-fn an_agent_that_comes_back_says_nothing_before_it_knows_everything() {
+fn restarting_agent_answers_nothing_before_it_has_recovered_everything() {
     const MANY: usize = 40;
     let mut agent = Agent::start();
     agent.run(&batch("many", "exec sleep 600", "").replacen(
@@ -958,7 +958,7 @@ fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
 }
 
 #[test]
-fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
+fn logs_of_an_alloc_with_several_tasks_requires_one_and_names_them() {
     let agent = Agent::start();
     let other = "}\n task \"other\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/true\"\n }";
     run(&agent, &batch("both", "echo mine", other)).ok();
@@ -969,7 +969,7 @@ fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
 }
 
 #[test]
-fn unknown_source_is_refused_with_the_known_ones() {
+fn unknown_source_is_refused_with_the_valid_ones() {
     let agent = Agent::start();
     fails(&agent.cli(&["status", "--source", "bogus"]), 2, &["'bogus'", "managed, systemd, docker", "cgroup"]);
     let none = agent.cli(&["status", "--source", "slurm"]);
@@ -1379,7 +1379,7 @@ fn metrics_never_has_the_process_families_with_or_without_an_agent() {
 }
 
 #[test]
-fn one_pass_reads_the_cgroups_of_allocs_and_invents_no_lifecycle() {
+fn sweep_reads_the_cgroups_of_allocs_and_exposes_no_lifecycle() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -1526,7 +1526,7 @@ fn processes(dir: &Path) -> Vec<String> {
 
 /// Promise (Input validation): An ordinary user gets a list of what cannot be measured, and the agent continues
 #[test]
-fn ordinary_user_learns_what_cannot_be_measured_and_goes_on() {
+fn ordinary_user_sees_what_cannot_be_measured_and_the_demo_continues() {
     let _address = default_address_shared();
     if !is_root() {
         skip_test!("not-root");

@@ -98,7 +98,7 @@ fn bash_completes_and_quotes_a_name_on_the_command_line() {
 }
 
 #[test]
-fn without_an_agent_commands_and_options_are_completed_and_nothing_is_said() {
+fn completion_without_agent_offers_commands_and_options_silently() {
     let dir = test_dir();
     let none = dir.path().join("none.sock");
     let commands = offered(&none, "allostat ");

@@ -338,7 +338,7 @@ fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
 }
 
 #[test]
-fn what_is_not_measured_is_absent_under_other_names_too() {
+fn unmeasured_values_are_absent_under_drop_in_names() {
     let page = Exposition::parse(&text(of_cadvisor(&all_kinds("v2"), Format::Text)));
     let of_ours = |name: &str| page.all(name, &[("id", "/allostat/a/step")]).len();
     let exposed: BTreeSet<&str> =
@@ -375,7 +375,7 @@ fn an_alloc_without_series_of_its_own_has_none_under_other_names_either() {
 /// Promise (Observed workloads): The root (`id="/"`) there has what the host collectors measure, as documented name by
 /// name, and nothing else
 #[test]
-fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
+fn root_cgroup_of_drop_in_has_exactly_the_host_values() {
     let page = Exposition::parse(&text(of_cadvisor(&machine("v2-new"), Format::Text)));
     let of_root = |name: &str| {
         let all = page.all(name, &[("id", "/")]);
@@ -465,7 +465,7 @@ fn allocs_have_the_golden_page_under_nomads_names() {
 
 /// Promise (Observed workloads): Nomad's percentages cover the time between two scrapes, and are absent in the first
 #[test]
-fn a_share_of_cpus_is_that_of_the_time_between_two_scrapes_and_of_none_where_there_is_one() {
+fn drop_in_cpu_share_covers_the_time_between_two_scrapes_and_is_absent_for_one() {
     let (first, window) = (all_kinds("v2"), CpuWindow::default());
     let ask = |snapshot: &Snapshot| {
         let page = Exposition::parse(&text(of_nomad(snapshot, &window, Format::Text)));
@@ -514,7 +514,7 @@ fn mixin_io(what: [&str; 2], selector: &str) -> String {
 ///
 /// Promise (Observed workloads): A real Prometheus answers kubernetes-mixin's expressions, and others' for cAdvisor
 #[test]
-fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
+fn real_prometheus_evaluates_the_kubernetes_mixin() {
     let (snapshot, began) = (with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 20)]), Instant::now());
     let page = move || text(of_cadvisor(&after(&snapshot, Nanos::from_duration(began.elapsed())), Format::Text));
     let address = served(page);

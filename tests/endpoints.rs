@@ -31,7 +31,7 @@ fn ask(agent: &Agent, method: Method, path: &str) -> Response {
 }
 
 #[test]
-fn nothing_exposed_over_tcp_names_a_secret_a_user_a_process_or_a_place() {
+fn tcp_answers_contain_no_secret_user_process_or_path() {
     let (agent, [id, failed]) = agent("");
     let directory = agent.scratch().to_str().expect("UTF-8").to_owned();
     let pid = agent.json(&format!("/v1/allocs/{id}"))["tasks"]["runs"]["main"]["pid"].to_string();

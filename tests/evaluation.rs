@@ -161,7 +161,7 @@ fn hostile() -> Vec<(&'static str, bool, String)> {
 
 /// Promise (Input validation): `check` of a hostile job file takes at most 64 MiB and ends
 #[test]
-fn check_of_a_hostile_job_file_stays_within_its_memory_and_time() {
+fn check_of_a_hostile_job_file_is_bounded_in_memory_and_time() {
     let dir = test_dir();
     let path = dir.path().join("hostile.hcl");
     let file = path.to_str().expect("UTF-8");

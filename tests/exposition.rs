@@ -242,7 +242,7 @@ fn protocol_buffers_are_as_they_were() {
 
 /// Each series with its value, and no other; to the last bit of what the text is read as.
 #[test]
-fn protocol_buffers_say_series_by_series_what_the_text_says() {
+fn protobuf_has_the_series_and_values_of_the_text() {
     let (_, metrics) = exemplary(ALLOC);
     metrics.hook_took("task", "env", "prestart", Duration::from_micros(1_234));
     metrics.scraped("text", "gzip", 200, Duration::from_millis(3));
@@ -383,7 +383,7 @@ const OF_GPUS: [(Profile, usize); 2] = [(Profile::Lean, 1), (Profile::Standard, 
 /// Promise (Code, boards and alerts): A workload, its tasks and a GPU of a task have as many series as
 /// `docs/profiles.md` states, and no more
 #[test]
-fn a_workload_has_no_more_series_than_its_profile_promises_with_all_that_can_happen_to_it() {
+fn workload_has_no_more_series_than_its_profile_promises() {
     let (job, alloc) = (synthetic::job("shop", &["web"]), AllocId::from(ALLOC));
     let mut totals = Totals::default();
     known(&mut totals, &job);
@@ -441,7 +441,7 @@ fn a_gpu_that_a_task_has_adds_no_more_series_than_its_profile_promises() {
 /// What stays of one that has ended is what its profile has of what stays, and nothing that was not exposed while it
 /// ran.
 #[test]
-fn of_what_has_ended_a_profile_keeps_its_final_series_and_no_more() {
+fn ended_alloc_has_only_the_final_series_of_its_profile() {
     let whole = series_of(&full(), Selection::of(Profile::Full));
     for profile in Profile::ALL {
         let series = series_of(&full(), Selection::of(profile));
@@ -463,7 +463,7 @@ fn of_what_has_ended_a_profile_keeps_its_final_series_and_no_more() {
 /// Promise (Code, boards and alerts): Included and excluded families are present and absent, the body lists them, and
 /// unknown ones are refused
 #[test]
-fn what_is_included_and_excluded_is_there_and_gone_and_the_body_says_so() {
+fn included_and_excluded_families_appear_in_the_body_and_its_exposition_info() {
     let all = |texts: &[&str]| catalogue::patterns(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()).unwrap();
     let selection = Selection {
         profile: Profile::Lean,
@@ -491,7 +491,7 @@ fn families(text: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_family_of_a_body_is_in_the_catalogue_with_its_type_and_nothing_else_is_there() {
+fn every_family_of_a_body_is_in_the_catalogue_with_its_type() {
     for machine in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         for (name, kind) in families(&encode(&machine, Format::Text)) {
             let desc = catalogue::find(&name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
@@ -502,7 +502,7 @@ fn every_family_of_a_body_is_in_the_catalogue_with_its_type_and_nothing_else_is_
 }
 
 #[test]
-fn both_formats_say_the_same() {
+fn text_and_openmetrics_have_the_same_samples() {
     let snapshot = full();
     let samples = |format| -> Vec<String> {
         let text = encode(&snapshot, format);
@@ -533,7 +533,7 @@ fn openmetrics_names_its_families_without_the_suffix_and_ends() {
 
 /// Promise (Absent values and sums): Live series end with the task, final ones stay until delivered
 #[test]
-fn live_series_go_with_the_end_and_final_ones_stay() {
+fn live_series_end_with_the_task_and_final_ones_remain() {
     let text = encode(&full(), Format::Text);
     let of_ended = |l: &&str| l.contains("000000000002") && !l.starts_with('#');
     let names: std::collections::BTreeSet<&str> =
@@ -548,7 +548,7 @@ fn live_series_go_with_the_end_and_final_ones_stay() {
 }
 
 #[test]
-fn a_narrowed_body_holds_what_was_asked_for_and_nothing_else() {
+fn narrowed_body_holds_only_the_requested_families() {
     let snapshot = full();
     let narrow = |names: &[&str], sources: &[&str]| {
         let filter = Filter::new(names.iter().copied(), sources.iter().copied()).unwrap();
@@ -610,7 +610,7 @@ fn lifecycle_counters_of_a_workload_have_created_samples_in_openmetrics() {
 
 /// A record of an agent that did not note it: whatever the allocs since then say, those counters are older.
 #[test]
-fn created_sample_is_absent_where_the_time_is_not_known() {
+fn created_sample_is_absent_if_its_time_is_unknown() {
     let job = synthetic::job("shop", &["web"]);
     let task = TaskName::from("web");
     let mut totals = Totals::default();
@@ -671,7 +671,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
 /// Promise (Measured values): Counters and histograms over many allocs name the latest one as exemplar, and a real
 /// Prometheus stores it
 #[test]
-fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
+fn aggregate_series_have_exemplars_of_the_latest_alloc_in_openmetrics_only() {
     let (snapshot, metrics) = exemplary(ALLOC);
     let text = encode_whole(&snapshot, &metrics, Format::Text);
     assert!(!text.contains(" # "), "text 0.0.4 knows no exemplars");
@@ -700,7 +700,7 @@ fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
 }
 
 #[test]
-fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
+fn exemplar_above_the_length_limit_is_shortened_or_left_out() {
     // Of 128 code points `alloc_id` takes 8 and `event_id` with its number 10.
     for (length, said) in [(110, Some(true)), (111, Some(false)), (120, Some(false)), (121, None)] {
         let (snapshot, metrics) = exemplary(&"ä".repeat(length));
@@ -748,7 +748,7 @@ fn the_number_of_series_of_each_family_is_what_stands_there() {
 ///
 /// Promise (Measured values): An observed alloc has measures and no lifecycle, and changes no line of other allocs
 #[test]
-fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_others() {
+fn observed_alloc_has_measures_without_lifecycle_and_changes_no_other_line() {
     let (shop, mut said) = (synthetic::job("shop", &["web"]), Said::default());
     let managed = Arc::new(synthetic::alloc(ALLOC, &shop, vec![synthetic::task("web", TaskState::Running, NOW)]));
     said.task(ALLOC, 0, synthetic::usage(40_000_000));
@@ -1126,7 +1126,7 @@ const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memor
 
 /// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or one of a few of ours
 #[test]
-fn attributes_with_a_list_of_values_say_what_stands_in_it() {
+fn attributes_with_a_closed_list_have_only_its_values() {
     let ((_, metrics), filter) = (exemplary(ALLOC), Filter::default());
     let points_of = |snapshot: &Snapshot| {
         let walk = Walk::new(snapshot, &metrics, &filter);
@@ -1189,7 +1189,7 @@ fn pushed(walk: &Walk<'_>, aggregation: HistogramAggregation) -> Vec<u8> {
 /// Promise (Measured values): Exponential OTLP histograms have the count and sum of the explicit ones, and deltas that
 /// add up
 #[test]
-fn otlp_says_point_by_point_what_the_exposition_says() {
+fn otlp_points_equal_the_exposition_one_by_one() {
     let (_, metrics) = exemplary(ALLOC);
     for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         let filter = Filter::default();

@@ -61,7 +61,7 @@ fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room(
 }
 
 #[test]
-fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is_room() {
+fn full_disk_queue_waits_in_memory_and_is_complete_once_there_is_room() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -164,7 +164,7 @@ impl Drop for Unmounted {
 ///
 /// Promise (Input validation): A file that reaches the limit of file sizes is a full disk: it ends no process
 #[test]
-fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {
+fn file_size_limit_is_handled_as_a_full_disk_without_ending_the_agent() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let agent = crate::common::Agent::start();
     let job = |n: u32| {

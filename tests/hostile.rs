@@ -259,7 +259,7 @@ fn every_command_is_tried_on_a_hostile_server() {
 }
 
 #[test]
-fn nothing_that_a_hostile_server_answers_steers_the_terminal() {
+fn hostile_server_answers_never_control_the_terminal() {
     let dir = test_dir();
     let job = dir.path().join("job.hcl");
     let text = "job \"j\" {\n type = \"batch\"\n group \"g\" {\n task \"t\" {\n driver = \"mock\"\n config {\n run_for = \"1s\"\n }\n }\n }\n}\n";

@@ -125,7 +125,7 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
 
 /// 226 KB of file that would have become 5.5 GB of one argument, in the agent's memory and again at its next start.
 #[test]
-fn a_file_that_asks_for_more_than_a_program_can_be_given_is_refused_before_anything_is_stored() {
+fn job_file_with_an_oversized_argument_is_refused_before_anything_is_stored() {
     let agent = Agent::start();
     let (value, references) = ("m".repeat(100_000), "${meta.M}".repeat(14_000));
     let file = agent.data_dir().join("bomb.hcl");

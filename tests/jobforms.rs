@@ -17,7 +17,7 @@ fn verdict(path: &Path, text: &str) -> String {
 }
 
 #[test]
-fn each_form_of_a_job_file_is_taken_or_refused_as_its_head_says() {
+fn each_job_form_is_accepted_or_refused_as_its_head_requires() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/jobforms");
     let entries = std::fs::read_dir(&folder).expect("it is there");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be read").path()).collect();

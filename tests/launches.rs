@@ -156,7 +156,7 @@ fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child(
 }
 
 #[test]
-fn a_forced_launch_waits_for_its_child_and_a_restarted_agent_knows_the_job() {
+fn forced_launch_waits_for_its_child_and_a_restarted_agent_retains_the_job() {
     let mut agent = Agent::start();
     let head =
         "periodic {\n    cron = \"@yearly\"\n    time_zone = \"Europe/Berlin\"\n    prohibit_overlap = true\n  }";

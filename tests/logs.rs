@@ -225,7 +225,7 @@ fn files_of_an_alloc_are_followed_and_archived_without_secrets() {
 
 /// What operators search for in the log of the agent: the five words find what happened, with the alloc.
 #[test]
-fn log_of_the_agent_has_the_words_that_operators_search_for() {
+fn agent_log_has_the_terms_that_operators_search_for() {
     if !is_root() {
         skip_test!("not-root");
     }

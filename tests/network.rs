@@ -75,7 +75,7 @@ fn free_port() -> u16 {
 /// Promise (Ports): An alloc holds its ports from before its first task to its end, over restarts of its tasks and of
 /// the agent
 #[test]
-fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_agent() {
+fn task_environment_has_its_ports_and_they_survive_an_agent_restart() {
     let mut agent = Agent::start();
     let fixed = free_port();
     let id =
@@ -158,7 +158,7 @@ fn a_port_that_another_program_has_is_named_or_skipped() {
 }
 
 #[test]
-fn a_host_network_that_the_agent_does_not_know_is_refused_at_its_place() {
+fn unknown_host_network_is_refused_at_its_place() {
     let config = "network {\n host_networks = [\"lo=127.0.0.1\"]\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let id = run(&agent, "local", "port \"http\" {\n host_network = \"lo\"\n }");
@@ -356,7 +356,7 @@ fn real_plugins_connect_the_network_that_a_configuration_of_the_host_names() {
 
 /// With a plugin of the test: what `cni/NAME` asks of it.
 #[test]
-fn plugins_of_a_named_configuration_get_its_fields_the_ports_and_the_arguments_of_the_job() {
+fn named_cni_configuration_gets_its_fields_the_ports_and_the_job_arguments() {
     use std::os::unix::fs::PermissionsExt;
     if !is_root() {
         skip_test!("not-root");

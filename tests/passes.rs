@@ -303,7 +303,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_whatever_order_tasks_begin_and_end_each_snapshot_agrees_with_itself(tasks in 1..3_usize, steps in steps()) {
+    fn snapshots_agree_with_themselves_for_any_order_of_task_starts_and_ends(tasks in 1..3_usize, steps in steps()) {
         let mut world = World::of(tasks);
         let mut earlier: Option<Arc<Snapshot>> = None;
         for step in steps {
@@ -328,7 +328,7 @@ proptest! {
 }
 
 #[test]
-fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_used_when_it_has_ended() {
+fn alloc_is_read_at_the_start_of_its_task_and_has_no_current_usage_after_its_end() {
     let mut world = World::of(1);
     let usage = |snapshot: &Snapshot| snapshot.allocs[0].usage.clone();
     assert_eq!(usage(&world.snapshot_of_tick()).memory_usage_bytes(), None, "nothing has run: there is no 0");
@@ -355,7 +355,7 @@ fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_use
 }
 
 #[test]
-fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it() {
+fn alloc_usage_is_at_least_the_sum_of_its_tasks() {
     let mut world = World::of(2);
     world.begin(0);
     world.begin(1);
@@ -406,7 +406,7 @@ fn age_of_the_oldest_shown_value_is_exposed_and_is_not_the_last_sample() {
 
 /// Promise (Absent values and sums): Observed usage is read on demand, not at every tick without a client
 #[test]
-fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
+fn idle_observed_tasks_retain_their_values_and_are_read_for_a_client() {
     for (source, waits) in [(AllocSource::Docker, true), (AllocSource::Managed, false), (AllocSource::Process, false)] {
         let mut world = World::of(1);
         world.begin(0);
@@ -438,7 +438,7 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
 /// Promise (Absent values and sums): A task that ends unread right after a restart of the agent lowers no sum until its
 /// end is shown
 #[test]
-fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
+fn task_that_ended_before_its_first_sample_has_the_values_of_its_end() {
     let World { sampling, .. } = World::of(1);
     let end = Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_usage_bytes, 5)]);
     let never_read = TaskReader::reported(&sampling);
@@ -456,7 +456,7 @@ fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
 
 /// Promise (Measured values): With any number of reading threads, each alloc is shown with the values of its own tasks
 #[test]
-fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
+fn alloc_samples_match_their_tasks_with_any_number_of_reader_threads() {
     let World { sampling, mut assembler, .. } = World::of(1);
     let job = synthetic::job("shop", &TASKS[..1]);
     let readers: Vec<_> = (0..1_000).map(|_| Arc::new(TaskReader::reported(&sampling))).collect();

@@ -103,7 +103,7 @@ fn both_formats_carry_the_same_samples() {
 
 /// Promise (Measured values): The values that Prometheus stored equal the kernel's and the API's
 #[test]
-fn prometheus_stores_what_the_kernel_and_the_api_say() {
+fn prometheus_stores_the_values_of_the_kernel_and_the_api() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -203,7 +203,7 @@ fn stored_of_what_has_ended(server: &Prometheus) -> BTreeMap<String, String> {
 ///
 /// Promise (Measured values): Real Prometheus 2 and 3 store the same from each format; native histograms agree
 #[test]
-fn servers_store_the_same_from_each_format_and_native_histograms_from_protocol_buffers() {
+fn servers_store_equal_values_from_each_format_and_native_histograms_from_protobuf() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -401,7 +401,7 @@ fn encoded(text: &str) -> String {
 
 /// Three failures within the first scrape interval: the series is first seen at 3, and `increase()` says 0.
 #[test]
-fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_nothing_twice() {
+fn failures_before_the_first_scrape_are_counted_once_at_any_scrape_interval() {
     let agent = Agent::start();
     let fails = |id: &str| {
         let restart = "attempts = 2\n interval = \"1m\"\n delay = \"10ms\"\n mode = \"fail\"";

@@ -511,7 +511,7 @@ fn counters_never_fall_within_an_attempt() {
 }
 
 #[test]
-fn where_nothing_moves_only_the_probes_are_read_until_nine_seconds_have_gone_by() {
+fn idle_cgroup_has_only_its_probes_read_for_nine_seconds() {
     let dir = tempfile::tempdir().unwrap();
     copy(&fixture("v2-new"), dir.path());
     let sampling = sampling(dir.path());

@@ -128,7 +128,7 @@ fn service_is_listed_while_its_task_runs_and_taken_off_before_the_shutdown_delay
 
 /// Promise (Input validation): A failing check restarts its task by the restart policy, with Nomad's event
 #[test]
-fn failing_http_check_restarts_its_task_until_the_restart_policy_gives_up() {
+fn failing_http_check_restarts_its_task_until_restarts_are_exhausted() {
     let server = Server::start(200);
     let agent = Agent::start();
     let restart = "      restart {\n        attempts = 1\n        interval = \"1h\"\n        delay = \"0s\"\n        mode = \"fail\"\n      }";
@@ -165,7 +165,7 @@ fn failing_http_check_restarts_its_task_until_the_restart_policy_gives_up() {
 }
 
 #[test]
-fn check_series_say_status_failures_and_duration() {
+fn check_series_have_status_failures_and_duration() {
     let server = Server::start(500);
     let agent = Agent::start();
     let service = format!(

@@ -131,7 +131,7 @@ fn shown(answer: impl serde::Serialize) -> serde_json::Value {
 /// Promise (Short tasks): A workload with endless allocs costs a bounded number of series an hour; its totals have all
 /// of them
 #[test]
-fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_never_fall() {
+fn allocs_above_the_churn_limit_are_one_row_with_counters_that_never_fall() {
     let job = synthetic::job("cron", &["web"]);
     let mut stage = Stage::with(vec![one_running("found", &job)]);
     let config = Config { churn_limit: 1, ..Config::default() };
@@ -304,7 +304,7 @@ fn observed_workload_has_its_own_sum_and_adds_nothing_to_the_node() {
 }
 
 #[test]
-fn what_did_not_move_is_shared_with_the_snapshot_before() {
+fn unchanged_values_are_shared_with_the_previous_snapshot() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);
     for id in ["a", "b"] {
@@ -341,7 +341,7 @@ impl Readings for At {
 }
 
 #[test]
-fn a_task_that_was_looked_at_again_is_not_shown_as_older_than_that() {
+fn resampled_task_without_changes_has_the_time_of_its_last_sample() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
     stage.said.task("a", 0, used(5, 10, 7));
@@ -477,7 +477,7 @@ impl Readings for FirstHasEnded {
 
 /// Its counters are in all sums; what its alloc uses now is what the others use, and nothing if there are none.
 #[test]
-fn what_has_ended_and_is_not_shown_yet_is_in_the_sums_and_uses_nothing_now() {
+fn ended_task_not_yet_published_is_in_the_sums_without_current_usage() {
     let job = synthetic::job("shop", &["web"]);
     let alone = Stage::with(vec![one_running("a", &job)]);
     for (mut stage, now) in [(alone, None), (two_tasks(true), Some(45)), (two_tasks(false), Some(20))] {
@@ -500,7 +500,7 @@ fn what_has_ended_and_is_not_shown_yet_is_in_the_sums_and_uses_nothing_now() {
 }
 
 #[test]
-fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
+fn alloc_with_a_cgroup_has_the_values_of_the_cgroup() {
     let mut stage = two_tasks(true);
     stage.said.task("a", 0, used(10, 100, 30));
     stage.said.task("a", 1, used(5, 50, 20));
@@ -514,7 +514,7 @@ fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
 ///
 /// Promise (Measured values): Metrics, the API and `stats` report the same sums over the tasks of an alloc
 #[test]
-fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
+fn api_and_metrics_expose_the_same_task_sums_of_an_alloc() {
     let everything = all_used(7);
     let mut stage = two_tasks(true);
     stage.said.task("a", 0, everything.clone());
@@ -572,7 +572,7 @@ fn retired_after(stage: &mut Stage, limit: u64) -> Option<u64> {
 }
 
 #[test]
-fn final_series_stay_five_minutes_or_until_the_scraper_has_them() {
+fn final_series_are_exposed_five_minutes_or_until_the_scraper_has_them() {
     let job = synthetic::job("shop", &["web"]);
     let ended = || {
         let mut stage = Stage::with(vec![one_running("a", &job)]);
@@ -604,7 +604,7 @@ fn an_alloc_that_ended_long_before_the_agent_started_is_not_shown_as_new() {
 }
 
 #[test]
-fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
+fn retired_workload_is_added_to_the_node_and_nothing_falls() {
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &batch), one_running("b", &shop)]);
     stage.said.task("a", 0, used(100, 1, 1));
@@ -690,7 +690,7 @@ fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
+fn monotonicity_check_covers_every_counter_and_peak() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
     stage.said.task("a", 0, all_used(5));
@@ -993,7 +993,7 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
+async fn body_is_streamed_for_one_reader_and_cached_for_a_second_one() {
     let (board, said) = synthetic::many(50);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let [first, second] =

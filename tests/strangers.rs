@@ -192,7 +192,7 @@ const ALL: [&str; 3] = ["agent", "nobody", "daemon"];
 /// Promise (Access of other users): Users of one alloc share its directory; without ACLs it is closed to them, which is
 /// reported
 #[test]
-fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_can_be_replaced() {
+fn task_files_are_closed_to_every_other_user_and_scripts_of_root_are_irreplaceable() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -244,7 +244,7 @@ fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_ca
 }
 
 #[test]
-fn what_tasks_of_an_ordinary_users_agent_have_is_closed_to_every_other_user() {
+fn task_files_of_an_ordinary_users_agent_are_closed_to_every_other_user() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -310,7 +310,7 @@ fn pids(agent: &Agent, tasks: usize) -> BTreeSet<u64> {
 /// Promise (Access of other users): Directories that an earlier agent left open are closed at the start, under running
 /// tasks, and logged once
 #[test]
-fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says_so_once() {
+fn upgrade_closes_open_permissions_of_running_tasks_and_logs_that_once() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -568,7 +568,7 @@ fn an_agent_of_root_begins_in_no_directory_that_another_user_has_power_over() {
 /// A path in the settings that leads through another user's directory or link is refused, and what it leads to stays as
 /// it is.
 #[test]
-fn paths_in_another_users_hands_are_refused_and_what_they_lead_to_stays_as_it_is() {
+fn paths_controlled_by_another_user_are_refused_and_their_targets_are_unchanged() {
     if !is_root() {
         skip_test!("not-root");
     }

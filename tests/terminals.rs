@@ -85,7 +85,7 @@ fn action_on_several_allocs_is_confirmed_at_a_terminal_and_only_yes_acts() {
 }
 
 #[test]
-fn yes_on_the_command_line_asks_nothing_at_a_terminal() {
+fn stop_with_yes_has_no_prompt_at_a_terminal() {
     let agent = Agent::start();
     agent.run(TWO_ALLOCS);
     wait_for("both to run", LONG * patience(), || (running(&agent) == [1, 1]).then_some(()));

@@ -128,7 +128,7 @@ fn the_page_of_hcl_functions_has_each_one_as_the_code_has_it() {
 }
 
 #[test]
-fn the_catalogue_says_of_a_name_what_the_page_says_and_of_none_the_nearest() {
+fn catalogue_command_prints_the_page_entry_of_a_name_or_the_nearest_names() {
     let say = |args: &[&str]| {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_allostat")).arg("catalogue").args(args).output();
         let output = output.expect("it must start");

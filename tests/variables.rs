@@ -75,7 +75,7 @@ fn run_evaluates_variables_locals_loops_and_files() {
 }
 
 #[test]
-fn what_is_wrong_with_variables_names_the_file_and_the_place() {
+fn variable_errors_name_the_file_and_the_place() {
     let dir = test_dir();
     let job = write(dir.path(), "job.hcl", &JOB.replace("MOTD", "/nowhere/motd"));
     let check = |args: &[&str], name_of: Option<&str>| {

@@ -75,7 +75,7 @@ fn output(agent: &Agent) -> String {
 /// Promise (Input validation): `exec` and `docker` tasks mount host volumes, read-only where settings, group or task
 /// ask for it
 #[test]
-fn exec_task_mounts_host_volumes_and_read_only_ones_stay_unchanged() {
+fn exec_task_mounts_host_volumes_and_read_only_ones_are_unchanged() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -111,7 +111,7 @@ fn exec_task_mounts_host_volumes_and_read_only_ones_stay_unchanged() {
 
 /// Promise (Input validation): A mount propagates as its `propagation_mode` says
 #[test]
-fn mounts_of_the_host_reach_the_tasks_that_ask_for_them_alone() {
+fn late_host_mounts_reach_only_volume_mounts_with_propagation() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -266,7 +266,7 @@ fn disk_usage_of_an_alloc_is_exported_beside_its_size() {
 }
 
 #[test]
-fn whatever_a_task_swaps_meanwhile_no_answer_has_its_secrets() {
+fn file_answers_never_have_secrets_while_a_task_swaps_its_paths() {
     let agent = Agent::start();
     let script = "mkdir local/a; echo inside > local/a/f; echo SECRET > secrets/f; ln -s ../secrets local/b; echo ready; \
                   while :; do mv -T local/a local/x; mv -T local/b local/a; mv -T local/x local/b; done";

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn filtered_reader_gets_its_place_and_keep_alives_in_a_flood_of_other_events() {
+    async fn filtered_event_reader_gets_place_and_heartbeats_in_a_flood_of_other_events() {
         let log = Arc::new(EventLog::default());
         let wanted = EventFilter { task: Some("rare".to_owned()), ..EventFilter::default() };
         let mut feed = feed(&log, 0, wanted);

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_goes_on_where_it_was_when_older_files_are_gone_and_with_what_is_left_when_its_own_is() {
+    fn log_place_resumes_after_older_files_are_removed_and_after_its_own_is() {
         let dir = logs_of(&["one\n", "two\n"]);
         let after = |place| read(dir.path(), "web.stdout.", LogStart::After(place)).unwrap();
         assert_eq!(after(LogPosition::default()).bytes, b"one\ntwo\n", "from before anything was written");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_larger_than_one_answer_begins_with_its_first_line_and_says_where_to_go_on() {
+    fn log_tail_larger_than_one_answer_begins_at_its_first_line_and_has_the_next_place() {
         // Three MiB over two files; a line lies across both, and more than one look is needed to find the first.
         let line = |n: u64| format!("{n:<1022}|\n");
         let text: String = (0..3 << 10).map(line).collect();

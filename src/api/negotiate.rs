@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_or_anything_gets_text() {
+    fn accept_header_absent_or_unspecific_selects_text() {
         for accept in
             [None, Some(""), Some("*/*"), Some("text/*"), Some("application/json"), Some("text/html, */*;q=0.8")]
         {
@@ -235,7 +235,7 @@ mod tests {
 
     /// As version 2.42 asks with native histograms, and 3 without and with.
     #[test]
-    fn who_can_store_native_histograms_gets_them_and_prometheus_3_what_it_likes_best() {
+    fn accept_header_of_prometheus_with_native_histograms_selects_protobuf() {
         let pb = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
         let accept = format!(
             "{pb},application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,\
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn text_1_0_0_is_what_it_is_called_and_its_escaping_is_said() {
+    fn text_1_0_0_is_negotiated_with_its_content_type_and_escaping() {
         for (accept, called) in [
             ("text/plain;version=1.0.0", "text/plain; version=1.0.0; charset=utf-8"),
             (

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answered_snapshots_are_kept_while_clients_return_and_no_longer() {
+    async fn answered_snapshots_are_held_while_clients_return_and_then_released() {
         let recent = Arc::new(RecentSnapshots::default());
         assert!(recent.find(0).is_none(), "a client without an answer receives everything");
         for taken_at in [1, 2, 2, 3] {

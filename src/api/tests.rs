@@ -335,7 +335,7 @@ fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() 
 /// Promise (Input validation): The host's own name is admitted, and any address if the agent listens on all; no other
 /// name is
 #[test]
-fn a_scraper_may_call_us_by_the_name_of_this_host_and_one_of_each_address_by_any_address() {
+fn host_header_may_be_the_node_name_and_any_address_if_bound_to_all() {
     let node = rustix::system::uname().nodename().to_str().unwrap().to_uppercase();
     let everywhere = Config { listen: Some("[::]:0".parse().unwrap()), ..Config::default() };
     for (config, by_address) in [(Config::default(), 421), (everywhere, 200)] {
@@ -449,7 +449,7 @@ fn client_that_does_not_read_delays_no_other() {
 /// Promise (Measured values): A client that requests text 1.0.0, an escaping or zstd receives it, labelled so;
 /// compressed once per snapshot
 #[test]
-fn the_answer_says_what_format_it_is_in() {
+fn metrics_answer_has_the_content_type_of_its_format() {
     // The whole body would take long to compress.
     const ONE: &str = "/metrics?name[]=allostat_allocs";
     let server = server();
@@ -505,7 +505,7 @@ fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
 }
 
 #[test]
-fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
+fn slow_request_is_cut_off_and_idle_connection_is_closed() {
     let patience = ConnectionTimeouts {
         idle: Duration::from_secs(2),
         receive: Duration::from_millis(200),
@@ -539,7 +539,7 @@ fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
 }
 
 #[test]
-fn who_takes_nothing_is_let_go() {
+fn client_that_never_reads_is_disconnected() {
     let patience = ConnectionTimeouts { write: Duration::from_millis(200), ..ConnectionTimeouts::default() };
     let server = server_with(Config { patience, max_connections: 1, ..Config::default() });
     let mut stuck = TcpStream::connect(server.tcp).unwrap();
@@ -598,7 +598,7 @@ fn too_many_connections_get_an_error_and_the_socket_has_its_own_seats() {
 }
 
 #[test]
-fn nothing_is_ready_before_it_is_sampled() {
+fn agent_is_not_ready_before_the_first_sample() {
     let server = server();
     assert_eq!(server.tcp("GET", "/readyz", "").code(), "not_ready");
     assert_eq!(server.tcp("GET", "/healthz", "").status, 200);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alloc_finds_its_own_devices_among_all_others() {
+    fn devices_view_of_alloc_has_only_its_own_devices() {
         let uses = vec![on("a", "t", "0"), on("b", "s", "0"), on("b", "t", "0"), on("b", "t", "1"), on("c", "t", "0")];
         let view = DevicesView { uses, devices: ["0", "1", "2"].map(device).into(), ..DevicesView::default() };
         let of = |alloc: &str| {

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_where_it_was_and_in_order() {
+    fn event_log_reader_resumes_after_its_sequence_in_order() {
         let log = EventLog::default();
         for _ in 0..5 {
             push(&log);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_seen_before_it_is_written_and_nothing_before_what_precedes_it() {
+    fn events_are_visible_only_once_they_and_all_earlier_ones_are_settled() {
         let log = EventLog::default();
         let (first, second) = (log.stage(event()), log.stage(event()));
         log.settle(&[second.seq]);
@@ -347,7 +347,7 @@ mod tests {
     /// Promise (Durability and recovery): Event numbers continue over a restart; a reader learns how many events it
     /// missed
     #[test]
-    fn after_a_restart_the_numbers_go_on_and_what_is_not_kept_is_called_missed_once() {
+    fn event_log_after_restart_continues_numbers_and_counts_unsaved_as_missed_once() {
         let marks = Arc::new(Marks::default());
         let old = EventLog::restored(Vec::new(), Arc::clone(&marks));
         let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
@@ -523,7 +523,7 @@ mod tests {
 
     /// Promise (Event streams): P-8.4 The order of each task is kept, however many writers there are
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_order_of_each_task_is_kept_however_many_write_at_once() {
+    async fn event_order_per_task_holds_with_concurrent_writers() {
         const EACH: u64 = 2000;
         let log = Arc::new(EventLog::default());
         let mut reader = log.follow(0);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_allocs_are_gone_and_the_order_of_the_others_stays() {
+    fn removed_allocs_leave_the_board_and_the_rest_is_still_in_order() {
         let board = Board::default();
         board.publish(["a", "b", "c"].map(|id| published(id, "old")), |_| {});
         board.remove(&["a".into()], |_| {});

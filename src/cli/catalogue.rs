@@ -128,7 +128,7 @@ mod tests {
     use crate::cli::width::columns_of;
 
     #[test]
-    fn no_metric_is_wider_than_the_screen_and_each_keeps_its_name() {
+    fn metric_list_fits_the_screen_with_complete_names() {
         // A name is never cut where it stands alone.
         for width in [60, 80, 100, 120, 200] {
             for text in

@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_restores_is_asked_again_for_a_while_and_by_followers_for_as_long_as_it_does() {
+    fn client_retries_a_restoring_agent_for_a_while_and_followers_until_it_is_ready() {
         let (mut agent, through, _dir) = restoring();
         let error = agent.get::<u64>("/").unwrap_err();
         assert_eq!((error.exit, error.message.as_str()), (CliExit::Failed, "still restoring"));

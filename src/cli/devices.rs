@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_stand_below_their_device_and_instances_below_theirs() {
+    fn device_table_has_tasks_below_their_device_and_instances_below_their_gpu() {
         let json = serde_json::json!([
             {"id": "GPU-0", "name": "H100", "up": true, "stuck": false, "healthy": true,
              "values": {"memory_used_bytes": 42_949_672_960_u64, "memory_total_bytes": 85_899_345_920_u64,

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn events_no_longer_kept_are_reported_once_and_later_ones_in_place() {
+    fn expired_events_are_reported_once_and_later_gaps_in_place() {
         let mut gaps = Gaps { before: 6, ..Gaps::default() };
         let mut due = |next, place| gaps.due_before(&next, place);
         for (next, place) in [(TailItem::Missed(2), 2), (event(), 3), (TailItem::Missed(2), 5), (event(), 6)] {

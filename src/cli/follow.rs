@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_is_back_may_restore_and_not_know_its_allocs_at_once() {
+    fn follower_waits_for_a_restarted_agent_to_restore_its_allocs() {
         // Of the requests for the alloc: four break off, four are too early, two are answered before the first sample.
         let asked = AtomicUsize::new(0);
         let ended = until_over(
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_that_stays_away_ends_the_wait_and_ctrl_c_ends_it_before() {
+    fn unreachable_agent_ends_the_wait_at_its_timeout_and_ctrl_c_ends_it_earlier() {
         let began = Instant::now();
         let error = until_over(Arc::new(|_| None), Duration::from_millis(300), false).unwrap_err();
         assert_eq!(error.exit, CliExit::NoAgent);

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn history_fits_the_screen_and_keeps_how_each_ended() {
+    fn history_fits_the_screen_with_how_each_alloc_ended() {
         let end = end("docker", &of_one_life());
         for screen in [60, 80, 120, 200] {
             let shown = table(std::slice::from_ref(&end), Timestamp(3_710 * SECOND), Some(screen), Paint(false));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_it_is_absent() {
+    fn history_values_without_records_are_absent() {
         let mut end = end("docker", &json!({}));
         end.alloc.created_at = None;
         end.alloc.tasks.get_mut("web").unwrap().exits.last_mut().unwrap().started_at = None;

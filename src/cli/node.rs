@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_supervisors_that_are_not_watched_ten_are_listed_and_the_rest_is_a_number() {
+    fn node_lists_ten_stray_supervisors_and_counts_the_rest() {
         let shown = |n: u32| {
             let strays: Vec<_> = (1..=n).map(|pid| serde_json::json!({ "pid": pid, "watched_by": "nobody" })).collect();
             let node = serde_json::json!({

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_not_taken_is_no_error_of_who_writes_and_a_closed_pipe_is_no_failure() {
+    fn output_write_failure_is_recorded_and_a_closed_pipe_is_no_failure() {
         for (kind, failed) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
             let mut out = CommandOutput::new(LimitedWriter(3, kind));
             write!(out, "abc").unwrap();
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn table_gives_up_columns_in_their_order_until_it_fits_the_screen() {
+    fn table_drops_columns_in_their_order_until_it_fits_the_screen() {
         let fitted = |screen| {
             let mut table = TextTable::new(&COLUMNS);
             table.row(vec!["a-long-name-of-a-task".into(), "1.5 KiB".into(), "exit 3, restarts exhausted".into()]);

@@ -346,7 +346,7 @@ docker    1 failed, 40 running  0.50  1.0 GiB  shop.app[0] OOM killed, 12.0 s ag
     }
 
     #[test]
-    fn status_fits_every_screen_and_keeps_its_reasons() {
+    fn status_fits_every_screen_with_its_reasons() {
         let (allocs, uses) = all();
         for screen in [60, 80, 100, 120, 200] {
             let shown = text(&allocs, &uses, NOW, Some(screen), Paint(false));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_in_words_says_that_a_child_was_oom_killed() {
+    fn exit_text_reports_an_oom_killed_child() {
         let words = |outcome: &str, kills: u64| {
             let row = json!({ "outcome": outcome, "status": { "code": 0 }, "finished_at": 1, "oom_kills": kills });
             super::exit(&serde_json::from_value(row).unwrap())
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_of_a_service_has_the_result_of_systemd_where_the_status_does_not_say_it() {
+    fn exit_text_of_a_service_has_the_systemd_result_unless_the_status_implies_it() {
         let words = |result: &str, status: Value| {
             let row = json!({ "outcome": "error", "status": status, "finished_at": 1, "result": result });
             super::exit(&serde_json::from_value(row).unwrap())

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn report_fits_the_screen_with_its_numbers_whole_and_what_the_suggestion_follows_from() {
+    fn report_fits_the_screen_with_complete_numbers_and_the_basis_of_each_suggestion() {
         let named = |workload: &str, task: &str| WorkloadUse {
             workload: workload.into(),
             task: task.into(),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_record_is_said() {
+    fn report_names_the_period_without_records() {
         let day = |n: u64| Timestamp(n * 86_400_000_000_000);
         let report = UsageReport { since: day(10), oldest_record_at: Some(day(12)), ends: 4, ..UsageReport::default() };
         let text = covers(&report, day(13));

@@ -377,7 +377,7 @@ mod tests {
     use crate::model::units::Timestamp;
 
     #[test]
-    fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
+    fn oom_killed_exit_is_described_with_its_exit_code_if_any() {
         let shown = |status, outcome, oom_kills| {
             describe(&ExitRow {
                 status,

@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn where_the_pieces_are_cut_changes_nothing(cuts in prop::collection::vec(0..TEXT.len(), 0..6)) {
+        fn event_stream_parses_the_same_wherever_it_is_split(cuts in prop::collection::vec(0..TEXT.len(), 0..6)) {
             let mut cuts = cuts;
             cuts.extend([0, TEXT.len()]);
             cuts.sort_unstable();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_tasks_stand_below_and_what_ended_has_only_what_stays() {
+    fn stats_have_devices_below_their_task_and_only_cumulative_values_of_ended_tasks() {
         let json = serde_json::json!({
             "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "usage": {},
             "devices": {"GPU-0": {"name": "H100"}},

@@ -179,7 +179,7 @@ mod tests {
     use crate::cli::testing;
 
     #[test]
-    fn many_stops_are_asked_for_beside_each_other_and_what_fails_is_left_to_ask_again() {
+    fn stops_are_requested_concurrently_and_failed_ones_are_left_for_a_retry() {
         const MANY: usize = 8;
         let ids: Vec<String> = (0..MANY).map(|n| format!("a{n}")).collect();
         // No request is answered before all have come.

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_cgroups_can_measure_none_of_it_and_says_why() {
+    fn host_without_cgroups_lacks_all_capabilities_with_reasons() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         std::fs::create_dir_all(roots.proc("self")).unwrap();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_that_cannot_create_cgroups_says_what_it_measures_of_tasks_and_gives_no_vain_advice() {
+    fn agent_without_cgroup_write_access_reports_task_metrics_and_only_useful_advice() {
         let has_io = std::path::Path::new("/proc/self/io").exists();
         let of = |observes, runs| {
             let advice = "set cgroup.peak_window_v1";
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_any_cgroup_has_the_kernel_has_and_what_none_was_seen_of_is_not_known() {
+    fn kernel_feature_is_available_if_any_cgroup_has_it_and_unknown_if_none_was_checked() {
         let tree = TestHierarchy::v1(&["pids", "memory"]);
         let unchecked = tree.of("pids_peak");
         assert!(unchecked.unknown && !unchecked.available, "{unchecked:?}");
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn on_v2_a_cgroup_that_was_handed_no_controller_says_nothing_of_the_kernel() {
+    fn v2_cgroup_without_controllers_leaves_kernel_features_unknown() {
         let tree = TestHierarchy::v2();
         tree.cgroup("other", &[("cgroup.controllers", "pids")]);
         for feature in ["memory_peak", "memory_window_peak", "swap"] {

@@ -541,7 +541,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_of_our_own_whenever_they_run_is_not_the_last_to_stay_open() {
+    fn rank_of_files_always_read_for_managed_tasks_does_not_depend_on_the_pass() {
         let read: Vec<&KernelFile> =
             files().filter(|file| file.row_source.is_some_and(|row_source| row_source.depends_on_printed())).collect();
         assert!(!read.is_empty());

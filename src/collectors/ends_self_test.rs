@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_handed_on_lies_between_what_was_before_and_after_a_flush() {
+    fn pending_kernel_counts_are_confirmed_only_between_reads_before_and_after_a_flush() {
         let attempt = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
         let ms = MOVED_NS;
         assert_eq!(attempt([5, 9], [5, 9], [5, 9]), PendingCheck::Nothing);

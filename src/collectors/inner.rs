@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removed_device_keeps_its_count_and_recreated_one_counts_beside_it() {
+    fn removed_cgroup_retains_its_oom_count_and_a_recreated_one_adds_to_it() {
         let mut kills = InnerKills::default();
         kills.update(vec![(1, 0), (2, 1)], true);
         kills.update(vec![(1, 2), (2, 1)], true);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reading_keeps_counters_peaks_and_limits_and_drops_what_is_used_now() {
+    fn last_sample_retains_counters_peaks_and_limits_and_drops_current_usage() {
         let (usage, problems) = read(&[
             ("memory/memory.usage_in_bytes", Ok("4096\n")),
             ("memory/memory.max_usage_in_bytes", Ok("209715200\n")),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_counts_on_no_disk_its_zero_is_absent() {
+    fn zero_io_counters_of_a_kernel_that_counts_no_disk_are_absent() {
         let of = |root: &'static str| {
             let bytes = "blkio/blkio.throttle.io_service_bytes_recursive";
             let operations = ("blkio/blkio.throttle.io_serviced_recursive", Ok("Total 0\n"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_a_sentence_and_costs_no_other_field() {
+    fn unreadable_file_is_reported_and_affects_no_other_field() {
         let (usage, problems) = read(&[
             ("unified/memory.peak", Ok("12x\n")),
             ("unified/memory.current", Err(5)),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_was_gone_is_said_and_gives_nothing() {
+    fn cgroup_removed_before_its_last_sample_is_reported_and_has_no_values() {
         let (usage, problems) = read(&[("unified/memory.peak", Err(2)), ("unified/cpu.stat", Err(2))]);
         assert_eq!(usage, Usage::default());
         assert_eq!(problems, ["the cgroup was removed before its last sample"]);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_two_tasks_in_a_namespace_reports_and_then_the_other() {
+    fn namespace_traffic_is_reported_by_one_task_and_by_another_after_it_ends() {
         let networks = NamespaceOwners::default();
         let lives = |_| Some(7);
         assert!(networks.claim(7, (100, 1), lives));

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn peak_of_the_largest_process_and_io_are_read_while_it_runs_and_outlive_what_was_waited_for() {
+    fn process_peak_and_io_are_read_while_it_runs_and_outlive_reaped_children() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("written").display().to_string();
         let write = format!("dd if=/dev/zero of={file} bs=1M count=3 2>/dev/null");
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn io_of_one_unreadable_process_makes_the_sum_absent_and_that_of_an_ended_one_is_none() {
+    fn io_sum_is_absent_if_a_process_is_unreadable_and_skips_ended_processes() {
         let io = |read, written| PidIo { read_bytes: Some(read), written_bytes: Some(written) };
         let mut total = ProcessSums { io: Some((1, 2)), ..ProcessSums::default() };
         total.add_io(Ok(io(10, 20)));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_processes_used_is_not_lost() {
+    fn usage_of_ended_processes_is_not_lost() {
         let (mut child, sampling, id) =
             supervisor("i=0; (while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait; sleep 60 & sleep 60 & wait");
         let reader = TaskReader::for_processes(&sampling, id);

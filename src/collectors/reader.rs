@@ -618,7 +618,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_processes_as_before_are_listed_at_their_time_and_others_at_once() {
+    fn unchanged_process_count_is_listed_at_its_interval_and_a_changed_one_at_once() {
         let (mut pace, now) = (ReadSchedule::default(), Instant::now());
         let mut lists = |pids, after, everything| pace.lists(pids, now + after, everything, || LIST_INTERVAL);
         let second = Duration::from_secs(1);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_the_root_is_read_once_a_second_for_all_who_ask() {
+    fn root_file_is_read_once_a_second_for_all_readers() {
         let root = tempfile::tempdir().unwrap();
         let (home, file) = (std::fs::File::open(&root).unwrap(), root.path().join("disks"));
         let (files, now) = (RootFiles::default(), Instant::now());

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn when_readers_come_the_last_rank_hands_back_first() {
+    fn descriptor_budget_demand_of_readers_releases_the_last_rank_first() {
         let budget = needing(8, [1, 0, 1, 1, 5, 0]);
         assert!((0..5).all(|_| budget.take(FdRank::Setting)) && budget.take(FdRank::Moving));
         assert!(!budget.is_over(FdRank::Setting));

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_reading_rules_nothing_out_and_what_nothing_agrees_with_is_left_to_the_file() {
+    fn contradictory_stat_reading_is_tolerated_once_and_a_repeated_one_uses_the_file() {
         let (plan, lines) = (memory_plan(6, 3), StatLines::default());
         let at = |n: u64| ([n, n + 1, n + 2, 0, 0, 0, 4, 5, 6], format!("anon {}\n", n * PAGE));
         for n in 1..9 {

@@ -51,7 +51,7 @@ mod tests {
     use crate::model::measure::Cell;
 
     #[test]
-    fn what_is_shown_of_one_measure_behaves_alike() {
+    fn cells_of_one_measure_have_equal_nature_and_unit() {
         let seen = |cell: &Cell<Usage>| {
             let nature = cell.nature;
             (nature.kind(), nature.life(), nature.is_summed(), nature.is_of_allocs(), cell.unit)

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_carried_never_falls_over_interfaces_and_namespaces_that_go() {
+    fn network_traffic_never_falls_when_interfaces_or_namespaces_disappear() {
         let mut own = OwnNamespace::default();
         own.take(7, counts(100), None);
         assert_eq!(own.total(), counts(100), "from the beginning of the namespace");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_with_a_namespace_begins_where_another_one_left_it() {
+    fn new_owner_of_a_namespace_starts_where_the_previous_one_ended() {
         let (mut first, mut second) = (OwnNamespace::default(), OwnNamespace::default());
         first.take(7, counts(500), None);
         first.release(&NamespaceOwners::default());

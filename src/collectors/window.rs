@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_cgroup_that_was_there_before_nothing_is_said_until_a_minute_of_it_is_known() {
+    fn window_peak_of_an_existing_cgroup_is_absent_until_a_full_minute_was_sampled() {
         let mut ring = PeakRing::default();
         for n in 1..=12 {
             ring.push(n);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_gives_the_peak_of_the_sub_window_and_keeps_that_of_the_life() {
+    fn peak_reset_returns_the_sub_window_peak_and_retains_the_lifetime_peak() {
         let mut kernel = TestKernel::default();
         let mut lifetime = None;
         let mut turns = Vec::new();
@@ -326,7 +326,7 @@ mod tests {
         ///
         /// Promise (Measured values): On v1 no reset loses the lifetime peak, whenever the agent is killed
         #[test]
-        fn whenever_the_agent_dies_the_lifetime_peak_is_found_again(
+        fn lifetime_peak_is_recovered_wherever_the_agent_dies(
             steps in prop::collection::vec((0_u64..1_000, 0_u64..1_000, prop::option::of(0_usize..7)), 1..40)
         ) {
             let mut kernel = TestKernel::default();

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_pushed_where_it_is_disabled() {
+    fn disabled_otlp_destinations_are_left_out() {
         let names = |text: &str, variable: Option<&str>| -> Vec<String> {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("agent.hcl");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_of_destinations_and_what_json_says_of_them_is_read_the_same() {
+    fn printed_otlp_destinations_and_their_json_form_parse_to_the_same_config() {
         let config = read("agent.hcl", TWO).unwrap();
         assert_eq!(read("agent.hcl", &print(&config)).unwrap(), config);
         let json = "{\"otlp\": {\"endpoint\": \"http://first:4318\", \"destination\": {\"second\": {\"endpoint\": \

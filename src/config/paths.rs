@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_push_that_others_may_read_is_refused_once_for_all_signals() {
+    fn push_key_readable_by_other_users_is_refused_once_for_all_signals() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("a.pem"), dir.path().join("a.key"));
         let mut config = Config::new(dir.path().join("data"));

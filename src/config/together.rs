@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_says_has_no_place_in_the_file() {
+    fn config_error_from_a_variable_has_no_place_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.hcl");
         std::fs::write(&path, "telemetry {\n  retention = \"1m\"\n}\notlp {\n  endpoint = \"c:4318\"\n}\n").unwrap();

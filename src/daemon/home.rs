@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_data_directory_that_was_moved_keeps_the_scope_in_which_its_tasks_live() {
+    fn task_scope_is_read_from_the_mark_in_the_data_directory() {
         let named = |parent| scope_of(parent);
         assert_eq!(
             named("/system.slice/allostat-var-lib-allostat.scope/tasks").unwrap(),

@@ -101,7 +101,7 @@ fn names(reserved: &ReservedDevices) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn each_plugin_is_asked_once_for_its_own_and_what_they_say_is_put_together() {
+async fn each_device_plugin_reserves_its_own_devices_once_and_the_results_are_merged() {
     let (x, y) = (ReservingPlugin::named("x"), ReservingPlugin::named("y"));
     let keeper = ReservationKeeper::new(stock(&[&x, &y]));
     let asked = [request("nvidia/gpu/x", 2), request("nvidia/gpu/y", 1)];
@@ -117,7 +117,7 @@ async fn each_plugin_is_asked_once_for_its_own_and_what_they_say_is_put_together
 }
 
 #[tokio::test]
-async fn a_plugin_that_does_not_give_leaves_nothing_reserved_of_others_either() {
+async fn failed_device_reservation_leaves_nothing_reserved_from_other_plugins() {
     let (x, y) = (ReservingPlugin::named("x"), ReservingPlugin::named("y"));
     let keeper = ReservationKeeper::new(stock(&[&x, &y]));
     for (act, why) in [
@@ -133,7 +133,7 @@ async fn a_plugin_that_does_not_give_leaves_nothing_reserved_of_others_either() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_hangs_is_late_keeps_one_thread_and_disturbs_no_other() {
+async fn hanging_device_plugin_times_out_in_one_thread_and_affects_no_other() {
     let (x, y) = (ReservingPlugin::named("x"), ReservingPlugin::named("y"));
     let keeper = ReservationKeeper::new(stock(&[&x, &y]));
     let (go_on, until) = mpsc::channel();
@@ -152,7 +152,7 @@ async fn a_plugin_that_hangs_is_late_keeps_one_thread_and_disturbs_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_waits_for_the_first_word_of_the_plugins_and_not_for_ever() {
+async fn device_reservation_waits_for_the_first_plugin_report_up_to_a_deadline() {
     let x = ReservingPlugin::named("x");
     let stock = stock(&[&x]);
     let groups = std::mem::take(&mut *lock(&stock.groups));

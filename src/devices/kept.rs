@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_last_is_there_again_and_a_file_of_another_version_is_read_for_what_is_known() {
+    fn device_uses_file_has_the_last_uses_and_other_versions_are_read_as_far_as_known() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("device-uses");
         let (file, found) = UseJournal::open(Some(path.clone()));

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constraint_is_held_against_what_is_known_of_a_device() {
+    fn device_constraint_is_compared_with_the_device_attributes() {
         for (attribute, operator, value, expected) in [
             ("device.attr.memory", ">=", "15 GiB", true),
             ("device.attr.memory", ">", "15 GiB", false),
@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_only_unequal_and_not_set() {
+    fn missing_device_attribute_matches_only_not_equal_and_is_not_set() {
         let held = Operator::ALL.into_iter().filter(|o| meets("device.attr.none", o.as_str(), "1"));
         assert_eq!(held.collect::<Vec<_>>(), [Operator::NotEqual, Operator::IsNotSet]);
     }
 
     #[test]
-    fn what_cannot_be_compared_never_holds() {
+    fn incomparable_device_attributes_never_match() {
         for operator in ["=", "!=", "<", "<=", ">", ">="] {
             for (attribute, value) in [("memory", "15"), ("memory", "5 W"), ("cores", "many"), ("ecc", "1")] {
                 assert!(!meets(&format!("device.attr.{attribute}"), operator, value), "{attribute} {operator} {value}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leaves_open_what_it_does_not_say() {
+    fn device_name_matches_any_value_of_its_omitted_parts() {
         for (name, called) in [
             ("gpu", true),
             ("nvidia/gpu", true),

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_pid_is_read_again_and_a_process_that_stays_is_not() {
+    fn reused_pid_is_read_again_and_an_unchanged_process_is_not() {
         let (dir, roots) = host(&[("10/stat", &stat(5)), ("10/cgroup", "0::/p/a/web\n")]);
         let (mut owners, board) = (ProcessOwners::new(roots), board());
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "a/web");

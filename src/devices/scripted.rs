@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn it_works_for_three_seconds_of_each_six_and_its_energy_is_its_power_over_time() {
+    fn scripted_gpu_works_half_of_each_six_seconds_and_its_energy_integrates_power() {
         let busy = |ms| at(ms).utilization[Engine::General.index()];
         assert_eq!([0, 2_999, 3_000, 5_999, 6_000].map(busy), [0.92, 0.92, 0.0, 0.0, 0.92].map(Some));
         let mut joules = 0;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_that_it_is_scripted_and_what_it_says_is_believed() {
+    fn scripted_plugin_announces_itself_and_its_devices_are_accepted() {
         let (to, received) = sync_channel(8);
         let ends = Arc::<StopSignal>::default();
         let reports = PluginReports::new(to, Arc::clone(&ends), Duration::from_millis(1));

@@ -187,7 +187,7 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
 }
 
 #[test]
-fn same_devices_in_any_order_are_no_change_and_each_change_is_reported_once() {
+fn same_devices_reordered_are_no_change_and_each_change_is_reported_once() {
     let mut world = DeviceFixture::new();
     assert_eq!(world.list(vec![group("g", vec![device("1"), device("0")])]).unwrap(), [""; 0]);
     let ill = |why: &str| Device { unhealthy: Some(why.to_owned()), ..device("0") };
@@ -198,7 +198,7 @@ fn same_devices_in_any_order_are_no_change_and_each_change_is_reported_once() {
 }
 
 #[test]
-fn values_go_when_they_are_old_and_the_device_stays() {
+fn old_device_values_expire_and_the_device_remains() {
     let mut world = DeviceFixture::new();
     world.read("0", memory(5), &[]);
     world.now += Duration::from_secs(9);
@@ -215,7 +215,7 @@ fn values_go_when_they_are_old_and_the_device_stays() {
 }
 
 #[test]
-fn what_a_task_used_most_stays_after_its_process_and_what_it_uses_does_not() {
+fn device_peak_of_a_task_outlives_its_process_and_current_usage_does_not() {
     let mut world = DeviceFixture::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(100), &[(&a, "t", 30), (&a, "t", 10), (&a, "s", 5), (&b, "t", 20)]);
@@ -273,7 +273,7 @@ fn energy_of_a_divided_device_is_given_to_no_task_that_holds_an_instance() {
 }
 
 #[test]
-fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_what_was_read() {
+fn process_between_two_device_readings_has_its_peak_and_changes_no_reading() {
     let mut world = DeviceFixture::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(100), &[(&a, "t", 30)]);
@@ -308,7 +308,7 @@ fn draws(energy: u64) -> DeviceUsage {
 }
 
 #[test]
-fn what_a_task_has_used_goes_on_after_a_death_of_the_agent_with_what_its_device_counted_meanwhile() {
+fn device_usage_after_an_agent_death_includes_what_the_device_counted_meanwhile() {
     let mut world = DeviceFixture::new();
     let a = world.known("a");
     world.reserve(&a, true);
@@ -379,7 +379,7 @@ fn a_device_that_was_away_continues_its_counters_and_reports_errors_once() {
 }
 
 #[test]
-fn held_and_idle_is_not_the_same_as_not_known() {
+fn reserved_idle_device_has_zero_usage_and_an_unread_one_has_none() {
     let mut world = DeviceFixture::new();
     let a = world.known("a");
     world.reserve(&a, true);
@@ -413,7 +413,7 @@ fn a_gpu_that_comes_back_under_another_id_in_the_same_place_takes_the_old_ones()
 }
 
 #[test]
-fn a_task_that_is_dead_uses_nothing_and_one_that_holds_a_device_is_known_by_the_board_alone() {
+fn dead_task_has_no_current_device_usage_and_a_reserved_device_is_on_the_board() {
     let mut world = DeviceFixture::new();
     let a = world.known("a");
     world.publish(&a, &["1"], TaskState::Running);

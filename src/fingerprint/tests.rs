@@ -71,7 +71,7 @@ fn machine_without_processor_name_and_frequency_has_neither() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_a_failure_that_says_where_and_no_value() {
+fn fingerprint_of_malformed_input_fails_with_its_place_and_without_value() {
     let error = look("cpu", &request("garbage")).unwrap_err();
     assert_eq!(error.to_string(), r#"cpuinfo_max_freq, line 1: expected a number, found "fast""#);
     let dir = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn what_cannot_be_understood_is_a_failure_that_says_where_and_no_value() {
 }
 
 #[test]
-fn memory_is_what_the_kernel_says_in_bytes() {
+fn memory_fingerprint_is_meminfo_total_in_bytes() {
     let found = look("memory", &request("v2-new")).unwrap();
     assert_eq!(texts(&found), BTreeMap::from([("memory.totalbytes", (16_384_000_u64 * 1024).to_string())]));
 }
@@ -114,7 +114,7 @@ fn storage_is_the_volume_on_which_allocs_live() {
 }
 
 #[test]
-fn a_distribution_is_read_where_it_stands_and_one_that_says_nothing_is_absent() {
+fn os_release_is_read_from_the_first_file_and_missing_fields_are_absent() {
     let dir = tempfile::tempdir().unwrap();
     let request =
         FingerprintRequest { roots: Roots { root: dir.path().to_owned(), ..Roots::default() }, ..request("v2-new") };
@@ -225,7 +225,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn all_of_this_host_is_known_when_the_agent_begins() {
+async fn host_attributes_are_complete_when_the_agent_starts() {
     let agent = FingerprintAgent::start(Config::default().chosen()).await;
     for name in ["cpu.numcores", "memory.totalbytes", "unique.storage.bytestotal", "kernel.version", "os.signals"] {
         assert!(agent.facts.now().contains_key(name), "{name}");
@@ -239,7 +239,7 @@ async fn all_of_this_host_is_known_when_the_agent_begins() {
 }
 
 #[tokio::test]
-async fn only_those_that_are_chosen_are_asked() {
+async fn only_enabled_fingerprinters_run() {
     let config = Config { allowlist: vec!["memory".into()], denylist: Vec::new() };
     let agent = FingerprintAgent::start(config.chosen()).await;
     assert_eq!(agent.facts.now().keys().collect::<Vec<_>>(), ["memory.totalbytes"]);
@@ -251,7 +251,7 @@ async fn only_those_that_are_chosen_are_asked() {
 /// Promise (Durability and recovery): P-6.3, T-6.1 A fingerprinter that fails or panics is retried forever; its results
 /// stay, others are not affected
 #[tokio::test(start_paused = true)]
-async fn one_that_fails_three_times_and_then_succeeds_is_known() {
+async fn fingerprinter_that_fails_three_times_is_retried_until_it_succeeds() {
     let one =
         FakeFingerprinter::new("one", None, |n| if n <= 3 { failed() } else { found(HostAttribute::OsName, "late") });
     let began = Instant::now();
@@ -271,7 +271,7 @@ async fn one_that_fails_three_times_and_then_succeeds_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_always_fails_is_asked_for_ever_and_each_minute_at_most_and_what_it_found_before_stays() {
+async fn failing_fingerprinter_is_retried_each_minute_at_most_and_its_old_values_remain() {
     let one =
         FakeFingerprinter::new(
             "one",
@@ -304,7 +304,7 @@ async fn after_a_success_the_next_failure_begins_with_the_shortest_pause_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn fingerprinter_that_panics_costs_the_others_nothing() {
+async fn fingerprinter_panic_leaves_other_fingerprinters_unaffected() {
     let bad = FakeFingerprinter::new("bad", None, |n| {
         if n == 1 { panic!("a bug") } else { found(HostAttribute::OsName, "well") }
     });
@@ -336,7 +336,7 @@ fn hanging(name: &'static str) -> (&'static FakeFingerprinter, Sender<()>) {
 /// Promise (Durability and recovery): T-6.2 One that hangs delays a start by 2 s at most, takes 3 threads at most, and
 /// is used once it answers
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_until_it_answers() {
+async fn hanging_fingerprinter_delays_the_start_to_its_limit_and_is_retried() {
     let (bad, let_go) = hanging("bad");
     let good = FakeFingerprinter::new("good", Some(1), |n| found(HostAttribute::OsVersion, &n.to_string()));
     let began = Instant::now();
@@ -379,7 +379,7 @@ async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_unti
 
 /// Promise (Durability and recovery): P-6.5 Run again, only changes are published
 #[tokio::test(start_paused = true)]
-async fn fingerprinter_asked_again_reports_only_changes() {
+async fn periodic_fingerprinter_reports_only_changes() {
     let one = FakeFingerprinter::new("one", Some(10), |n| {
         let version = (n >= 5).then(|| "13".into());
         Ok(AttributeDiff::default()
@@ -398,7 +398,7 @@ async fn fingerprinter_asked_again_reports_only_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_any_more_is_removed_and_nothing_else() {
+async fn vanished_attribute_is_removed_and_other_attributes_remain() {
     let one = FakeFingerprinter::new("one", Some(10), |n| {
         Ok(AttributeDiff::default().with(HostAttribute::OsName, (n == 1).then(|| "".into())))
     });
@@ -413,7 +413,7 @@ async fn what_is_not_there_any_more_is_removed_and_nothing_else() {
 ///
 /// Promise (Durability and recovery): P-6.4 In whatever order fingerprinters answer, the result is the same
 #[tokio::test(start_paused = true)]
-async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
+async fn fingerprint_results_do_not_depend_on_the_order_of_answers() {
     use HostAttribute::{KernelName, OsName, OsVersion};
     let mut seen = BTreeSet::new();
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -439,7 +439,7 @@ async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_fingerprinter_is_asked_after_the_agent_has_gone() {
+async fn fingerprinters_do_not_run_after_the_agent_is_dropped() {
     let one = FakeFingerprinter::new("one", Some(10), |_| found(HostAttribute::OsName, "x"));
     drop(FingerprintAgent::start(vec![one]).await);
     tokio::time::sleep(Duration::from_secs(100)).await;

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_by_mode_alone_is_decided_by_the_first_that_fits() {
+    fn directory_traversal_by_mode_is_decided_by_the_first_matching_class() {
         for (mode, uid, group, expected) in [
             (0o700, 5, 5, true),
             (0o011, 5, 9, false),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acl_lets_its_users_pass_and_no_others() {
+    fn acl_grants_traversal_to_its_users_only() {
         let dir = tempfile::tempdir().unwrap();
         let opened = open_dir(dir.path()).unwrap();
         if !keeps_acls(dir.path()).unwrap() || !grant_traversal(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acl_is_none() {
+    fn malformed_acl_decodes_to_none() {
         assert_eq!(decode(b""), None);
         assert_eq!(decode(&[2, 0, 0, 0, 1]), None);
         assert_eq!(decode(&[3, 0, 0, 0]), None);

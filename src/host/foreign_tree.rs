@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_has_no_hidden_entry_and_says_how_many_it_leaves_out() {
+    fn directory_listing_omits_hidden_entries_and_counts_the_rest() {
         let (_top, tree) = planted();
         let names = |path: &str, most| {
             let (entries, omitted) = tree.list(&tree.find(path).unwrap(), most).unwrap();

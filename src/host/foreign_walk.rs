@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn walk_of_a_deep_tree_keeps_names_and_ends_at_its_bounds() {
+    fn walk_of_a_deep_tree_returns_names_and_ends_at_its_bounds() {
         let dir = tempfile::tempdir().unwrap();
         let long = "n".repeat(100);
         let mut path = dir.path().join("top");

@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_connection_that_the_other_end_has_closed_meanwhile_costs_no_request() {
+    fn pooled_connection_closed_by_the_other_end_fails_no_request() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().to_string());
         let (closes, closed) = std::sync::mpsc::channel();
@@ -564,7 +564,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_an_address_prints_is_what_it_reads(text in "(unix:/[a-z/]{1,30}|https?://[a-z0-9.]{1,20}:[1-9][0-9]{0,3})") {
+        fn printed_http_address_parses_back(text in "(unix:/[a-z/]{1,30}|https?://[a-z0-9.]{1,20}:[1-9][0-9]{0,3})") {
             let address: Address = text.parse().unwrap();
             prop_assert_eq!(address.to_string().parse::<Address>(), Ok(address));
         }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_event_has_its_name_and_a_name_that_is_no_utf8_is_marked() {
+    fn file_event_has_its_name_with_invalid_utf8_escaped() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_the_bell_and_by_a_notice_and_by_nothing_else() {
+    fn waiting_thread_is_woken_by_the_bell_and_by_a_file_event_only() {
         let (bell, watching, dir) =
             (WakeSignal::new().unwrap(), DirWatch::new().unwrap(), tempfile::tempdir().unwrap());
         watching.directory(dir.path()).unwrap();

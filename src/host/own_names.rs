@@ -45,7 +45,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn fqdn_is_found_beside_the_short_name_and_names_of_others_are_not() {
+    fn fqdn_is_found_beside_the_short_name_and_foreign_names_are_not() {
         let hosts = "127.0.0.1 localhost ads.example\n127.0.1.1\tweb-1.example.com WEB-1 # this one\n192.0.2.9 web-2.example.com web-2\n";
         assert_eq!(names("", hosts, "web-1"), ["web-1", "web-1.example.com", "WEB-1"]);
         assert_eq!(names("# comment\nweb-9.example.com\n", "", "web-9"), ["web-9.example.com", "web-9"]);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_whose_accepted_it_and_nobodys_before() {
+    fn connection_belongs_to_the_process_that_accepted_it_and_to_none_before() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let who =

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_needs_its_capability_and_the_rest_is_allowed() {
+    fn seccomp_denies_calls_without_their_capability_and_allows_the_rest() {
         let (none, admin) = (Capabilities::NONE, Capabilities::named("sys_admin").unwrap());
         for (calls, open) in DENIED {
             for call in *calls {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_tree_goes_and_what_a_link_points_to_stays() {
+    fn tree_removal_removes_the_whole_tree_and_no_symlink_target() {
         let (dir, root) = tree();
         std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
         std::fs::write(dir.path().join("elsewhere/kept"), "x").unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_removed_through_a_mount() {
+    fn tree_removal_stops_at_a_mount() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("not root: cannot mount");
             return;

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_chosen_by_who_may_write_in_their_directory() {
+    fn name_owner_is_the_user_with_write_access_to_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let of = |mode: u32, owner| {
             std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
@@ -378,14 +378,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn components_stay_where_they_are_joined(name in ".{0,300}|[a-z./]{0,9}") {
+        fn path_components_are_joined_directly_below_their_parent(name in ".{0,300}|[a-z./]{0,9}") {
             if let Some(name) = component(&name) {
                 let joined = Path::new("/a").join(name);
                 prop_assert_eq!(joined.parent(), Some(Path::new("/a")));
             }
         }
         #[test]
-        fn no_environment_panics_or_keeps_much(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
+        fn no_environment_panics_and_long_values_are_left_out(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
             let found = variables(&bytes[..], &["A", "B"]).unwrap();
             prop_assert!(found.values().all(|value| value.len() <= LONGEST_VARIABLE));
         }

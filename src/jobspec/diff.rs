@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_fields_have_old_and_new_values_in_the_words_of_job_files() {
+    fn changed_fields_have_old_and_new_values_in_job_file_terms() {
         let old = web("count = 2", "resources {\n memory = 64\n cpu = 100\n }\n kill_timeout = \"5s\"");
         let new = web("count = 3", "resources {\n memory = 128\n cpu = 100\n }\n kill_timeout = \"90s\"");
         let server = "/job:web/group:app/task:server";
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn added_and_removed_parts_are_named_and_say_their_values() {
+    fn added_and_removed_parts_are_named_with_their_values() {
         let old = web("", "env {\n A = \"1\"\n B = \"2\"\n }");
         let new = web("", "env {\n B = \"2\"\n C = \"3\"\n }\n meta {\n k = \"v\"\n }");
         let server = "/job:web/group:app/task:server";

@@ -63,7 +63,7 @@ fn prepared(task: &str) -> Result<PreparedTask, Vec<NotReady>> {
 }
 
 #[test]
-fn which_devices_are_its_own_a_task_can_refer_to_and_not_change() {
+fn task_env_can_refer_to_its_device_variables_and_not_change_them() {
     let own = prepared("env {\n  GPUS = \"all\"\n}\nconfig {\n  a = \"${GPUS}\"\n}").unwrap();
     assert_eq!((own.env["GPUS"].as_str(), own.task.config["a"].as_str()), ("GPU-1", Some("GPU-1")));
     let refers = prepared("env {\n  MINE = \"${GPUS}\"\n}").unwrap();
@@ -119,7 +119,7 @@ fn references_in_env_and_config_are_resolved() {
 }
 
 #[test]
-fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
+fn unresolved_references_are_named_each_with_its_field() {
     let task = "config {\n  args = [\"x\", \"${ALSO_NOT} ${attr.memory.totalbytes}\"]\n}";
     let found: Vec<String> = prepared(task).unwrap_err().iter().map(ToString::to_string).collect();
     let expected = [
@@ -130,14 +130,14 @@ fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
 }
 
 #[test]
-fn what_was_resolved_is_not_resolved_again() {
+fn resolved_text_is_not_resolved_again() {
     let own = "env {\n  A = \"$${x:-${NOMAD_DC}}\"\n  B = \"${TRICK}\"\n}\nconfig {\n  a = \"${A}${B}\"\n}";
     let PreparedTask { task, .. } = prepared(own).unwrap();
     assert_eq!(task.config["a"], "${x:-dc7}${NOMAD_ALLOC_ID}");
 }
 
 #[test]
-fn references_without_a_value_stay_as_written_in_env_and_variables_see_each_other() {
+fn unresolved_env_references_are_unchanged_and_variables_resolve_each_other() {
     let env = "env {\n  A = \"${NOPE}-${attr.platform.aws.x}\"\n  DB = \"db\"\n  PATH = \"/x:${PATH}\"\n  URL = \"pg://${DB}:5432\"\n  discovery.type = \"one\"\n}".replace("discovery.type", "\"discovery.type\"").replace("env {", "env = {");
     let env = prepared(&env).unwrap().env;
     let expected = [
@@ -161,7 +161,7 @@ fn metadata_is_interpolated() {
 }
 
 #[test]
-fn what_resolving_yields_is_bounded() {
+fn interpolation_result_is_bounded() {
     let many = format!("env {{\n  A = \"{}\"\n}}", "${PATH}".repeat(30_000));
     let long: Env = [("PATH".to_owned(), "x".repeat(100_000))].into();
     let job = job(&many);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nomad_refuses_is_refused_at_its_place() {
+    fn launch_stanzas_that_nomad_refuses_are_refused_at_their_place() {
         for (head, expected) in [
             ("periodic { cron = \"@daily\" }", "2:1 `periodic` is for jobs of type `batch` and `sysbatch`"),
             ("parameterized {}", "2:1 `parameterized` is for jobs of type `batch` and `sysbatch`"),

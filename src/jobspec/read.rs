@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_have_to_be_computed_is_refused_and_named() {
+    fn computed_expressions_in_settings_are_refused_by_name() {
         let refused = |value: &str, message: &str| {
             assert_eq!(problems_of("x.hcl", &format!("a = {value}\n")), [(1, 5, message.to_owned())], "{value}");
         };

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_inherits_counts_where_it_is_known() {
+    fn inherited_environment_counts_toward_the_size_limit() {
         let body = format!("config {{ command = \"{}\" }}", "${PATH}".repeat(1_400));
         let parsed = jobspec::parse("x.hcl", &file(1, &body)).unwrap();
         let inherited: Env = [("PATH".to_owned(), "p".repeat(100))].into();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_change_has_nomads_defaults() {
+    fn template_change_settings_have_nomad_defaults() {
         let plain = one("").unwrap();
         assert_eq!((plain.change, plain.splay), (TemplateChange::Restart, Duration::from_secs(5)));
         assert_eq!((plain.wait, plain.once), (None, false));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_change_is_bounded_and_complete() {
+    fn template_change_settings_are_bounded_and_complete() {
         for (lines, words) in [
             ("splay = \"48h\"", "`splay` is at most 24h"),
             ("change_mode = \"script\"", "needs a `change_script`"),

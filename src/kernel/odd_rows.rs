@@ -214,7 +214,7 @@ fn with_words(case: &ParserCase, odd: &[(Index, Index, String)]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn odd_words_inside_rows_cost_only_themselves(
+    fn malformed_words_inside_rows_affect_only_their_own_value(
         odd in prop::collection::vec((any::<Index>(), any::<Index>(), odd_word()), 1..6)
     ) {
         for case in CASES.iter().filter(|case| case.growth != Growth::None) {

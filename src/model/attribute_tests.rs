@@ -66,7 +66,7 @@ fn numbers_that_do_not_fit_and_those_that_are_none_are_refused() {
 }
 
 #[test]
-fn small_units_keep_their_difference() {
+fn small_units_compare_without_loss_of_precision() {
     assert_eq!(compare("500 mW", "100 mW"), Some(Ordering::Greater));
     assert_eq!(compare("500 mW", "0 W"), Some(Ordering::Greater));
     assert_eq!(compare("1 W", "1000 mW"), Some(Ordering::Equal));
@@ -93,7 +93,7 @@ fn whole_numbers_and_floats_are_compared_exactly() {
 }
 
 #[test]
-fn what_has_no_common_base_is_not_compared() {
+fn attributes_without_common_unit_base_are_not_comparable() {
     for (a, b) in [("1", "1 MiB"), ("1 MiB", "1 MiB/s"), ("1 W", "1 MHz"), ("1", "x"), ("true", "1"), ("true", "x")] {
         assert!(parsed(a).compare(&parsed(b)).is_err(), "{a} {b}");
     }
@@ -120,7 +120,7 @@ fn base_units_are_bytes_hertz_and_watts_and_overflow_is_an_error() {
 }
 
 #[test]
-fn what_is_written_as_json_comes_back() {
+fn attribute_json_round_trips() {
     for text in ["0", "0.0", "-7", "18446744073709551615", "5 MiB", "", "x", "true", "false"] {
         let attribute = parsed(text);
         let json = serde_json::to_string(&attribute).unwrap();

@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_lies_between_two_makes_one_of_the_other_and_then_nothing(
+        fn attribute_diff_between_two_sets_applies_once_and_then_changes_nothing(
             before in any_attributes(), after in any_attributes(), other in any::<u64>()
         ) {
             let diff = AttributeDiff::between(&before, &after);

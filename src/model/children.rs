@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatched_periodic_job_launches_children_that_keep_the_payload_and_the_workload() {
+    fn dispatched_periodic_job_launches_children_with_its_payload_and_workload() {
         let clock = Periodic {
             enabled: true,
             crons: vec!["@hourly".to_owned()],

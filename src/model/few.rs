@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_and_serializes_what_a_map_would(entries: Vec<(String, u8)>, asked: String) {
+        fn few_holds_and_serializes_like_a_map(entries: Vec<(String, u8)>, asked: String) {
             let few: SmallMap<u8> = entries.iter().cloned().collect();
             let map: BTreeMap<String, u8> = entries.iter().cloned().collect();
             prop_assert!(few.iter().eq(map.iter().map(|(name, value)| (name.as_str(), value))));

@@ -269,7 +269,7 @@ mod tests {
     use crate::model::task::{LostOutput, ServiceResult};
 
     #[test]
-    fn what_was_asked_to_end_has_not_failed_and_what_was_killed_has() {
+    fn observed_state_after_requested_end_is_complete_and_after_kill_is_failed() {
         let reported = |outcome, status, result| {
             let exit = Exit {
                 attempt: 0,
@@ -351,7 +351,7 @@ mod tests {
 
     /// The first run is none, nor is one after no end; and none is taken back by what comes later.
     #[test]
-    fn it_began_again_after_each_end_by_how_that_was() {
+    fn observed_task_counts_restarts_by_outcome_of_the_previous_run() {
         let mut task = ObservedTask::default();
         let end = |task: &mut ObservedTask, outcome, status| {
             let exit = Exit {

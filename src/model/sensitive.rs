@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn short_values_and_words_of_the_language_are_not_hidden() {
+    fn short_values_and_literals_are_not_hidden() {
         let all = of(&["", "ab", " a ", "true", "null"]);
         assert!(all.is_empty());
         assert_eq!(all.hide("ab true"), "ab true");

@@ -389,7 +389,7 @@ mod tests {
     use crate::model::event::EventKind;
 
     #[test]
-    fn a_handle_of_another_version_is_read_for_what_is_known_of_it() {
+    fn task_handle_of_another_version_is_read_for_its_known_fields() {
         let older = r#"{"driver":"mock","attempt":0,"boot_id":"b","run_dir":"/r","cgroup":null,"supervisor":null,"main":null,"started_at":null}"#;
         let read = |text: &str| serde_json::from_str::<TaskHandle>(text).unwrap();
         assert_eq!(read(older).driver_state, None);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_used_of_devices_is_read_of_records_of_other_versions() {
+    fn task_device_usage_in_records_of_other_versions_is_read() {
         let task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
         let older = serde_json::to_string(&task).unwrap();
         assert!(!older.contains("used_devices"), "an older agent reads what has none: {older}");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {
+    fn unknown_event_of_a_newer_agent_leaves_the_rest_of_the_record_readable() {
         let mut task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
         task.event_counts.insert("struck", 1);
         let event = |seq, kind| Event {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {
+    fn unknown_failure_of_a_newer_agent_leaves_the_rest_of_the_record_readable() {
         let task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
         let task = TaskStatus { failed: true, failure: Some(Failure::RestartsUsedUp), ..task };
         let text = serde_json::to_string(&task).unwrap();

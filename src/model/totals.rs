@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_beside_those_of_jobs_is_none_of_theirs() {
+    fn observed_workload_name_never_equals_a_job_name() {
         let mut totals = Totals::default();
         let beside = |totals: &Totals, name: &str| totals.name_beside(&JobId::from(name)).to_string();
         assert_eq!(beside(&totals, "svc"), "svc");

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_refuses_older_versions_of_its_api_is_asked_in_its_own() {
+    fn docker_daemon_with_a_newer_minimum_api_version_is_queried_in_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn renames_are_asked_for_since_the_last_answer_and_each_container_is_named_once() {
+    fn docker_renames_are_queried_since_the_last_answer_and_each_container_once() {
         use std::io::{BufRead, BufReader, Write};
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_called_as_it_was_asked_for() {
+    fn docker_image_has_its_configured_name() {
         let of = |config: Value| named(&json!({"Name": "/a", "Config": config}), "docker").unwrap().image;
         assert_eq!(of(json!({"Image": "redis:7"})).as_deref(), Some("redis:7"));
         assert_eq!((of(json!({"Image": ""})), of(json!({}))), (None, None));
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn state_of_another_life_says_nothing_about_this_one() {
+    fn container_state_of_another_life_gives_no_exit() {
         let state = |started: u64, running, restarting| {
             json!({"Running": running, "Restarting": restarting, "ExitCode": 4, "OOMKilled": false,
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn end_is_on_request_if_the_runtime_was_asked_for_it_in_that_life() {
+    fn container_end_is_on_request_if_the_runtime_stopped_it_in_that_life() {
         let event = |action: &str, second: u64, attributes: Value| json!({"Action": action, "timeNano": second * 1_000_000_000, "Actor": {"Attributes": attributes}});
         let kill = |second: u64, signal: &str| event("kill", second, json!({"signal": signal}));
         let of = |action: &str, second: u64| event(action, second, json!({}));

@@ -263,7 +263,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_are_unescaped_as_systemd_escaped_them_and_what_is_no_escape_stays() {
+    fn systemd_names_are_unescaped_and_invalid_escapes_are_unchanged() {
         for (escaped, name) in [
             ("qemu\\x2d1\\x2dweb", "qemu-1-web"),
             ("plain", "plain"),

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_and_what_workloads_used_is_found_again_and_what_ended_is_not() {
+    fn observed_running_tasks_and_workload_usage_are_restored_and_ended_tasks_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let keep =
             |boot: &str| Some(RecordLocation { path: dir.path().join("observed"), boot_id: BootId(boot.to_owned()) });

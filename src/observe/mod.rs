@@ -213,7 +213,7 @@ mod tests {
 
     /// The order documented in `docs/observed.md`.
     #[test]
-    fn the_order_in_which_sources_claim_a_cgroup_is_the_documented_one() {
+    fn documented_order_of_sources_equals_the_order_in_code() {
         let page = include_str!("../../docs/observed.md");
         let line = page.lines().find(|line| line.contains("the first of this order has it")).unwrap();
         let documented: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_is_not_shown_even_if_it_is_included() {
+    fn excluded_observed_alloc_is_hidden_even_if_included() {
         let (include, exclude) = (patterns(&["docker:*"]), patterns(&["*secret*", "label:ci=true"]));
         let config = Config { include, exclude, ..Config::default() };
         let wants = |source, naming: TaskNaming| config.wants(source, &naming);
@@ -240,7 +240,7 @@ mod tests {
 
     /// Labels used by rules are needed before the runtime has answered the next agent.
     #[test]
-    fn of_labels_that_are_not_shown_those_that_decide_are_kept_and_no_others() {
+    fn labels_used_by_rules_are_persisted_and_no_other_hidden_labels() {
         let workloads = vec![WorkloadRule::parse("label:job=* -> label:project").unwrap()];
         let config = Config { exclude: patterns(&["label:team=a"]), workloads, ..Config::default() };
         let labels = ["team", "job", "project", "password"].map(|name| (name.to_owned(), "x".to_owned())).to_vec();

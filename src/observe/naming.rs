@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_nerdctl_is_called_as_its_bundle_says() {
+    fn nerdctl_container_is_named_by_its_bundle() {
         let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/<id>/config.json";
         let tree = FileTree::of(&[(bundle, r#"{"annotations": {"nerdctl/name": "cache", "team": "shop"}}"#)]);
         for cgroup in ["/default/<id>", "/system.slice/nerdctl-<id>.scope"] {
@@ -332,7 +332,7 @@ mod tests {
 
     /// A container-like name below a custom parent belongs to Docker or containerd, depending on who has its files.
     #[test]
-    fn a_container_below_any_parent_is_whose_bundle_or_configuration_there_is() {
+    fn container_below_a_custom_parent_belongs_to_the_runtime_that_has_its_files() {
         let ecs = "/ecs/0123456789abcdef0123456789abcdef/<id>";
         let docker = r#"{"Name": "/ecs-web-1", "Config": {"Labels": {}}}"#;
         let bundle = "/run/containerd/io.containerd.runtime.v2.task/<namespace>/<id>/config.json";
@@ -357,7 +357,7 @@ mod tests {
         "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f1c2f3e_5b0a_4a0e_9a6d_1f0b8c7d6e5f.slice";
 
     #[test]
-    fn a_container_of_a_pod_is_called_as_the_bundle_says_or_else_as_the_logs_of_the_kubelet() {
+    fn pod_container_is_named_by_its_bundle_or_else_by_the_kubelet_logs() {
         let cgroup = format!("{POD}/cri-containerd-<id>.scope");
         let wanted = ["shop/web-7d4b9c6f5-x2x7z", "app", "shop/web", "shop"];
         let annotations = r#"{"annotations": {
@@ -410,7 +410,7 @@ mod tests {
 
     /// The environment identifies the job, and an inherited environment is ignored.
     #[test]
-    fn jobs_of_nomad_and_slurm_are_called_as_the_environment_of_their_processes_says() {
+    fn nomad_and_slurm_jobs_are_named_by_the_environment_of_their_processes() {
         let nomad = format!(
             "PATH=/bin\0NOMAD_ALLOC_ID={ALLOC}\0NOMAD_JOB_ID=shop\0NOMAD_GROUP_NAME=web\0NOMAD_ALLOC_NAME=shop.web[0]\0NOMAD_NAMESPACE=prod\0"
         );

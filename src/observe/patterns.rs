@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_and_no_rule_is_refused_with_what_is_missing() {
+    fn invalid_observed_pattern_or_rule_is_refused_with_the_missing_part() {
         let pattern = |text: &str| ObservedPattern::parse(text).unwrap_err();
         for (text, why) in [
             ("image:", "names no image"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_gives_the_workload_and_one_whose_label_is_not_there_gives_none() {
+    fn workload_is_that_of_the_first_matching_rule_with_its_label_present() {
         let rules = rules(&["label:job=* -> label:project", "image:ci-* -> builds", "docker:* -> others"]);
         let given = |naming: &TaskNaming| {
             let (naming, rule) = ruled(&rules, "docker:runner-x7f3", AllocCgroup::Task, naming.clone());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_with_the_name_of_its_alloc_is_called_as_the_workload_and_others_keep_theirs() {
+    fn task_named_like_its_alloc_gets_the_workload_name_and_other_names_are_unchanged() {
         let rules = rules(&["* -> ci"]);
         let task = |own: AllocCgroup, native: &str, task: &str| {
             let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(native) };

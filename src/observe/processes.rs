@@ -321,7 +321,7 @@ mod tests {
     const TICK: u64 = 10_000_000;
 
     #[test]
-    fn a_group_is_shown_at_its_second_look_and_keeps_what_its_ended_processes_used() {
+    fn process_group_is_shown_at_its_second_sample_and_retains_usage_of_ended_processes() {
         let mut host = ProcessHost::new();
         host.run(10, (2, 10), "we (b", 100, "/");
         host.run(11, (10, 10), "worker", 50, "/a");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn process_with_its_own_cgroup_or_known_or_unwanted_or_of_the_kernel_is_left_out() {
+    fn processes_with_a_cgroup_known_excluded_or_of_the_kernel_are_left_out() {
         let mut host = ProcessHost::new();
         host.run(10, (2, 10), "in-a-task", 1, "/task/7");
         host.run(3, (2, 3), "agent", 1, "/");
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_into_a_cgroup_of_its_own_later_ends_here() {
+    fn process_moved_into_its_own_cgroup_ends_as_process_group() {
         let mut host = ProcessHost::new();
         host.run(10, (2, 10), "moves", 1, "/");
         host.look(9);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_than_there_is_room_for_and_the_others_are_counted() {
+    fn process_groups_above_the_limit_are_counted_as_left_out() {
         let mut host = ProcessHost::new();
         (10..15).for_each(|pid| host.run(pid, (2, pid), "many", 1, "/"));
         host.look(3);

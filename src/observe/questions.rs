@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_yet_is_asked_again_behind_the_others_and_not_for_ever() {
+    fn unanswered_question_is_retried_behind_newer_ones_a_limited_number_of_times() {
         let questions = QuestionQueue::default();
         questions.add(end("/a", "a", 1));
         let mut asked = 0;

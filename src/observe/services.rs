@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn end_before_the_main_process_has_the_result_and_the_status_that_the_kernel_reports() {
+    fn service_end_before_its_main_process_has_systemd_result_and_kernel_status() {
         let none = |result: &str| report("inactive dead", result, (0, 0), [0, 0, 0, 1_001, 1_200]);
         let outcome = |result: &str| exit(&end_of(&none(result), &life(1_000, 1_100))).map(|(outcome, _)| outcome);
         assert_eq!(outcome("exec-condition"), Some(Outcome::Success), "skipped");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_is_asked_about_units_of_the_host_alone() {
+    fn systemd_is_queried_only_about_host_units() {
         let asks = |path: &str, user| inquiry(path, user).is_some_and(|of| of.found.has_reported_end());
         assert!(asks("/system.slice/nginx.service", None));
         for path in ["/user.slice/user-1000.slice/session-3.scope", "/system.slice/a/b.service/c", "/init.scope"] {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_ends_at_once_twenty_are_asked_about_and_then_two_a_second() {
+    fn burst_of_service_ends_is_queried_at_a_limited_rate() {
         let begin = Instant::now();
         let mut asked = 0;
         let mut services = SystemdRuntime::new(|_: &str| {
@@ -383,7 +383,7 @@ mod tests {
 
     /// The tests of this machine ask nothing of its systemd.
     #[test]
-    fn systemd_of_another_root_is_not_asked() {
+    fn systemd_of_another_root_is_not_queried() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         let mut services = runtime(&RuntimePlaces { roots, docker: "/run/docker.sock".into() });

@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_for_its_restart_does_so_until_it_begins_or_its_runtime_gives_up() {
+    fn observed_task_waits_for_its_restart_until_it_begins_or_the_wait_expires() {
         let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
         let shown = |allocs: &ObservedAllocs| {
             let observed = allocs.published(&id).unwrap().observed.unwrap();
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_task_does_not_know_of_its_alloc_another_one_does() {
+    fn observed_alloc_takes_missing_identity_from_another_task() {
         let mut allocs = ObservedAllocs::default();
         let known = TaskNaming {
             name: "train".to_owned(),
@@ -763,7 +763,7 @@ mod tests {
     ///
     /// Promise (Observed workloads): A pod has the workload of the first rule that one of its containers matches
     #[test]
-    fn a_pod_has_the_workload_of_the_first_rule_that_one_of_its_containers_fits_whichever_comes_first() {
+    fn pod_workload_is_that_of_the_first_rule_matched_by_any_container_in_any_order() {
         let by = |rule: Option<usize>, workload: &str, path: &str| {
             let naming =
                 TaskNaming { workload: Some(workload.to_owned()), task: path.to_owned(), ..TaskNaming::of("shop/web") };

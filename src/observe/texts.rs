@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_grows_and_nothing_steers_a_terminal(texts in proptest::collection::vec(".{0,300}", 7)) {
+        fn observed_texts_are_bounded_and_free_of_terminal_controls(texts in proptest::collection::vec(".{0,300}", 7)) {
             let some = |n: usize| Some(texts[n].clone());
             let naming = TaskNaming {
                 workload: some(1), group: some(2), driver: some(3), user: some(4), image: some(5),

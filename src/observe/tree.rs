@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn of_plain_cgroups_only_the_lowest_are_tasks_and_ours_are_none() {
+    fn plain_cgroups_are_tasks_only_at_leaves_and_managed_cgroups_are_none() {
         let mut tree = tree(&["/a", "/a/b", "/a/c", "/a/c/d", "/allostat", "/allostat/x", "/allostat/x/y", "/e"]);
         assert_eq!(tasks(&tree), ["/a/b", "/a/c/d", "/e"]);
         assert!(tree.has("/a/c/d") && tree.has("/a") && !tree.has("/a/d"));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_a_task_unless_tasks_of_others_live_inside_of_it() {
+    fn unit_is_a_task_unless_tasks_of_other_runtimes_live_below_it() {
         let mut tree = tree(&["/system.slice", "/system.slice/own.service", "/system.slice/own.service/worker"]);
         assert_eq!(tasks(&tree), ["/system.slice/own.service"]);
         let user = "/user.slice/user-1000.slice/user@1000.service";
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_runs_is_the_containers() {
+    fn cgroups_below_a_container_belong_to_the_container() {
         let id = "0123456789abcdef".repeat(4);
         let container = format!("/docker/{id}");
         let mut tree = tree(&["/docker", &container]);
@@ -437,7 +437,7 @@ mod tests {
     proptest! {
         /// Invariant under all changes: no task is above another one, and none appears twice.
         #[test]
-        fn one_cgroup_is_one_task_and_those_above_are_none(
+        fn cgroup_tree_never_has_a_task_above_another_one_or_twice(
             steps in prop::collection::vec((prop::bool::weighted(0.8), 0_usize..3, "(/(a|b|x.slice|y.service|docker|allostat)){1,4}"), 0..60)
         ) {
             let mut tree = CgroupTree::new("/allostat");

@@ -24,9 +24,9 @@
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
-//! ends       what ends a wait without a deadline
 //! decide/    pure: step, periodic, restart, coordinator, outcome, desired, placement, volumes, plan, limits, ownership
 //! places     limits concurrent blocking work
+//! ends       what ends a wait without a deadline
 //! ```
 //! ```text
 //! requests ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers

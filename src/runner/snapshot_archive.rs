@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_shrank_is_filled_and_the_archive_stays_whole() {
+    fn archived_file_that_shrank_is_padded_to_its_size() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "abc").unwrap();

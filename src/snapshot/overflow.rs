@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_may_make_so_many_at_once_and_then_one_each_time_that_its_share_of_the_hour_has_passed() {
+    fn workload_burst_of_new_series_is_limited_and_refills_at_its_hourly_share() {
         let mut overflow = Overflow::new(4);
         let (now, job) = (Instant::now(), JobId::from("cron"));
         let admitted = |overflow: &mut Overflow, at| overflow.admits(Some(&job), at);

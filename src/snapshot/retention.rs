@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn final_series_stay_five_minutes_even_if_delivered_or_without_scrapers() {
+    fn final_series_are_exposed_five_minutes_even_if_delivered_or_without_scrapers() {
         assert_eq!(retires_at(|_| None), (300, None));
         assert_eq!(retires_at(|_| Some(10)), (300, None));
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_board_is_forgotten_with_its_bytes() {
+    fn retention_forgets_removed_allocs_with_their_bytes() {
         let now = Instant::now();
         let mut retention = Retention::new(config());
         for n in 0..12 {
@@ -234,7 +234,7 @@ mod tests {
         /// Whatever the acknowledgements: never before `least`, never after `most`, and before `most` only if
         /// delivered.
         #[test]
-        fn nothing_retires_too_early_or_too_late(
+        fn final_series_retire_within_their_retention_bounds(
             ends in prop::collection::vec((0_u64..1_000, 0_u64..50), 1..12),
             acks in prop::collection::vec(prop::option::of(0_u64..60), 2_000),
         ) {

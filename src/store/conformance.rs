@@ -27,7 +27,7 @@ fn batch(writes: &[(&str, Option<&str>)]) -> Batch {
 }
 
 #[test]
-fn what_was_committed_is_read_back() {
+fn committed_records_are_read_back() {
     on_every_store(|store| {
         store.commit(&batch(&[("task/a", Some("1")), ("task/b", Some("2"))])).unwrap();
         assert_eq!(store.get("task/a").unwrap().as_deref(), Some(b"1".as_slice()));
@@ -107,7 +107,7 @@ fn a_failing_store_writes_nothing_and_works_again_afterwards() {
 
 /// The writer is this same test binary, killed with SIGKILL in the middle of its writes.
 #[test]
-fn what_was_acknowledged_survives_a_kill() {
+fn acknowledged_commits_survive_sigkill() {
     const DIR: &str = "ALLOSTAT_TEST_STORE_DIR";
     if let Some(dir) = std::env::var_os(DIR) {
         let store = SledStore::open(dir.as_ref()).unwrap();
@@ -121,7 +121,7 @@ fn what_was_acknowledged_survives_a_kill() {
     let dir = parent.path().join("state");
     for round in 0..3 {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "store::conformance::what_was_acknowledged_survives_a_kill"])
+            .args(["--exact", "store::conformance::acknowledged_commits_survive_sigkill"])
             .env(DIR, &dir)
             .stdout(std::process::Stdio::null())
             .spawn()
@@ -266,7 +266,7 @@ fn after_a_failed_commit_the_value_from_before_is_written_too() {
 }
 
 #[test]
-fn what_was_removed_is_written_again() {
+fn removed_record_is_written_again() {
     deduped(|dedup, faults| {
         written(dedup, "a", Some("1"));
         assert_eq!(written(dedup, "a", None), 1);

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_the_newest_first_over_packed_files_and_over_owners() {
+    fn line_log_is_read_newest_first_over_compressed_files_and_owners() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("history");
         assert_eq!(lines(&dir), Vec::<String>::new(), "there is nothing yet");
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_next_file_can_be_made_the_full_one_goes_on_and_nothing_is_there_twice() {
+    fn line_log_continues_in_the_full_file_if_no_next_one_can_be_created() {
         let dir = tempfile::tempdir().unwrap();
         let limits = LineLimits { bytes: 64 << 10, ..LIMITS };
         let mut log = LineLog::new(dir.path(), limits);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_unfinished_is_passed_over() {
+    fn line_log_skips_unfinished_writes_of_a_killed_owner() {
         let dir = tempfile::tempdir().unwrap();
         LineLog::new(dir.path(), LIMITS).append(&numbered(0, 3)).unwrap();
         let newest = dir.path().join("00000001.jsonl");
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_refuses_is_not_there_and_can_be_appended_again() {
+    fn line_refused_by_the_disk_is_absent_and_can_be_appended_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = LineLog::new(dir.path(), LIMITS);
         log.append(&numbered(0, 1)).unwrap();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_there_and_is_not_is_named() {
+    fn required_mount_that_is_missing_is_named() {
         let needed = Mount { needed: true, ..mount("/no/such", "/alloc") };
         let Err(MainOutcome::NotStarted { message, recoverable }) = RootSteps::of(&orders(vec![needed])) else {
             panic!("it goes on")
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_root_is_not_mounted_again_and_a_link_is_not_followed() {
+    fn mounts_inside_the_root_are_skipped_and_symlinks_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let own = |name: &str| Mount {
             host: dir.path().join(name),

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_directories_below_the_tasks_keep_it() {
+    fn cgroup_has_children_only_with_subdirectories() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!has_children(&dir.path().join("none")));
         std::fs::write(dir.path().join("cgroup.procs"), "").unwrap();

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_find_no_room_are_named_and_cost_the_others_nothing() {
+    fn files_without_room_in_the_record_are_named_and_other_files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let record = SupervisorRecord::create(dir.path()).unwrap();
         let small = ("small".to_owned(), Ok(vec![1; 100]));
@@ -433,7 +433,7 @@ mod tests {
     /// Promise (Durability and recovery): The next version reads every supervisor record: a sample of each version is
     /// kept
     #[test]
-    fn what_supervisors_of_each_kept_version_wrote_is_understood() {
+    fn supervisor_records_of_each_sample_version_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let record = SupervisorRecord::create(dir.path()).unwrap();
         let (start_slot, exit_slot) = sample();
@@ -445,7 +445,7 @@ mod tests {
 
     /// Writing something else is another version, and that an older agent would not know it has to be thought of.
     #[test]
-    fn what_is_written_is_what_the_newest_sample_holds() {
+    fn written_supervisor_record_equals_newest_sample() {
         let mut slot = vec![0; HEADER];
         serde_json::to_writer(&mut slot, &start()).unwrap();
         seal(&START, &mut slot).unwrap();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_version_says_so() {
+    fn record_of_unknown_version_is_refused_with_its_version() {
         let dir = tempfile::tempdir().unwrap();
         let record = SupervisorRecord::create(dir.path()).unwrap();
         record.write_start(&start()).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_born_at_zero_and_goes_when_it_retires() {
+    fn workload_durations_start_at_zero_and_are_removed_on_retirement() {
         let by = ByWorkload::default();
         by.known(&"j".into());
         assert_eq!(*by.all()[0].1, Durations::default());

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_comes_again_is_logged_once_whatever_its_numbers_and_another_one_at_once() {
+    fn repeated_fault_with_other_numbers_is_logged_once_and_another_fault_at_once() {
         let text = logged(20, || {
             for n in 0..50_u64 {
                 for collector in ["cpu", "disk"] {

@@ -41,7 +41,7 @@ pub fn of_kind(objects: &[Value], kind: &str) -> Value {
 }
 
 #[test]
-fn the_objects_of_kubernetes_are_what_its_types_know() {
+fn kubernetes_objects_match_their_published_types() {
     let Some(packages) = packages() else { skip_test!("no-npm") };
     let source = |object: &Value| {
         let is_it =
@@ -190,7 +190,7 @@ fn size(number: f64) -> String {
 ///
 /// Promise (Code, boards and alerts): Costs of profiles and fleets are computed from the figures of one host
 #[test]
-fn what_profiles_cost_is_made_from_the_figures() {
+fn profile_costs_in_the_docs_are_generated_from_the_figures() {
     const BEGIN: &str = "<!-- made from docs/figures.md: begin -->\n";
     let figures = read(&root().join("docs/figures.md"));
     let figure = |tasks: &str, profile: &str, what: &str| -> f64 {
@@ -267,7 +267,7 @@ fn verified(unit: &str, is_user: bool) -> Option<String> {
 
 /// Promise (Code, boards and alerts): `systemd-analyze verify` reports nothing for the units
 #[test]
-fn systemd_finds_nothing_to_say_of_the_units() {
+fn systemd_verifies_the_units_without_warnings() {
     for (file, program) in [
         ("allostat.service", "/usr/local/bin/allostat"),
         ("allostat-observe.service", "/usr/local/bin/allostat"),

@@ -181,7 +181,7 @@ fn each_number_that_counts_shows_an_event_of_fifty_minutes_ago_and_is_0_without_
 /// Promise (Code, boards and alerts): A number on a board is 0 where that is known, and absent on a host without GPUs,
 /// rules or the profile
 #[test]
-fn a_number_is_0_where_that_is_known_and_is_absent_where_nothing_is() {
+fn headline_number_is_0_if_known_and_absent_if_unknown() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     let lean = all(&[("allostat_exposition_info", "profile=\"lean\"", "1x120")]);
     let hosts: [(String, Vec<&[&str]>); 3] = [

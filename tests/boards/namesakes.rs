@@ -53,7 +53,7 @@ fn labels_after<'a>(text: &'a str, word: &str) -> Vec<BTreeSet<&'a str>> {
 }
 
 #[test]
-fn every_join_and_every_sum_by_alloc_goes_by_job_and_instance() {
+fn every_join_and_every_sum_by_alloc_includes_job_and_instance() {
     let pages = [in_folder("docs", "md"), in_folder("docs/runbooks", "md"), vec![root().join("README.md")]].concat();
     let inline = pages.iter().flat_map(|path| {
         // What looks like an expression.

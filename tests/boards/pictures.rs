@@ -34,7 +34,7 @@ fn height(board: &Board) -> u64 {
 }
 
 #[test]
-fn every_board_has_its_picture_and_its_words_on_the_page_of_boards() {
+fn every_board_has_its_picture_and_its_text_on_the_page_of_boards() {
     let page = read(&root().join("docs/boards.md"));
     for board in boards() {
         let (stem, title) = (&board.stem, text(&board.json, "title"));

@@ -73,7 +73,7 @@ const BEGIN: &str = "<!-- made from the boards and the catalogue: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
 #[test]
-fn what_a_smaller_profile_cannot_show_is_listed_with_it() {
+fn panels_missing_from_a_smaller_profile_are_documented() {
     let mut made = String::from("| not in `lean` | because it has no |\n|---|---|\n");
     for (place, families) in all_missing(Profile::Lean) {
         let families: Vec<String> = families.iter().map(|name| format!("`{name}`")).collect();
@@ -154,7 +154,7 @@ fn inputs_of_rule_tests_become_what_a_profile_shows_of_them() {
 ///
 /// Promise (Code, boards and alerts): Every alert fires and stays silent in each profile as with everything exposed
 #[test]
-fn every_alert_fires_and_stays_silent_in_each_profile_as_in_the_whole() {
+fn every_alert_fires_or_is_silent_in_each_profile_as_in_the_full_one() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     let mut profiles = Profile::ALL;
     profiles.sort_by_key(|profile| *profile != Profile::Full);

@@ -32,7 +32,7 @@ fn the_rule_tests_pass() {
 
 /// A rule test that names no alert proves nothing.
 #[test]
-fn every_alert_has_a_test_that_fires_and_one_that_stays_silent() {
+fn every_alert_has_a_firing_and_a_silent_test_case() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
     for rule in alerts() {
         let mine = format!("alertname: {}\n", rule.name);

@@ -64,7 +64,7 @@ pub fn compiled(directory: &Path, files: &[(&str, String)]) -> String {
 }
 
 #[test]
-fn every_board_is_what_grafana_s_own_types_know() {
+fn every_board_matches_the_types_of_grafana() {
     let Some(directory) = packages() else { skip_test!("no-npm") };
     let boards: Vec<Board> = boards();
     let source = |board: &Value| format!("{HEAD}{board:#};\n");

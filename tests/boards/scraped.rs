@@ -171,7 +171,7 @@ fn stored(server: &Prometheus, job: &str) -> (BTreeMap<String, BTreeSet<String>>
 /// Promise (Code, boards and alerts): Each documented relabelling keeps every total of a workload, and drops series
 /// with an `alloc_id`
 #[test]
-fn each_documented_relabelling_keeps_the_totals_of_workloads_and_drops_single_allocs() {
+fn documented_relabelling_retains_workload_totals_and_drops_single_allocs() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -94,7 +94,7 @@ impl Moments {
 }
 
 #[test]
-fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
+fn agent_kills_at_random_moments_lose_double_and_leave_nothing() {
     if !is_root() {
         skip_test!("not-root");
     }

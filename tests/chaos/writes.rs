@@ -384,7 +384,7 @@ struct Line {
 /// Promise (Task groups and lifecycle order): A recovered task that ends before its first reading is in the counts of
 /// the first snapshot
 #[test]
-fn nothing_is_lost_doubled_or_left_between_any_two_writes() {
+fn agent_deaths_between_any_two_writes_lose_double_and_leave_nothing() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -183,7 +183,7 @@ fn imports_go_only_downwards() {
 }
 
 #[test]
-fn foreign_crates_stay_in_their_rooms() {
+fn foreign_crates_are_used_only_in_their_rooms() {
     let mut wrong = Vec::new();
     for source in sources() {
         for (name, rooms) in PLACES {
@@ -262,7 +262,7 @@ fn no_failed_output_panics_and_there_is_one_way_to_write() {
 /// Promise (Task groups and lifecycle order): P-13.3 A directory tree is removed through no mount and no link, however
 /// deep
 #[test]
-fn directories_are_removed_by_the_one_that_goes_through_no_mount() {
+fn directories_are_removed_by_the_function_that_crosses_no_mount() {
     let mut wrong = Vec::new();
     for source in sources().into_iter().filter(|s| s.path != "host/tree.rs") {
         let lines = source.code().filter(|(_, line)| source::has_word(line, "remove_dir_all"));

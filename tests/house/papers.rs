@@ -152,7 +152,7 @@ fn astray(row: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_place_where_something_goes_is_there() {
+fn every_documented_place_for_new_code_exists() {
     let text = fs::read_to_string(PLACES).expect("the paper must be readable");
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
     assert!(rows.len() > 10, "the table was not found");

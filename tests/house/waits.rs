@@ -1,5 +1,5 @@
-//! No wait without an end: whatever the runner awaits is one of its own functions, whose waits are checked likewise, has
-//! a time in its name, or states what ends it (`EndsWith`); and nothing runs without an owner.
+//! No wait without an end. Each thing that the runner awaits is one of its own functions, whose waits are checked too,
+//! or has a time in its name, or states what ends it (`EndsWith`). And nothing runs without an owner.
 //!
 //! Promise (Task groups and lifecycle order): P-10.1, P-18.3 Every wait of the runner states what ends it, and every
 //! task of the runtime has an owner
@@ -93,7 +93,7 @@ fn of_the_runner(wrong: impl Fn(&Code<'_>, &BTreeSet<String>) -> Vec<usize>) -> 
 }
 
 #[test]
-fn every_wait_of_the_runner_says_what_ends_it() {
+fn every_wait_of_the_runner_names_what_ends_it() {
     let seen = of_the_runner(|code, _| awaited(code).into_iter().map(|(number, _)| number).collect());
     assert!(seen.len() > 100, "the waits were not found: {}", seen.len());
     let wrong = of_the_runner(without_end);
@@ -101,7 +101,7 @@ fn every_wait_of_the_runner_says_what_ends_it() {
 }
 
 #[test]
-fn nothing_of_the_runner_runs_without_an_owner() {
+fn runner_code_starts_no_task_without_an_owner() {
     let wrong = of_the_runner(|code, _| detached(code));
     assert!(
         wrong.is_empty(),

@@ -72,7 +72,7 @@ const THERE: &[Field] = &[
 ];
 
 #[test]
-fn rows_of_a_working_task_keep_their_fields_and_cost_no_other_file() {
+fn rows_of_a_working_task_provide_their_fields_without_reading_other_files() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -318,7 +318,7 @@ fn memory_stat_is_read_from_rows_once_comparing_has_identified_its_lines() {
 
 /// Promise (Measured values): Without the rights for it the kernel pass is absent; the reason and the fix are reported
 #[test]
-fn without_permission_or_btf_the_reason_says_what_would_help() {
+fn pass_without_permission_or_btf_is_unavailable_with_a_helpful_reason() {
     if !is_root() {
         skip_test!("not-root");
     }

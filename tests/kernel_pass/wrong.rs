@@ -192,7 +192,7 @@ fn number_not_read_before_is_taken_from_a_row_only_once_its_file_agrees() {
 
 /// What rows do not have is not taken from them for longer than a minute.
 #[test]
-fn number_that_stays_0_in_its_row_is_read_from_its_file() {
+fn number_that_is_always_0_in_its_row_is_read_from_its_file() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -227,7 +227,7 @@ fn a_foreign_or_damaged_description_ends_in_files_and_never_in_a_pass() {
 
 /// Promise (Measured values): If the kernel's verifier refuses the program, its message is reported and files are read
 #[test]
-fn where_the_verifier_refuses_the_program_that_is_said_and_files_are_read_instead() {
+fn program_refused_by_the_verifier_is_reported_and_files_are_read_instead() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -33,7 +33,7 @@ fn wait_for_ends(agent: &Agent, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
+fn ended_alloc_is_in_the_history_once_over_kills_and_after_its_collection() {
     let env = [("ALLOSTAT_RETENTION", "0s"), ("ALLOSTAT_RETENTION_MAX", "0s")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
@@ -98,7 +98,7 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
 
 /// Promise (Devices): Over HTTP an end has what its alloc had there, and no more
 #[test]
-fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
+fn history_over_http_has_only_what_the_alloc_answer_had() {
     let env = vec![("ALLOSTAT_TELEMETRY_PUBLIC".to_owned(), "read".to_owned())];
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     let over_tcp = |path: &str| -> Value {
@@ -125,7 +125,7 @@ fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
 }
 
 #[test]
-fn disabled_history_is_empty_and_the_answer_says_so() {
+fn disabled_history_is_empty_and_the_answer_reports_so() {
     let env = vec![("ALLOSTAT_HISTORY_KEEP".to_owned(), "0s".to_owned())];
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     agent.run(&job("good", "/bin/sh", "exit 0"));

@@ -106,7 +106,7 @@ fn a_fork_refused_at_the_pids_limit_is_counted() {
 /// Promise (Measured values): An OOM-killed task is one kill with outcome `oom` in metrics, API and events; no other
 /// outcome counts it
 #[test]
-fn a_task_that_dies_of_oom_says_so_everywhere() {
+fn oom_killed_task_is_reported_so_everywhere() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }

@@ -9,7 +9,7 @@ const SLACK: u64 = MIB;
 /// Promise (Measured values): Memory usage, working set, rss and peak equal the kernel's files; without a limit there
 /// is no limit series
 #[test]
-fn held_memory_is_usage_working_set_rss_and_peak_as_the_kernel_says() {
+fn held_memory_is_usage_working_set_rss_and_peak_of_the_kernel() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }

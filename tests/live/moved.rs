@@ -113,7 +113,7 @@ impl Ran {
 /// Promise (Durability and recovery): A moved data directory keeps all its tasks and exits; nothing is written at the
 /// old place
 #[test]
-fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
+fn data_directory_moved_and_linked_retains_its_tasks() {
     let (top, place, mut ran) = begin();
     ran.away(&place);
     let big = top.join("big");
@@ -134,7 +134,7 @@ fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
 
 /// An agent that begins in the old place touches nothing of it.
 #[test]
-fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_nothing_where_it_was() {
+fn data_directory_moved_without_a_link_retains_its_tasks_and_leaves_nothing_behind() {
     let (top, place, mut ran) = begin();
     ran.away(&place);
     let big = top.join("big");
@@ -158,7 +158,7 @@ fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_noth
 
 /// Without the state database, which would name them: by its supervisors alone.
 #[test]
-fn of_a_moved_directory_without_its_database_what_runs_is_still_known_as_its_own() {
+fn moved_data_directory_without_its_database_still_owns_its_running_tasks() {
     let (top, place, mut ran) = begin();
     ran.agent.kill();
     let big = top.join("big");

@@ -121,12 +121,12 @@ fn lost_state(options: AgentOptions) {
 /// Promise (Durability and recovery): Tasks of a lost state are ended by the next agent, even over a SIGKILL in
 /// between, and reported
 #[test]
-fn what_runs_of_a_state_that_is_lost_is_ended_over_a_sigkill_in_the_middle() {
+fn running_tasks_of_a_lost_state_are_ended_over_a_sigkill_in_the_middle() {
     lost_state(AgentOptions::default());
 }
 
 #[test]
-fn what_runs_of_a_state_that_is_lost_is_ended_without_cgroups_too() {
+fn running_tasks_of_a_lost_state_are_ended_without_cgroups() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -165,7 +165,7 @@ fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
 
 /// A user copies what a living agent has into the directory of another one: the tasks are not that one's.
 #[test]
-fn what_was_copied_from_another_agent_is_left_alone() {
+fn run_directory_copied_from_another_agent_is_left_alone() {
     let agent = Agent::start();
     let task = run(&agent, "theirs", &["hold", "600000"]);
     let mut other = Agent::to_start(AgentOptions::default());

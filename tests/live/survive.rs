@@ -96,7 +96,7 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
 
 /// Promise (Durability and recovery): SIGTERM leaves tasks running
 #[test]
-fn sigterm_leaves_tasks_running_and_the_log_goes_on() {
+fn sigterm_leaves_tasks_running_with_their_logs_written() {
     let mut agent = Agent::start();
     let (id, pid);
     {
@@ -126,7 +126,7 @@ fn sigterm_leaves_tasks_running_and_the_log_goes_on() {
 ///
 /// Promise (Durability and recovery): An upgrade of the binary under running tasks keeps every task, log and counter
 #[test]
-fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
+fn agent_upgrade_retains_every_task_log_and_counter() {
     let bin = tempfile::tempdir().expect("a directory for binaries");
     let binary = bin.path().join("allostat");
     let old = std::env::var_os("ALLOSTAT_OLD_BINARY").map_or_else(allostat, Into::into);

@@ -122,7 +122,7 @@ const SAME: [(&str, &str); 10] = [
 /// Promise (Observed workloads): Values under cAdvisor's names equal `/metrics` at the same moment, and the kernel's
 /// files
 #[test]
-fn values_under_cadvisors_names_are_those_of_the_same_moment_and_of_the_kernels_files() {
+fn cadvisor_values_are_those_of_the_same_moment_and_of_the_kernel_files() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -56,7 +56,7 @@ impl Scene {
 /// Promise (Observed workloads): Observed workloads have CPU time, peak and end however short; a runtime's report of
 /// the end takes precedence
 #[test]
-fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
+fn cgroup_life_of_milliseconds_has_its_cpu_time_peak_and_end() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -134,7 +134,7 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
 /// Promise (Observed workloads): Of hundreds of lives each is present and ends once; a reused name is one alloc with
 /// its ends in order
 #[test]
-fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_none() {
+fn hundreds_of_short_cgroups_each_end_once_and_their_parents_are_none() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -162,7 +162,7 @@ fn late_scrape_has_observed_usage_up_to_the_newest_tick() {
 /// Promise (Observed workloads): New workloads are found; ended ones keep their last series, and continue under their
 /// name
 #[test]
-fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it_was_under_its_name() {
+fn observed_cgroup_is_found_retains_final_series_and_continues_under_its_name() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -218,7 +218,7 @@ fn empty_cgroup_and_parent_of_a_task_are_no_allocs() {
 
 /// Promise (Observed workloads): Workloads above `observe.max_allocs` are counted
 #[test]
-fn what_is_over_the_limit_is_counted_and_comes_when_there_is_room() {
+fn observed_cgroup_above_the_limit_is_counted_and_admitted_when_there_is_room() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -213,7 +213,7 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
 
 /// Systemd's `ProtectSystem=strict` and `ProtectControlGroups=yes`, and no more rights than `docs/security.md` lists.
 #[test]
-fn who_may_write_nowhere_and_has_the_listed_capabilities_alone_measures_everything() {
+fn agent_without_write_access_and_only_documented_capabilities_measures_everything() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -242,7 +242,7 @@ fn who_may_write_nowhere_and_has_the_listed_capabilities_alone_measures_everythi
 
 /// `--volume /sys/fs/cgroup:/host/sys/fs/cgroup:ro`, as containers of monitors have it.
 #[test]
-fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
+fn container_agent_observes_the_host_tree_at_any_mount_point() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -285,7 +285,7 @@ fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
 /// Promise (Observed workloads): Without a controller its values are absent and all others present; enabled later, they
 /// appear
 #[test]
-fn a_controller_that_the_machine_lacks_is_absent_everywhere_with_a_reason_and_costs_no_other_value() {
+fn controller_missing_on_the_machine_is_absent_with_a_reason_and_affects_no_other() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -29,7 +29,7 @@ fn allocs(agent: &Agent) -> Vec<Value> {
 /// Promise (Observed workloads): A process group without a cgroup is an alloc if configured; its counters keep the
 /// usage of ended processes
 #[test]
-fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_used_stays() {
+fn process_group_without_a_cgroup_is_an_alloc_and_usage_of_ended_processes_remains() {
     if !is_root() {
         skip_test!("not-root");
     }

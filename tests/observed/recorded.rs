@@ -336,7 +336,7 @@ fn cgroup_that_reports_its_emptiness_has_its_last_sample() {
 /// Promise (Observed workloads): An unnamed workload is queried again: a job whose processes start late then has its
 /// names
 #[test]
-fn a_job_whose_processes_come_late_has_its_names_when_they_are_there() {
+fn job_with_late_processes_gets_its_names_once_they_exist() {
     let host = Recorded::parse(include_str!("recorded/slurm-v2.txt"));
     let late = |roots: &Roots| fs::rename(&roots.proc, roots.root.join("later")).unwrap();
     let looked = Looked::before(host, |roots| {

@@ -59,7 +59,7 @@ fn running(agent: &Agent) -> Vec<serde_json::Value> {
 
 /// Promise (Observed workloads): A user's cgroup named like a runtime's tasks stays that user's, and hides nothing
 #[test]
-fn what_a_user_calls_like_the_tasks_of_others_is_shown_as_his() {
+fn user_cgroups_named_like_tasks_of_other_runtimes_belong_to_the_user() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -46,7 +46,7 @@ impl Scene {
 /// Promise (Devices): OOM kills in cgroups inside a task count as the task's, on v1 too
 /// Promise (Devices): A limit of the job or pod itself reports how often it throttled
 #[test]
-fn what_the_oom_killer_chose_in_a_rank_is_its_steps_and_what_the_job_was_refused_is_the_jobs() {
+fn oom_kill_in_a_rank_belongs_to_its_step_and_the_job_limit_to_the_job() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -152,7 +152,7 @@ fn each_runtimes_cgroups_are_recognised() {
 }
 
 #[test]
-fn what_is_inside_of_a_task_is_the_task() {
+fn cgroup_paths_inside_of_a_task_belong_to_the_task() {
     let inside = [
         ("/docker/{id}/system.slice/inner.service", "/docker/{id}"),
         ("/ecs/task/{id}/docker/{id}", "/ecs/task/{id}"),
@@ -340,7 +340,7 @@ fn a_host_of_slurm_and_docker_on_v1_has_each_step_and_container_once() {
 /// Promise (Observed workloads): A Docker container is recognized below any parent; a lookalike stays plain if Docker
 /// does not know it
 #[test]
-fn a_host_of_amazon_ecs_has_each_container_once_and_what_we_run_ourselves_is_not_taken_for_one() {
+fn amazon_ecs_host_has_each_container_once_and_no_managed_cgroup() {
     let found = tasks(
         "/ecs
          /ecs/0123456789abcdef0123456789abcdef
@@ -367,7 +367,7 @@ fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
 /// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what
 /// runs there.
 #[test]
-fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
+fn cgroups_named_by_a_user_belong_to_the_user_and_none_is_hidden() {
     let mut tree = CgroupTree::new("/allostat");
     tree.give("/jobs/u", 1001);
     for (pattern, alloc, workload) in [
@@ -404,7 +404,7 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
 /// The directory of a unit is its user's as soon as systemd gives it to him, and what he made there stays his after it
 /// is gone.
 #[test]
-fn to_whom_a_directory_belonged_is_known_for_a_while_after_it_is_gone() {
+fn owner_of_a_removed_directory_is_remembered_for_a_while() {
     let mut tree = CgroupTree::new("/allostat");
     tree.add(0, "/system.slice/a.service");
     tree.give("/system.slice/a.service", 1001);

@@ -143,7 +143,7 @@ fn drawn(all: &[&Span]) -> String {
 /// Promise (Measured values): A task with `traceparent` finds its attempt's span in `TRACEPARENT`; exemplars lead to
 /// the trace of their alloc
 #[test]
-fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_a_record() {
+fn alloc_with_a_restart_has_the_documented_traces_and_a_record_per_event() {
     let receiver = Receiver::start(|_, _| plain(200));
     let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
     agent.run(&failing(1));

@@ -104,7 +104,7 @@ fn killed(what: &str, dir: &Path, kills: &[u64]) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn an_hour_of_outage_with_two_kills_in_it_delivers_each_point_in_order_and_twice_only_what_was_in_flight() {
+fn outage_of_an_hour_with_two_kills_delivers_each_point_in_order() {
     let dir = test_dir();
     killed("fill", dir.path(), &[STEPS / 3, STEPS / 2]);
     let ledger = opened(dir.path()).ledger();

@@ -28,7 +28,7 @@ fn refused(agent: &Agent) -> u64 {
 /// Promise (Measured values): OTLP uses TLS with configured or system authorities and a client certificate, renewed
 /// without a restart
 #[test]
-fn a_collector_that_asks_who_it_is_gets_points_over_tls() {
+fn collector_with_client_authentication_gets_points_over_tls() {
     let (dir, authority) = (test_dir(), Authority::new("ours"));
     let server = authority.sign(|_| ()).server(Some(&authority), b"http/1.1");
     let receiver = Receiver::with(Some(Box::new(move || Arc::clone(&server))), |_, _| plain(200));
@@ -49,7 +49,7 @@ fn a_collector_that_asks_who_it_is_gets_points_over_tls() {
 
 /// By itself the agent believes whom the system believes.
 #[test]
-fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the_system() {
+fn grpc_endpoint_without_scheme_uses_tls_with_the_system_authorities() {
     let (dir, authority) = (test_dir(), Authority::new("ours"));
     let collector = Collector::start(Some(authority.sign(|_| ()).server(None, b"h2")));
     let believed = dir.path().join("system.pem");
@@ -76,7 +76,7 @@ fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the
 /// Promise (Measured values): A collector with a wrong or expired certificate receives nothing; it is reported,
 /// counted, and nothing is lost
 #[test]
-fn whom_the_agent_does_not_believe_gets_nothing_and_it_says_why() {
+fn untrusted_collector_gets_nothing_and_the_reason_is_logged() {
     let (dir, authority, stranger) = (test_dir(), Authority::new("ours"), Authority::new("another"));
     let good = authority.sign(|_| ());
     let expired = authority.sign_expired();

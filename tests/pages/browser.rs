@@ -67,7 +67,7 @@ pub(super) fn document(chromium: &Path, url: &str) -> String {
 }
 
 #[test]
-fn in_a_browser_the_page_shows_a_task_with_its_curves_at_each_size_and_in_both_themes() {
+fn browser_page_shows_a_task_with_its_curves_at_each_size_and_in_both_themes() {
     let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
     let (agent, id) = agent();
     wait_for("points of its memory", LONG * patience(), || {

@@ -144,7 +144,7 @@ fn held(agent: &Agent, alloc: &str) -> Option<Held> {
 /// Promise (Devices): Fifty kills of the agent and of a plugin, at any moment: each device keeps its holder, none has
 /// two, none is lost
 #[test]
-fn after_fifty_kills_of_agent_and_plugin_each_device_is_held_by_who_had_it_and_none_is_lost() {
+fn devices_after_fifty_kills_of_agent_and_plugin_have_their_holders_and_none_lost() {
     let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
     plugins.add("four", "four");
     let (mut random, seed) = Random::seeded();

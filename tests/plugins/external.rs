@@ -233,7 +233,7 @@ fn sound(running: &Running) {
 /// Promise (Device plugins): A plugin written for Nomad runs unchanged: groups, readings, reservations, settings by its
 /// schema's defaults
 #[test]
-fn a_sound_plugin_is_followed_and_ends_when_it_is_asked_to() {
+fn external_plugin_is_read_and_ends_on_request() {
     let made = made!(Made::new("", None));
     // One that had to be killed would go on for longer than `stop` waits.
     let running = Running::start(made.plugin(|p| p.grace = Duration::from_secs(3_600)));
@@ -277,7 +277,7 @@ fn a_plugin_that_shows_another_certificate_is_not_believed() {
 }
 
 #[test]
-fn what_a_plugin_has_started_ends_with_it() {
+fn child_processes_of_a_plugin_end_with_it() {
     let made = made!(Made::new("child", None));
     let running = Running::start(made.plugin(|_| ()));
     running.reading();
@@ -299,7 +299,7 @@ fn change_is_reported_as_it_comes() {
 /// Promise (Device plugins): A program that is no plugin, prints garbage or speaks another version is named, and
 /// nothing of it is left
 #[test]
-fn what_is_no_plugin_or_speaks_another_language_is_named_and_ended() {
+fn program_that_is_no_plugin_is_named_and_ended() {
     let cases = [
         ("garbage", PluginFault::Protocol, "is not a handshake line"),
         ("version", PluginFault::Protocol, "Nomad plugin protocol version \"1\", expected 2"),
@@ -366,7 +366,7 @@ fn a_report_that_cannot_be_ends_the_plugin_and_names_the_field() {
 }
 
 #[test]
-fn a_plugin_that_ends_or_fails_says_how() {
+fn plugin_that_ends_or_fails_has_its_reason() {
     let cases = [
         ("fingerprint refused", 0, PluginFault::Failed, "Fingerprint failed with code 13: no driver: 100% gone"),
         ("fingerprint error", 1, PluginFault::Failed, "Fingerprint failed with code 13: the driver went away"),
@@ -413,7 +413,7 @@ fn plugin_that_hangs_is_reported_within_its_deadline_and_killed() {
 
 /// Promise (Device plugins): If readings stop, the devices stay and readings are retried
 #[test]
-fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
+fn interrupted_plugin_readings_are_removed_and_requested_again() {
     for (fault, message) in
         [("stats error", "Stats failed with code 13: busy"), ("stats end", "the plugin closed its stream of readings")]
     {

@@ -43,7 +43,7 @@ fn assert_nothing_left(world: &World, pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_task_of_the_user_nobody_runs_in_its_own_root_and_leaves_nothing() {
+async fn task_of_an_unprivileged_user_runs_in_its_own_root_and_leaves_nothing() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     std::fs::write(world.dir.path().join("shared/from-host"), "shared").unwrap();
     let text = "id -un; pwd; echo $(ls /); cat /alloc/from-host; echo; echo mine > /local/out; echo temp > /tmp/out; \
@@ -72,7 +72,7 @@ async fn a_task_of_the_user_nobody_runs_in_its_own_root_and_leaves_nothing() {
 
 /// Promise (Short tasks): `exec`: mounts below a host directory come with it, without devices and setuid rights
 #[tokio::test]
-async fn what_the_host_mounted_below_a_directory_comes_with_it_without_devices_and_rights() {
+async fn host_mounts_below_a_directory_are_included_without_devices_and_setuid() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let below = world.dir.path().join("shared/below");
     std::fs::create_dir(&below).unwrap();
@@ -223,7 +223,7 @@ async fn a_running_task_has_the_capabilities_that_its_job_adds_and_drops() {
 
 /// The root of the process, as the host's kernel shows it.
 #[tokio::test]
-async fn a_running_task_has_the_directories_that_chroot_env_names_and_no_others() {
+async fn chrooted_task_has_only_the_directories_of_chroot_env() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let given = world.dir.path().join("given");
     std::fs::create_dir(&given).unwrap();
@@ -270,7 +270,7 @@ async fn a_signal_that_the_task_does_not_handle_ends_it() {
 }
 
 #[tokio::test]
-async fn it_sees_its_own_processes_and_zombies_are_reaped() {
+async fn exec_task_sees_its_own_processes_and_zombies_are_reaped() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     // The children are orphans when they end: no process here waits for them.
     let text = "cat /proc/1/comm; for i in 1 2 3 4 5; do (sh -c 'exit 3' &) ; done; \
@@ -333,7 +333,7 @@ async fn oom_kill_and_peak_are_reported_for_its_cgroup() {
 
 /// Promise (Short tasks): `exec`: a task outlives the agent and is recovered; OOM and peak are those of its cgroup
 #[tokio::test]
-async fn it_outlives_the_agent_and_is_found_again() {
+async fn exec_task_outlives_the_agent_and_is_recovered() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let attempt = world.start(script("echo ready; until [ -e /local/go ]; do sleep 0.01; done; exit 3")).await.unwrap();
     world.ready().await;
@@ -349,7 +349,7 @@ async fn it_outlives_the_agent_and_is_found_again() {
 
 /// Promise (Short tasks): `exec`: nothing of a task outlives its supervisor or its init, killed at any moment
 #[tokio::test]
-async fn nothing_of_it_outlives_its_supervisor_or_its_init() {
+async fn exec_task_processes_end_with_their_supervisor_or_init() {
     for whom in ["supervisor", "init"] {
         let Some(world) = World::confined() else { skip_test!("no-cgroup") };
         let attempt = world.start(script("setsid sleep 600 & echo ready; wait")).await.unwrap();
@@ -391,7 +391,7 @@ async fn a_supervisor_killed_during_the_start_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_set_up_is_named_and_leaves_nothing() {
+async fn exec_setup_failure_is_named_and_leaves_nothing() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let start = async |request: StartRequest| {
         let handle = world.driver.prepare(&request).unwrap();
@@ -468,7 +468,7 @@ async fn fifty_at_once_start_end_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn it_is_not_there_without_root_or_cgroups() {
+async fn exec_driver_is_undetected_without_root_or_cgroups() {
     let world = World::of("exec", false);
     let build = ALL.iter().find(|driver| driver.name == "exec").unwrap().build;
     let context = driver_context(std::sync::Arc::clone(&world.sampling));

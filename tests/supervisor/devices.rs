@@ -10,7 +10,7 @@ use crate::common::must_have_pass;
 use crate::supervisor::world::{World, ended, shell};
 
 #[tokio::test]
-async fn what_is_denied_cannot_be_opened_by_the_task_and_its_place_goes_with_it() {
+async fn denied_device_cannot_be_opened_by_the_task_and_its_cgroup_is_removed() {
     let world = World::new();
     if !world.has_cgroups() {
         skip_test!("no-cgroup");

@@ -146,7 +146,7 @@ async fn a_supervisor_passes_sigterm_on_and_ignores_the_terminals_signals() {
 /// Promise (Durability and recovery): A stopped supervisor (SIGSTOP) is continued when its task is to end: no stop gets
 /// slow
 #[tokio::test]
-async fn a_supervisor_that_was_stopped_goes_on_when_its_task_is_to_end() {
+async fn stopped_supervisor_is_continued_when_its_task_must_end() {
     for world in [World::new(), World::without_cgroups()] {
         for by_force in [true, false] {
             let attempt = world.start(program("sleep", &["600"])).await.unwrap();
@@ -192,7 +192,7 @@ async fn the_supervisor_is_outside_of_its_tasks_cgroup() {
 }
 
 #[tokio::test]
-async fn the_task_gets_nothing_of_ours_but_what_it_was_given() {
+async fn task_process_inherits_only_its_own_environment_and_descriptors() {
     let world = World::new();
     let attempt = world.start(program("sleep", &["600"])).await.unwrap();
     let proc = std::path::PathBuf::from(format!("/proc/{}", attempt.handle().main.unwrap().pid));
@@ -277,7 +277,7 @@ async fn limits_are_in_the_kernels_files() {
 ///
 /// Promise (Input validation): Limits of each process (`ulimit`) are what the job sets; an impossible one is named
 #[tokio::test]
-async fn limits_of_each_process_are_what_the_job_names_and_the_others_as_ever() {
+async fn process_limits_are_those_of_the_job_and_unnamed_ones_are_unchanged() {
     let world = World::new();
     let ulimit = serde_json::json!({"nofile": "64:128", "core": 0, "fsize": "8192:unlimited", "cpu": "3600:7200"});
     let mut task = shell("exec sleep 60");

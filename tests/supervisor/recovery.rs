@@ -99,7 +99,7 @@ async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
 /// Promise (Input validation): A task that killed its supervisor is ended in a cgroup; without one the end reports that
 /// it may still run
 #[tokio::test]
-async fn what_killed_its_supervisor_and_left_its_session_is_ended_in_a_cgroup_and_else_said_to_run_perhaps() {
+async fn process_outside_its_session_is_ended_by_cgroup_or_reported_as_possibly_running() {
     for world in [World::new(), World::without_cgroups()] {
         let script = "setsid sh -c 'echo escaped $$; exec sleep 600' & echo ready; wait";
         let attempt = world.start(shell(script)).await.unwrap();
@@ -326,7 +326,7 @@ async fn a_removed_record_loses_no_living_task_and_no_exit() {
 }
 
 #[tokio::test]
-async fn what_a_removed_record_and_a_killed_supervisor_left_is_ended_and_not_started_again() {
+async fn attempt_with_removed_record_and_killed_supervisor_is_ended_and_not_restarted() {
     for world in [World::new(), World::without_cgroups()] {
         for settled in [true, false] {
             if !settled && !world.has_cgroups() {
@@ -360,7 +360,7 @@ async fn what_a_removed_record_and_a_killed_supervisor_left_is_ended_and_not_sta
 ///
 /// Promise (Durability and recovery): An attempt without a recorded start is started only if nothing shows that it was
 #[tokio::test]
-async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
+async fn attempt_is_started_only_without_any_trace_of_an_earlier_start() {
     for world in [World::new(), World::without_cgroups()] {
         let request = world.request(work(&["exit", "0"]));
         let handle = world.driver.prepare(&request).unwrap();
@@ -391,7 +391,7 @@ async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
 
 /// As a process that is stuck in the kernel after its supervisor was killed.
 #[tokio::test]
-async fn what_lives_on_in_a_cgroup_is_not_called_gone() {
+async fn attempt_with_a_live_process_in_its_cgroup_is_not_reported_as_ended() {
     let world = World::new();
     if !world.has_cgroups() {
         skip_test!("no-cgroup");

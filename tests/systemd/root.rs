@@ -57,7 +57,7 @@ fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
 /// Promise (Under systemd): Restart, SIGKILL and stop of the service leave tasks and supervisors running
 /// Promise (Under systemd): Tasks and supervisors are in a scope of their own; systemd finds nothing left over
 #[test]
-fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope_of_their_own() {
+fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -132,7 +132,7 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
 /// Promise (Durability and recovery): A moved data directory keeps its systemd scope; an agent that starts in its place
 /// gets another
 #[test]
-fn a_data_directory_that_is_moved_keeps_its_scope_and_who_begins_in_its_place_has_another() {
+fn moved_data_directory_retains_its_scope_and_a_new_agent_in_its_place_has_another() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -241,7 +241,7 @@ const NOBODY_UID: u32 = 65534;
 /// Promise (Access of other users): A task of `nobody` runs under the unit as it is shipped, whatever its umask and
 /// modes
 #[test]
-fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_its_for_itself() {
+fn task_of_another_user_runs_under_the_shipped_unit_with_private_files() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -356,7 +356,7 @@ fn ids(allocs: &serde_json::Value) -> BTreeSet<String> {
 /// Promise (Observed workloads): A new user sees each service that `systemctl` lists, with `top` alone and with the
 /// agent as shipped
 #[test]
-fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_with_one() {
+fn new_user_sees_each_service_of_systemctl_with_and_without_an_agent() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -392,7 +392,7 @@ fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_w
 ///
 /// Promise (Observed workloads): How a service ended is what `systemctl show` reports
 #[test]
-fn how_a_service_ended_is_what_systemctl_says() {
+fn service_end_has_the_status_of_systemctl() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -417,7 +417,7 @@ fn how_a_service_ended_is_what_systemctl_says() {
 
 /// As it is shipped: a read-only system and four capabilities.
 #[test]
-fn the_unit_that_only_looks_on_measures_units_and_starts_nothing() {
+fn observe_only_unit_measures_units_and_starts_nothing() {
     if !here() {
         skip_test!("no-systemd");
     }

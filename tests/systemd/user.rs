@@ -106,7 +106,7 @@ fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
 }
 
 #[test]
-fn the_users_unit_keeps_tasks_over_a_restart() {
+fn user_unit_retains_tasks_over_a_restart() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -198,7 +198,7 @@ impl Demo {
 ///
 /// Promise (Under systemd): A user's demo has cgroups and limits, in a scope that ends with it, also when it is killed
 #[test]
-fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_killed() {
+fn demo_in_a_user_unit_has_cgroups_and_leaves_nothing_even_when_killed() {
     use rustix::process::Signal;
     if !here() {
         skip_test!("no-systemd");

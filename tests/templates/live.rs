@@ -125,7 +125,7 @@ const HUP: &str = "change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay
 /// one always
 /// Promise (Input validation): Restarts by templates leave the restart policy alone
 #[test]
-fn a_key_that_changes_restarts_the_task_whatever_its_restart_policy_says() {
+fn changed_key_restarts_the_task_whatever_its_restart_policy() {
     let keyed = Keyed::start(&[("app/color", "blue"), ("app/db/port", "5432")]);
     let stanzas = template(
         "COLOR={{ key \"app/color\" }}\nKEYS={{ range tree \"app\" }}{{ .Key }}={{ .Value }},{{ end }}",
@@ -249,7 +249,7 @@ fn an_exec_task_gets_signals_scripts_and_files_in_its_own_root() {
 }
 
 #[test]
-fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
+fn failed_change_script_is_an_event_and_ends_the_task_if_configured() {
     let script = |fails: bool| {
         format!(
             "change_mode = \"script\"\n splay = \"0s\"\n change_script {{\n command = \"/bin/sh\"\n args = [\"-c\", \"exit 3\"]\n \
@@ -337,7 +337,7 @@ fn a_recorded_change_is_written_and_acted_upon_by_the_next_agent() {
 }
 
 #[test]
-fn a_recorded_change_without_an_action_is_written_too_and_a_record_that_cannot_be_read_is_an_event() {
+fn noop_template_change_is_written_and_an_unreadable_record_is_an_error() {
     let mut keyed = Keyed::start(&[("n", "0")]);
     let stanzas = template("{{ key \"n\" }} quiet", "local/quiet", "change_mode = \"noop\"")
         + &template("x", "local/out", "once = true");
@@ -500,7 +500,7 @@ fn a_job_that_reads_keys_is_refused_without_the_setting() {
 
 /// Promise (Input validation): A template that fails while its task runs leaves the old file and says why
 #[test]
-fn a_fault_while_the_task_runs_leaves_the_old_file_and_says_why() {
+fn template_fault_while_the_task_runs_leaves_the_old_file_with_the_reason() {
     let keyed = Keyed::start(&[("json", "{\"a\": 1}")]);
     let stanzas = template("{{ with key \"json\" | parseJSON }}{{ .a }}{{ end }}", "local/out", HUP);
     keyed.submit(&job(LISTENS, &stanzas), &[]).ok();

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_boot_said_is_counted_and_half_a_line_is_not() {
+    fn output_of_a_boot_is_counted_line_by_line() {
         let said = read("have 0 7\nhave 1 3\ngo\nack 1 3\nack 0 7\nack 1 4\nack 1 5");
         assert_eq!((said.have, said.acked, said.acks, said.going), (vec![7, 3], vec![8, 5], 3, true));
         assert_eq!(read("wrong task/0/1\n").wrong, ["wrong task/0/1"]);

@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_streams_come_whole_whatever_the_records_say(
+        fn merged_logs_hold_both_streams_completely_whatever_the_records(
             written in prop::collection::vec((0_usize..2, "[a-z\n]{0,9}"), 0..12),
             recorded in prop::collection::vec((0_usize..2, 0_u64..3, 0_u64..40), 0..12),
         ) {

@@ -70,7 +70,7 @@ impl Server {
 }
 
 #[test]
-fn events_are_followed_on_both_doors_with_reasons_on_the_socket_only() {
+fn events_are_followed_on_both_listeners_with_reasons_on_the_socket_only() {
     let server = server();
     let log = server.log();
     happen(log, EventKind::Started, "before");
@@ -109,7 +109,7 @@ fn without_following_it_is_json_and_what_is_no_place_is_refused() {
 }
 
 #[test]
-fn reader_that_reconnects_goes_on_and_learns_what_it_missed() {
+fn reconnected_event_reader_resumes_and_gets_its_missed_count() {
     let server = server();
     let log = server.log();
     for _ in 0..5 {
@@ -148,7 +148,7 @@ fn a_follower_may_be_silent_for_longer_than_anybody_else() {
 }
 
 #[test]
-fn stalled_reader_costs_others_nothing_and_is_disconnected() {
+fn stalled_event_reader_delays_no_other_reader_and_is_disconnected() {
     const FLOW: u64 = 10_000;
     let patient =
         |write| Config { patience: ConnectionTimeouts { write, ..ConnectionTimeouts::default() }, ..Config::default() };
@@ -194,7 +194,7 @@ fn stalled_reader_costs_others_nothing_and_is_disconnected() {
 }
 
 #[test]
-fn who_goes_frees_its_place_and_followers_leave_seats_for_others() {
+fn closed_event_reader_frees_its_place_and_followers_leave_connections_for_requests() {
     let server = server_with(Config { max_connections: 4, ..Config::default() });
     let log = server.log();
     let mut held: Vec<_> = (0..2).map(|_| server.follow_tcp("/v1/events?follow=1", "")).collect();
@@ -210,7 +210,7 @@ fn who_goes_frees_its_place_and_followers_leave_seats_for_others() {
 }
 
 #[test]
-fn when_the_log_ends_each_stream_ends_whatever_it_has_to_say() {
+fn event_streams_end_at_once_when_the_log_closes() {
     let server = server();
     let log = server.log();
     let mut readings: Vec<_> = (0..20).map(|_| server.follow_unix("/v1/events?follow=1", "")).collect();

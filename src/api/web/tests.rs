@@ -47,7 +47,7 @@ fn every_field_of_the_format_is_read() {
 }
 
 #[test]
-fn an_empty_file_asks_nothing_of_anybody() {
+fn empty_web_config_requires_nothing() {
     for text in ["", "# nothing\n", "---\n", "{}", "tls_server_config:\nbasic_auth_users: {}\n", "\u{feff}"] {
         let read = read(text).unwrap();
         assert!(read.tls.is_none() && read.users.is_empty() && read.rate.is_none(), "{text:?}");
@@ -55,14 +55,14 @@ fn an_empty_file_asks_nothing_of_anybody() {
 }
 
 #[test]
-fn http_2_is_said_to_be_left_out() {
+fn http2_in_web_config_has_a_warning() {
     let read = read("http_server_config: { http2: true }\n").unwrap();
     assert_eq!((read.warnings.len(), read.warnings[0].line), (1, 1));
     assert!(read.warnings[0].message.contains("HTTP/1.1"));
 }
 
 #[test]
-fn all_five_words_for_certificates_of_clients_are_known() {
+fn all_five_client_auth_types_are_accepted() {
     for word in ClientAuth::ALL {
         let authorities = if word.verifies() { "  client_ca_file: c\n" } else { "" };
         let text =

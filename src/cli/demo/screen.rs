@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn at_80_columns_the_columns_that_matter_are_there_and_the_newest_events_fill_the_rest() {
+    fn screen_of_80_columns_has_the_important_columns_and_fills_up_with_events() {
         let lines = drawn(&scene(3, 100), 80, 24);
         assert_eq!((lines[0].as_str(), lines[23].as_str()), ("head", "event 99"));
         for column in ["NAME", "CPU", "THR", "MEMORY", "PEAK", "RST", "LAST EXIT"] {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn far_changes_are_hunks_of_their_own_and_a_missing_line_end_is_said() {
+    fn distant_changes_are_separate_hunks_and_a_missing_line_end_is_marked() {
         let text = (0..30).map(|n| format!("memory = {n:02}\n")).collect::<String>();
         let at = |line: usize| line * 12 + 9..line * 12 + 11;
         let out = diff("./a.hcl", text.trim_end(), &[(at(0), 5), (at(4), 6), (at(29), 7)]);

@@ -494,7 +494,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partial_sum_is_marked_and_fits_into_its_column_without_saying_more_than_there_is() {
+    fn partial_sum_has_its_sign_and_fits_its_column_with_fewer_digits() {
         let row =
             RateRow { cpu_cores: Some(0.3019), memory: Some(1023 << 10), ..super::super::testing::row("g", "", "") };
         let shown = |column: usize, is_partial| sum_cell(&COLUMNS[column], &row, is_partial, Timestamp(0)).text;
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_oom_killer_ended_says_so_with_whatever_status_it_ended() {
+    fn oom_killed_task_shows_so_with_any_exit_status() {
         for status in [ExitStatus::Signal(9), ExitStatus::Code(137)] {
             let shown = how(&status, Outcome::Oom);
             assert_eq!((shown.text.as_str(), shown.style), ("OOM killed", Style::Red), "{status:?}");

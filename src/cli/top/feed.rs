@@ -347,12 +347,12 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_knows_it_is_asked_for_what_changed_and_after_an_error_for_everything() {
+    fn top_requests_changes_from_an_agent_that_supports_them_and_all_after_an_error() {
         assert_eq!(asked(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
     }
 
     #[test]
-    fn an_older_agent_is_asked_for_everything_always() {
+    fn top_requests_everything_from_an_older_agent() {
         assert_eq!(asked(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
     }
 }

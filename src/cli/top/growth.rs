@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_whose_growth_is_not_known_yet_has_none() {
+    fn task_without_growth_in_the_answer_has_none() {
         let body = r#"{"interval_ns":1,"tasks":[{"alloc_id":"a","task":"t","memory_growth_bytes_per_hour":-1.5e6,"cpu_cores":[null]},
                        {"alloc_id":"b","task":"t"}]}"#;
         let growth = by_task(serde_json::from_str(body).unwrap());

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn hour_is_requested_when_a_task_is_opened_and_not_at_each_look() {
+    fn hour_is_requested_when_a_task_is_opened_and_not_at_each_refresh() {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
         let (mut agent, _dir) = testing::agent(Arc::new(move |target| {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_of_the_help_does_what_the_help_says_and_no_key_does_two_things() {
+    fn each_key_acts_as_the_help_describes_and_no_key_has_two_actions() {
         let mut known = std::collections::BTreeSet::new();
         for binding in BINDINGS {
             let names: Vec<String> = binding.presses.iter().map(name).collect();

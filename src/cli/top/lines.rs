@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_words_that_are_all_there_in_whatever_case() {
+    fn top_filter_matches_all_words_in_any_case() {
         let rows = three();
         let with =
             |filter: &str| names(&lines(&rows, &TableOptions { filter: filter.into(), ..TableOptions::default() }));
@@ -272,7 +272,7 @@ mod tests {
     /// Promise (Devices): In `top` a sum that lacks some of its rows is marked, and cores in no row are shown only if
     /// both numbers are known
     #[test]
-    fn a_sum_that_lacks_what_is_not_known_of_some_says_so() {
+    fn sum_with_missing_values_is_shown_as_partial() {
         let mut rows = three();
         rows[1].source = "docker".into();
         rows[0].oom_kills = Some(1);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_can_be_left_out_and_is_in_no_sum_of_now() {
+    fn ended_tasks_can_be_left_out_and_are_in_no_current_sum() {
         let mut rows = three();
         rows[2].state = "dead".into();
         let choice = TableOptions { grouping: Grouping::Source, only_running: true, ..TableOptions::default() };

@@ -137,7 +137,7 @@ mod tests {
 
     /// Promise (Input validation): `top` shows the growth of memory over the kept hour, and none where it is unknown
     #[test]
-    fn growth_column_has_the_slope_of_the_kept_hour_and_a_dash_where_there_is_none() {
+    fn growth_column_has_the_slope_of_the_retained_hour_or_a_dash() {
         let (agent, _dir) = testing::agent(Arc::new(|target| {
             if target == "/v1/history/series" {
                 let growth = |(id, growth): (&str, i64)| {

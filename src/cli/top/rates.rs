@@ -381,7 +381,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn cores_in_no_row_are_shown_where_the_hosts_and_all_rows_are_known() {
+    fn cores_outside_all_rows_are_shown_if_the_host_and_all_rows_are_known() {
         let with = |busy_cores, rows: &[(&str, Option<f64>)]| {
             let row = |(state, cpu_cores): &(&str, Option<f64>)| RateRow {
                 state: (*state).to_owned(),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slept_and_wakes_used_its_time_since_the_tick_before() {
+    fn sleeping_task_that_wakes_used_its_cpu_time_since_the_previous_tick() {
         let mut tracker = RateTracker::default();
         // Read at its first second only: each tick saw that it slept.
         assert_eq!(cores(&mut tracker, &table(1, 1, Some(0), "")), None);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_that_of_the_kept_hour_and_absent_of_what_has_ended_or_is_unknown() {
+    fn growth_is_that_of_the_retained_hour_and_absent_for_ended_or_unknown_tasks() {
         let key = ("docker:a".to_owned(), "t".to_owned());
         let grown = |table: &TaskTable, growth: &[f64]| {
             let mut tracker = RateTracker::default();
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_uses_nothing_now_and_foreign_names_do_not_steer() {
+    fn ended_task_has_no_current_usage_and_foreign_names_are_escaped() {
         let mut tracker = RateTracker::default();
         tracker.frame(&table(1, 1, Some(0), ""), &BTreeMap::new());
         let mut ended = table(2, 2, Some(900), "");

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_selection_stays_with_its_task_and_goes_to_the_next_one_when_that_is_gone() {
+    fn selection_follows_its_task_and_moves_to_the_next_one_when_it_is_gone() {
         let (mut state, mut rows) = (state(), rows());
         press(&mut state, &rows, "jjj");
         // Sorted again, it stands elsewhere.
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn help_goes_with_any_key_and_views_go_round() {
+    fn help_closes_with_any_key_and_views_cycle() {
         let (mut state, rows) = (state(), rows());
         press(&mut state, &rows, "?");
         assert_eq!(state.help, Some(HelpPage::Keys));

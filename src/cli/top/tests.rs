@@ -272,7 +272,7 @@ fn on_no_screen_anything_is_out_of_place() {
 }
 
 #[test]
-fn the_plain_table_says_the_same() {
+fn plain_table_has_the_values_of_the_screen() {
     let (_, frame) = host();
     let choice = by_cpu();
     let shown = lines(&frame.rows, &choice);
@@ -323,7 +323,7 @@ fn an_answer_that_is_none_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn an_answer_of_changes_goes_on_from_the_one_before_and_from_no_other() {
+fn answer_of_changes_applies_to_the_previous_answer_only() {
     let row =
         |task: &str| format!(r#"{{"alloc_id":"a","source":"docker","task":"{task}","sampled_at":5,"usage":[1,2]}}"#);
     let read = |tasks: &str, since: u64, before: Option<&TaskTable>| {

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_that_the_kernel_does_not_know_are_absent() {
+    fn cpu_modes_missing_from_the_kernel_are_absent() {
         let (_dir, roots) = host(&[("proc/stat", "cpu 1 2 3 4\n"), ("sys/devices/system/cpu/online", "0-3\n")]);
         let mut out = Samples::default();
         CpuCollector::default().collect(&roots, &mut out).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_waits_and_was_started_is_shown_and_what_the_kernel_does_not_say_is_not() {
+    fn proc_stat_values_are_exposed_if_reported_and_absent_otherwise() {
         let (_dir, roots) = host(&[("proc/stat", "ctxt 7\nprocesses 8\nprocs_running 2\n")]);
         let mut out = Samples::default();
         CpuCollector::default().collect(&roots, &mut out).unwrap();

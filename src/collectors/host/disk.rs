@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_is_asked_once_and_one_that_went_is_forgotten() {
+    fn disk_attributes_are_read_once_per_name_and_forgotten_on_removal() {
         let (dir, roots) = host(&[("proc/diskstats", &format!("8 0 sda {NUMBERS}\n")), ("sys/block/sda/size", "8\n")]);
         let mut disks = DiskCollector::default();
         assert_eq!(collected(&mut disks, &roots).0.len(), 10);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_an_error_in_time_and_its_old_value_goes() {
+    fn hanging_file_system_is_a_timeout_error_and_its_old_value_is_absent() {
         let hang = || loop {
             std::thread::park();
         };

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_file_is_an_error_and_costs_no_other() {
+    fn malformed_kernel_limit_file_is_an_error_and_affects_no_other() {
         let (_dir, roots) = host(&[
             ("proc/sys/fs/file-nr", "many\n"),
             ("proc/sys/net/netfilter/nf_conntrack_count", "12\n"),

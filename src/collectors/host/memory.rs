@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_kernel_does_not_say_what_is_available() {
+    fn memory_available_is_absent_on_an_old_kernel() {
         let (_dir, roots) =
             host(&[("proc/meminfo", "MemTotal: 16 kB\nMemFree: 3 kB\nSwapTotal: 4 kB\nSwapFree: 1 kB\n")]);
         let mut out = Samples::default();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_neither_free_nor_cache_nor_buffers_and_with_these_it_is_all() {
+    fn memory_used_excludes_free_cache_and_buffers_and_all_parts_sum_to_the_total() {
         let text = "MemTotal: 100 kB\nMemFree: 10 kB\nBuffers: 5 kB\nCached: 25 kB\nShmem: 3 kB\nSReclaimable: 4 kB\n\
             SUnreclaim: 6 kB\nDirty: 1 kB\nWriteback: 0 kB\nAnonPages: 40 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n";
         let (_dir, roots) = host(&[("proc/meminfo", text)]);

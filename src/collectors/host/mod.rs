@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn on_this_host_every_collector_has_something_to_say() {
+    fn every_collector_has_samples_on_this_host() {
         for mut collector in super::all(vec![]) {
             let mut out = Samples::default();
             let result = collector.collect(&Roots::default(), &mut out);

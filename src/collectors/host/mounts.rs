@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_path_leads_nowhere_has_no_value_and_costs_no_other() {
+    fn mount_with_a_missing_path_has_no_value_and_affects_no_other() {
         let (dir, roots) = machine(TABLE);
         std::fs::remove_dir_all(dir.path().join(OWN_ROOT).join("data")).unwrap();
         let (out, _) = answered(&mut MountCollector::default(), &roots, 1);
@@ -512,7 +512,7 @@ mod tests {
     /// Promise (Measured values): Of thousands of mounts at most 64 are exposed, each once; every mount is counted with
     /// its reason
     #[test]
-    fn of_thousands_of_mounts_so_many_are_shown_as_are_allowed_and_the_rest_is_counted() {
+    fn mounts_above_the_limit_are_left_out_and_counted() {
         let mut table = String::from("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n");
         for n in 0..3_000 {
             table += &format!("{} 1 0:{} / /pods/{n}/secret rw - tmpfs tmpfs rw\n", 3 * n + 2, 3 * n + 100);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_end_of_a_pair_and_one_that_stands_on_another_are_not_shown() {
+    fn veth_peers_and_stacked_interfaces_are_not_exposed() {
         let (_dir, roots) = host(&[
             ("proc/net/dev", &dev(&["eth0", "eth0.7", "veth1a2b", "gone"])),
             ("sys/class/net/eth0/ifindex", "2\n"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_asked_once_and_one_that_went_is_forgotten() {
+    fn interface_attributes_are_read_once_per_name_and_forgotten_on_removal() {
         let (dir, roots) = host(&[
             ("proc/net/dev", &dev(&["a", "b"])),
             ("sys/class/net/a/ifindex", "1\n"),

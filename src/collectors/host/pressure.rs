@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_file_costs_no_other() {
+    fn malformed_pressure_file_affects_no_other() {
         let (_dir, roots) = host(&[("proc/pressure/cpu", "garbage"), ("proc/pressure/io", PSI)]);
         let mut out = Samples::default();
         assert!(PressureCollector.collect(&roots, &mut out).is_err());

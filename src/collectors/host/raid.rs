@@ -160,7 +160,7 @@ mod tests {
         /// Promise (Observed workloads): Unknown lines, words and files cost only themselves in every parser of the
         /// kernel's text
         #[test]
-        fn odd_rows_words_and_names_cost_only_themselves(
+        fn malformed_raid_rows_words_and_names_affect_only_themselves(
             word in "new[ -+.-~]{0,9}", line in "[ -~]{0,20}", name in "[a-z0-9_.~-]{1,20}"
         ) {
             let good = [
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_array_is_an_error_and_costs_no_other() {
+    fn malformed_raid_array_is_an_error_and_affects_no_other() {
         let (found, is_ok) = lines_of(&[
             ("sys/block/md0/md/raid_disks", "two\n"),
             ("sys/block/md0/md/degraded", "1\n"),

@@ -143,7 +143,7 @@ mod tests {
 
     /// Promise (Device plugins): A program or configuration that other users could have written is not run
     #[test]
-    fn what_others_can_write_is_refused_alone() {
+    fn plugin_files_writable_by_others_are_refused_alone() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "a", "", 0o775);
         write(dir.path(), "b", "", 0o755);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_write_or_that_is_not_there_gives_nothing() {
+    fn plugin_directory_writable_by_others_or_missing_yields_no_plugins() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "a", "", 0o755);
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_kept_also_when_it_says_too_much() {
+    fn last_plugin_output_is_retained_even_above_the_log_rate() {
         let output = PluginOutput::new("x");
         (0..BURST + 5).for_each(|n| output.log_line(&n.to_string(), PluginStream::Error));
         output.log_line("", PluginStream::Error);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_restarts_goes_on_and_an_absent_one_stays_absent() {
+    fn restarted_gpu_counter_continues_and_an_absent_one_is_still_absent() {
         assert_eq!(
             follow(&[Some(5), Some(9), None, Some(2), Some(4)], false),
             [Some(5), Some(9), None, Some(11), Some(13)]
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_32_bits_that_comes_round_goes_on_where_it_was() {
+    fn wrapped_32_bit_gpu_counter_continues() {
         assert_eq!(follow(&[Some(ROUND - 10), Some(5)], true), [Some(ROUND - 10), Some(ROUND + 5)]);
         assert_eq!(follow(&[Some(1000), Some(5)], true), [Some(1000), Some(1005)], "reset");
     }

@@ -331,7 +331,7 @@ mod tests {
     /// Promise (Devices): GPUs on the PCI bus without NVIDIA's driver or its library are a plugin that is down; a host
     /// without any has no series
     #[test]
-    fn gpus_on_the_bus_are_known_by_their_address_and_class() {
+    fn gpus_on_the_bus_are_found_by_address_and_class() {
         let directory = tempfile::tempdir().unwrap();
         let roots = Roots::below(directory.path());
         assert_eq!(idle_hardware(&roots), None, "no bus at all");

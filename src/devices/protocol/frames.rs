@@ -70,7 +70,7 @@ mod tests {
     use crate::devices::protocol::messages::StdioData;
 
     #[test]
-    fn what_is_too_large_or_compressed_is_refused_at_its_head() {
+    fn oversized_or_compressed_frame_is_refused_at_its_head() {
         let refused = |head: &[u8]| {
             let mut frames = GrpcFrames::default();
             frames.push(head);

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_refusals_are_escaped_as_grpc_wants_them() {
+    fn grpc_refusal_messages_are_percent_encoded() {
         assert_eq!(escaped("100% of it\né"), "100%25 of it%0A%C3%A9");
     }
 }

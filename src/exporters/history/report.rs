@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_record_says_is_absent_and_counted_as_unmeasured() {
+    fn values_without_records_are_absent_and_counted_as_unmeasured() {
         let found = report(&[managed("a", 100, &json!({}))], &all());
         let row = &found.workloads[0];
         assert_eq!((row.sums.cpu_seconds, row.memory_peak_bytes, row.memory_request_bytes), (None, None, None));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_counted() {
+    fn usage_report_counts_only_ends_that_match_the_query() {
         let lines = [managed("a", 100, &used()), managed("b", 5_000, &used())];
         let count = |query: ReportQuery| report(&lines, &query).ends;
         assert_eq!(count(ReportQuery { since: Timestamp(4_000 * SECOND), ..all() }), 1);

@@ -227,7 +227,7 @@ mod tests {
     use crate::snapshot::{Aggregation, PerTask};
 
     #[test]
-    fn what_ended_longer_ago_than_is_kept_is_no_work_again_and_again() {
+    fn end_older_than_the_retention_is_not_written_again() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { keep: Duration::from_secs(60), ..Config::default() };
         let history = History::new(&config, dir.path()).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_refuses_waits_until_it_takes_it() {
+    fn ends_refused_by_the_disk_wait_until_it_accepts_them() {
         let dir = tempfile::tempdir().unwrap();
         let history = History::new(&Config::default(), dir.path()).unwrap();
         let in_its_place = history.dir.clone();

@@ -291,7 +291,7 @@ fn device_of_an_alloc_is_listed_once_and_its_tasks_refer_to_it() {
 }
 
 #[test]
-fn an_alloc_without_devices_says_nothing_of_them() {
+fn alloc_without_devices_has_no_device_stats() {
     let snapshot = snapshot(vec![alloc("a", &["t"])], vec![device("GPU-0", |_, _, _| {})], Vec::new());
     let stats = shown_stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW);
     assert!(stats.get("devices").is_none() && stats["tasks"]["t"].get("devices").is_none(), "{stats}");
@@ -301,7 +301,7 @@ fn an_alloc_without_devices_says_nothing_of_them() {
 
 /// Promise (Devices): Nomad's shape has the same values as ours, groups and instances once
 #[test]
-fn nomads_shape_says_of_each_value_what_ours_says() {
+fn nomad_stats_equal_our_stats_for_each_value() {
     let snapshot = host();
     let (alloc, stats) = (&snapshot.allocs[0], shown_stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW));
     let nomad = shown_nomad(&snapshot, alloc, Detail::Full);

@@ -228,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_status_of_grpc_means_what_the_specification_says() {
+    fn each_grpc_status_is_handled_as_specified() {
         for later in [1, 4, 10, 11, 14, 15] {
             assert!(matches!(reply(Some(later), None), PushAnswer::Later { after: None, .. }), "{later}");
         }
@@ -249,7 +249,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_collector_says_when_to_come_again_in_seconds_or_by_a_date() {
+    fn retry_after_accepts_seconds_and_dates() {
         let in_a_minute = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
         let after = retry_after(&in_a_minute).expect("a date");
         assert!(after > Duration::from_secs(50) && after <= Duration::from_secs(60), "{after:?}");
@@ -275,7 +275,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_grpc_says_is_shown_as_people_read_it() {
+    fn grpc_status_message_is_shown_percent_decoded() {
         let said = |message: &str| {
             let message = message.to_owned();
             let (http_status, status) = (200, Some(7));
@@ -366,7 +366,7 @@ pub(super) mod tests {
 
     /// A status that said that nothing was taken is never one of something taken, and the other way round.
     #[test]
-    fn no_answer_of_a_collector_panics_and_each_means_what_its_status_says() {
+    fn no_answer_of_a_collector_panics_and_each_is_handled_by_its_status() {
         each("OTLP answers", 20_000, |fuzz| {
             let body: bytes::Bytes = said(fuzz).into();
             let (_, answer) = if fuzz.one_in(2) {

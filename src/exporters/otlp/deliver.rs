@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_what_was_asked_for_or_grows_up_to_a_minute_and_two_are_not_alike() {
+    fn otlp_retry_wait_is_that_of_the_receiver_or_grows_to_a_minute_with_jitter() {
         let secs = Duration::from_secs;
         for tries in 0..200 {
             assert!(wait(tries, None) <= LONGEST_WAIT);

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_queue_is_not_made_again_unless_event_numbers_restart() {
+    fn queued_otlp_items_are_not_made_again_unless_event_numbers_restart() {
         let dir = tempfile::tempdir().unwrap();
         let opened = |signal| LifecycleMaker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
         assert_eq!(opened(OtlpSignal::Logs).from(500), 500);

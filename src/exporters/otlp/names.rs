@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_twin_is_what_resources_and_start_times_say() {
+    fn metrics_without_otlp_instrument_are_those_of_resources_and_start_times() {
         let without: Vec<&str> = CATALOGUE.iter().filter(|d| instrument(d).is_none()).map(|d| d.name).collect();
         let expected = [
             "allostat_alloc_info",

@@ -197,7 +197,7 @@ mod tests {
 
     /// Points that never reach the queue are counted in its ledger all the same, with the reason.
     #[test]
-    fn points_that_a_busy_disk_turned_away_and_events_that_were_not_kept_are_counted_as_lost() {
+    fn points_dropped_by_a_busy_disk_and_expired_events_are_counted_as_lost() {
         let dir = tempfile::tempdir().unwrap();
         let limits = QueueLimits { bytes: 1 << 20, age: Duration::from_secs(60), memory_bytes: 1 << 20 };
         let queue = Queue::open(Box::new(SegmentFiles::new(dir.path())), limits);

@@ -122,7 +122,7 @@ mod tests {
     ///
     /// Promise (Input validation): No answer of a collector breaks the exporter, and each means what its status says
     #[test]
-    fn no_bytes_on_a_connection_break_who_pushes() {
+    fn no_bytes_on_a_connection_panic_the_sender() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (give, take) = std::sync::mpsc::channel::<Vec<u8>>();

@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_of_all_signals_gets_the_path_of_metrics_and_one_of_metrics_is_taken_as_it_stands() {
+    fn otlp_endpoint_for_all_signals_gets_a_signal_path_and_one_signal_none() {
         let to = |base: Option<&str>, metrics: Option<&str>| {
             let mut config = Config { endpoint: base.map(|text| endpoint(text, true).unwrap()), ..Config::default() };
             config.signals[0].endpoint = metrics.map(|text| endpoint(text, false).unwrap());
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_one_signal_is_of_no_other() {
+    fn otlp_setting_of_one_signal_applies_to_no_other() {
         let mut config = Config { endpoint: Some(endpoint("http://all:1", true).unwrap()), ..Config::default() };
         config.headers = vec![("a".to_owned(), "of all".to_owned())];
         config.signals[OtlpSignal::Logs.index()] = SignalConfig {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused() {
+    fn invalid_otlp_endpoint_is_refused() {
         let wrong = [
             "",
             "c",
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_scheme_is_one_of_grpc_and_of_tls_unless_it_is_said_to_be_insecure() {
+    fn otlp_endpoint_without_scheme_requires_grpc_and_uses_tls_unless_insecure() {
         let endpoint = endpoint("c:4317", true).unwrap();
         assert_eq!(endpoint.to_string(), "c:4317");
         let config = Config { endpoint: Some(endpoint), ..Config::default() };
@@ -487,11 +487,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_joined_is_read_again(all in prop::collection::vec(("[a-z.]{1,9}", ".{0,9}"), 0..4)) {
+        fn otlp_pairs_joined_are_parsed_back(all in prop::collection::vec(("[a-z.]{1,9}", ".{0,9}"), 0..4)) {
             prop_assert_eq!(pairs(&joined(&all)).unwrap(), all);
         }
         #[test]
-        fn nothing_panics(text in ".*") {
+        fn no_otlp_setting_text_panics(text in ".*") {
             let _ = (endpoint(&text, true), headers(&text), pairs(&text));
         }
     }

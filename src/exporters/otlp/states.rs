@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn state_whose_numbers_are_absent_or_contradict_is_absent_or_zero() {
+    fn state_point_with_absent_or_contradictory_values_is_absent_or_zero() {
         let mut unknown = vec![point("allostat_host_mount_avail_bytes", &[(FILE_SYSTEM, "free")], 30)];
         complete(&mut unknown);
         assert_eq!(unknown.len(), 1);

@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_the_same_wherever_an_agent_was_killed_between_events_and_whatever_is_heard_again() {
+    fn spans_are_equal_wherever_the_agent_was_killed_and_whichever_events_are_repeated() {
         let all = life();
         let whole = made(tempfile::tempdir().unwrap().path(), &[&all]);
         let expected = [
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_could_not_be_started_says_why_and_the_next_one_links_to_it() {
+    fn failed_start_attempt_has_its_reason_and_the_next_attempt_links_to_it() {
         let dir = tempfile::tempdir().unwrap();
         let (made, _) = Traces::open(dir.path()).hear(&life(), |_| None);
         let attempts: Vec<Span> =

@@ -353,7 +353,7 @@ mod tests {
 
     /// A device of a task is its rows and its measures: neither the walk nor the encoder knows of it.
     #[test]
-    fn another_kind_of_rows_is_written_by_an_encoder_that_does_not_know_it() {
+    fn encoder_writes_any_row_kind_without_type_specific_code() {
         let (snapshot, metrics) = (snapshot(), Metrics::new());
         let (mut encoder, filter) =
             (Encoder::default(), Filter::new(["allostat_task_device_memory_bytes"], []).unwrap());

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_grows_from_nothing_and_keeps_what_stands_on_it() {
+    fn page_grows_from_empty_and_retains_its_content() {
         let long = "x".repeat(100_000);
         let text = written(|p| {
             p.text("start ");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_on_a_used_page_does_not_shine_through() {
+    fn reused_page_exposes_no_earlier_bytes() {
         let mut page = PageBuffer::on(vec![b'#'; 4_096], None);
         page.sample(&TextPiece::new("name"), &TextPiece::new("{a=\"b\""), &TextPiece::new("} "), Value::Int(7));
         page.sample(&TextPiece::new("name"), &TextPiece::default(), &TextPiece::new(" "), Value::Nanos(1));

@@ -90,7 +90,7 @@ fn numbers(values: &Value) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn an_ended_alloc_leaves_the_series_and_stays_in_its_own_history_for_an_hour() {
+fn ended_alloc_leaves_the_series_and_remains_in_its_history_for_an_hour() {
     let mut kept = RecentFixture::with(8 << 20);
     let both = ids(2);
     (0..10).for_each(|_| kept.record(&both));
@@ -121,7 +121,7 @@ fn a_snapshot_without_a_newer_reading_adds_no_point() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_and_counted_and_the_oldest_keep_their_curves() {
+fn recent_history_over_its_memory_limit_leaves_out_new_tasks_and_counts_them() {
     let max = 96 << 10;
     let mut kept = RecentFixture::with(max);
     kept.record(&ids(1));
@@ -160,7 +160,7 @@ fn a_clock_that_is_set_back_begins_the_curves_again() {
 }
 
 #[test]
-fn growth_is_known_after_five_minutes_and_the_body_is_encoded_once_for_each_point() {
+fn growth_is_available_after_five_minutes_and_the_body_is_encoded_once_per_point() {
     let mut kept = RecentFixture::with(8 << 20);
     (0..5).for_each(|_| kept.record(&ids(1)));
     assert!(kept.series()["tasks"][0].get("memory_growth_bytes_per_hour").is_none());

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_gets_its_own_words_and_no_swap() {
+    fn v2_limits_are_written_in_v2_format_without_swap() {
         let dir = tempfile::tempdir().unwrap();
         fake(dir.path(), true, &["cpu", "io", "memory", "pids"], &["cpu.max", "memory.swap.max"])
             .limit(&all())
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_gets_its_own_words_and_memory_with_swap_is_just_above_the_limit() {
+    fn v1_limits_are_written_in_v1_format_with_memory_and_swap_just_above_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let files = ["memory.memsw.limit_in_bytes"];
         fake(dir.path(), false, &["cpu", "blkio", "memory", "pids"], &files).limit(&all()).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_its_controller_says_which_one_is_missing() {
+    fn limit_without_its_controller_names_the_missing_one() {
         let dir = tempfile::tempdir().unwrap();
         let only = CgroupLimits { pids: Some(3), ..CgroupLimits::default() };
         let error = fake(dir.path(), true, &["cpu"], &[]).limit(&only).unwrap_err();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_piped_arrives_whole() {
+    async fn piped_request_body_arrives_complete() {
         let (_dir, address, asked) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let (sender, pieces) = tokio::sync::mpsc::channel(1);
         let feed = tokio::spawn(async move {

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_is_joined_as_rfc_3986_says_and_leaves_http_never() {
+    fn redirect_location_is_joined_by_rfc_3986_and_never_leaves_http() {
         let base = HttpUrl::parse("http://u:p@h:81/b/c/d?q").unwrap();
         for (location, expected) in [
             ("g", "http://h:81/b/c/g"),
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_joined_is_an_address_that_can_be_parsed(location in "[a-z./?#:@%é-]{0,40}") {
+        fn joined_url_can_be_parsed(location in "[a-z./?#:@%é-]{0,40}") {
             let base = HttpUrl::parse("https://h/a/b").unwrap();
             if let Ok(url) = base.join(&location) {
                 let again = HttpUrl::parse(&url.to_string()).unwrap();

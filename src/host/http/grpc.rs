@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_framed_is_the_first_message_and_no_bytes_panic(message in prop::collection::vec(any::<u8>(), 0..40), rest: Vec<u8>) {
+        fn framed_grpc_message_is_read_back_and_no_bytes_panic(message in prop::collection::vec(any::<u8>(), 0..40), rest: Vec<u8>) {
             let mut bytes = framed(&message, false).to_vec();
             bytes.extend_from_slice(&rest);
             prop_assert_eq!(first_message(bytes.into()), message);

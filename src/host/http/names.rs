@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_an_answer_hold_few_threads_and_others_are_answered_afterwards() {
+    fn unanswered_name_lookups_occupy_few_threads_and_later_ones_are_answered() {
         static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
         static CALLS: AtomicUsize = AtomicUsize::new(0);
         let names = NameCache::new(|host| {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_several_callers_is_looked_up_once_and_a_failure_is_an_answer() {
+    fn name_of_several_callers_is_resolved_once_and_a_failure_is_an_answer() {
         static CALLS: AtomicUsize = AtomicUsize::new(0);
         let names = NameCache::new(|host| {
             CALLS.fetch_add(1, Ordering::SeqCst);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_started_in_a_cgroup_that_does_not_exist() {
+    fn process_in_a_missing_cgroup_is_not_started() {
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let error = Child::born_in(
             Path::new("/no/cgroup"),

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_with_the_thread_that_started_it() {
+    fn held_process_ends_with_the_thread_that_started_it() {
         let start = || spawn_held(Command::new("sleep").arg("60")).unwrap();
         let mut child = std::thread::spawn(start).join().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9));

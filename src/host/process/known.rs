@@ -131,7 +131,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
-    fn each_ends_as_it_was_ordered() {
+    fn each_process_of_known_end_ends_as_requested() {
         let end = |how| end_as(how, [c"known-first", c"known-second"], Duration::from_micros(50));
         assert_eq!(end(TestChildEnd::Code(67)).unwrap().code(), Some(67));
         assert_eq!(end(TestChildEnd::Alone(68)).unwrap().code(), Some(68));

@@ -588,7 +588,7 @@ pub(crate) mod tests {
         [RowValue::MemoryUsage, RowValue::MemoryWatermark, RowValue::MemoryFailcnt, RowValue::Pids];
 
     #[test]
-    fn what_stands_together_is_copied_together_and_what_is_missing_is_named() {
+    fn adjacent_kernel_fields_are_copied_together_and_missing_ones_are_named() {
         let bytes = kernel(Some(120), 8);
         let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
         // Two adjacent fields and a distant one; the ID of the pids controller is out of range.

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_the_whole_hierarchy_shows_more_than_one_of_a_part_and_one_above_the_namespace_most() {
+    fn cgroup_mounts_sort_by_the_part_of_the_hierarchy_they_show() {
         let roots = ["/docker/abc", "/", "/..", "/../..", "/../../kubepods", "/docker"];
         let lines = (0..).zip(roots).map(|(n, root)| format!("{n} 31 0:38 {root} /c{n} rw - cgroup2 cgroup2 rw\n"));
         let text: String = lines.collect();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_mount_stands_over_is_not_there() {
+    fn cgroup_mount_hidden_by_another_mount_is_left_out() {
         let text = b"47 46 0:28 / /cg rw - tmpfs tmpfs rw\n51 47 0:32 /.. /cg/memory rw - cgroup cgroup rw,memory\n\
             52 47 0:33 / /cg/memory2 rw - cgroup cgroup rw,pids\n67 63 0:32 /.. /host/memory rw - cgroup cgroup rw,memory\n\
             74 47 0:39 / /cg rw - tmpfs none rw\n78 74 0:32 / /cg/memory rw - cgroup none rw,memory\n\
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_system_that_keeps_data_is_there_once_by_its_shortest_mount_point() {
+    fn storage_file_systems_appear_once_by_their_shortest_mount_point() {
         let text = b"22 27 0:21 / /proc rw - proc proc rw\n27 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
             30 27 8:1 /var/lib/x /srv rw - ext4 /dev/sda1 rw\n31 27 8:2 / /var/data rw - xfs /dev/sda2 rw\n\
             32 27 8:2 /a /data rw - xfs /dev/sda2 rw\n33 27 0:40 /@ /b rw - btrfs /dev/sdb rw,subvol=/@\n\
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_under_another_mount_is_shown_where_it_can_be_seen_or_not_at_all() {
+    fn mount_hidden_by_another_is_shown_at_a_visible_place_or_not_at_all() {
         let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 8:2 / /m rw - ext4 /dev/sda2 rw\n\
             31 30 8:3 / /m/in rw - ext4 /dev/sda3 rw\n32 30 8:4 / /m rw - ext4 /dev/sda4 rw\n\
             33 27 8:2 / /elsewhere rw - ext4 /dev/sda2 rw\n";
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_automounter_takes_away_again_is_not_asked_for_and_what_it_leaves_is() {
+    fn automounted_file_system_that_expires_is_not_read_and_a_permanent_one_is() {
         let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 0:60 / /net rw - autofs /etc/auto rw,fd=6,timeout=300,indirect\n\
             31 30 0:61 / /net/a rw - nfs4 s:/a rw\n32 27 0:62 / /n rw - autofs systemd-1 rw,fd=7,timeout=0,direct\n\
             33 32 0:63 / /n rw - nfs4 s:/n rw\n";
@@ -461,7 +461,7 @@ mod tests {
 
         /// Both parsers accept the same mounts and find the same ones hidden.
         #[test]
-        fn what_is_hidden_is_hidden_for_both(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
+        fn hidden_mounts_are_the_same_for_both_mountinfo_parsers(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
             let places = ["/", "/a", "/a/b", "/ab", "/a/b/c", "/b"];
             let lines: Vec<String> = (0..).zip(&mounts).map(|(id, (parent, place))| {
                 format!("{id} {parent} 8:{id} / {} rw shared:1 master:2 - ext4 /dev/a rw,x=y\n", places[usize::from(*place)])

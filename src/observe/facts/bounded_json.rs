@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_small_as_text_and_large_in_memory_is_refused() {
+    fn json_small_as_text_and_large_in_memory_is_refused() {
         let list = |of: &str, n: usize| format!("[{}]", vec![of; n].join(","));
         assert_eq!(parse(list("{}", 10).as_bytes()).unwrap().as_array().map(Vec::len), Some(10));
         for of in ["0", "[]", r#"{"":0}"#, r#""a""#] {

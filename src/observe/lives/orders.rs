@@ -482,7 +482,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn events_in_any_order_give_each_shown_life_one_end_and_leave_nothing(ops in ops(), is_plain: bool, is_named_late: bool) {
+    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool) {
         let mut world = LifeModel::new(is_plain, is_named_late);
         ops.iter().for_each(|op| world.apply(*op));
         world.drain();

@@ -156,7 +156,7 @@ fn named(name: &str) -> Event<NumberMeasures> {
 }
 
 #[test]
-fn one_that_was_there_all_the_time_counts_again_from_there_and_one_that_was_made_again_does_not() {
+fn cgroup_that_existed_throughout_counts_again_and_a_recreated_one_does_not() {
     let mut path = ScriptedPath::new();
     assert!(!path.lives().counts_for_others(1));
     path.begins(plain(), 1).happens(Event::Gone);
@@ -174,7 +174,7 @@ fn one_that_was_there_all_the_time_counts_again_from_there_and_one_that_was_made
 }
 
 #[test]
-fn one_that_was_above_tasks_before_it_is_one_itself_counts_from_there() {
+fn cgroup_above_tasks_counts_for_its_inode_until_it_is_removed() {
     let mut path = ScriptedPath::new();
     path.happens(Event::Above(Some(5)));
     assert!(path.lives().counts_for_others(5));
@@ -184,7 +184,7 @@ fn one_that_was_above_tasks_before_it_is_one_itself_counts_from_there() {
 }
 
 #[test]
-fn what_was_seen_being_made_is_young_until_something_is_below_it() {
+fn created_cgroup_is_young_until_it_has_a_child() {
     let mut path = ScriptedPath::new();
     path.happens(Event::Made(Some(Timestamp(5)))).happens(Event::Made(Some(Timestamp(6))));
     assert_eq!(path.lives().made_at(), Some(Timestamp(5)));
@@ -195,7 +195,7 @@ fn what_was_seen_being_made_is_young_until_something_is_below_it() {
 }
 
 #[test]
-fn it_is_asked_about_again_after_longer_and_longer_pauses_until_it_is_named_or_gone() {
+fn unnamed_container_is_queried_with_growing_pauses_until_it_is_named_or_gone() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(Event::Named(None));
     assert_eq!(path.done(), ["query name", "show 1 as 0123456789ab"]);
@@ -215,7 +215,7 @@ fn it_is_asked_about_again_after_longer_and_longer_pauses_until_it_is_named_or_g
 }
 
 #[test]
-fn one_that_is_renamed_is_asked_for_its_name_and_stays_in_its_workload() {
+fn renamed_container_is_queried_for_its_name_and_retains_its_workload() {
     let of = |name: &str, workload: &str| TaskNaming { workload: Some(workload.to_owned()), ..TaskNaming::of(name) };
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(Event::Renamed);
@@ -236,7 +236,7 @@ fn one_that_is_renamed_is_asked_for_its_name_and_stays_in_its_workload() {
 }
 
 #[test]
-fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another() {
+fn cgroup_removals_from_each_hierarchy_are_one_life_and_a_later_removal_another() {
     let mut path = ScriptedPath::new();
     for home in [3, 7, 9] {
         path.record(plain(), home, ended(50), 1, None);
@@ -264,7 +264,7 @@ fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another
 }
 
 #[test]
-fn what_a_hierarchy_reports_after_it_reported_what_is_shown_is_a_later_life() {
+fn hierarchy_record_after_the_one_of_the_shown_life_is_a_later_life() {
     let mut path = ScriptedPath::new();
     path.begins(plain(), 1);
     path.record(plain(), 3, ended(50), 2, None).after(20).happens(Event::Gathered { is_followed: false });
@@ -276,7 +276,7 @@ fn what_a_hierarchy_reports_after_it_reported_what_is_shown_is_a_later_life() {
 }
 
 #[test]
-fn what_ends_inside_of_a_container_is_the_containers() {
+fn ends_inside_of_a_container_belong_to_the_container() {
     let mut path = ScriptedPath::new();
     path.record(container(), 9, ended(50), 7, Some("/docker/c/inner")).record(container(), 9, NONE, 1, None);
     path.after(20).happens(Event::Gathered { is_followed: false });
@@ -286,7 +286,7 @@ fn what_ends_inside_of_a_container_is_the_containers() {
 }
 
 #[test]
-fn lives_of_one_container_are_shown_in_their_order_once_its_name_is_known() {
+fn container_lives_are_shown_in_order_once_the_name_is_available() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1);
     path.host.inode = None;
@@ -335,7 +335,7 @@ fn records_below_one_that_is_not_measured_yet_do_not_hide_it_and_are_its_own() {
 }
 
 #[test]
-fn one_that_has_gone_from_one_hierarchy_is_still_leaving_the_others() {
+fn container_gone_from_one_hierarchy_is_still_leaving_the_remaining_ones() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(named("web")).happens(Event::Removed);
     path.host.inode = None;
@@ -347,7 +347,7 @@ fn one_that_has_gone_from_one_hierarchy_is_still_leaving_the_others() {
 }
 
 #[test]
-fn one_that_had_tasks_inside_of_it_is_not_counted_again_with_their_usage_when_it_is_removed() {
+fn removed_cgroup_with_tasks_below_it_does_not_count_their_usage_again() {
     let mut path = ScriptedPath::new();
     path.happens(Event::Above(Some(5))).record(plain(), 9, ended(50), 5, None).happens(Event::Removed);
     path.after(20).happens(Event::Gathered { is_followed: false });
@@ -356,7 +356,7 @@ fn one_that_had_tasks_inside_of_it_is_not_counted_again_with_their_usage_when_it
 }
 
 #[test]
-fn one_that_was_made_again_is_checked_while_the_life_before_it_waits_for_its_name() {
+fn recreated_container_is_checked_while_its_previous_life_waits_for_a_name() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(Event::Removed);
     path.host.inode = None;
@@ -371,7 +371,7 @@ fn one_that_was_made_again_is_checked_while_the_life_before_it_waits_for_its_nam
 }
 
 #[test]
-fn a_life_whose_predecessor_lost_its_record_is_shown_and_a_late_record_hides_none() {
+fn cgroup_life_after_one_without_record_is_shown_and_a_late_record_hides_none() {
     let mut path = ScriptedPath::new();
     path.begins(plain(), 1);
     path.host.inode = None;
@@ -384,7 +384,7 @@ fn a_life_whose_predecessor_lost_its_record_is_shown_and_a_late_record_hides_non
 }
 
 #[test]
-fn one_that_is_made_again_with_another_name_is_checked_although_the_one_before_was_excluded() {
+fn container_recreated_after_an_excluded_one_is_checked() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(named("excluded")).happens(Event::Removed);
     path.host.inode = Some(2);
@@ -393,7 +393,7 @@ fn one_that_is_made_again_with_another_name_is_checked_although_the_one_before_w
 }
 
 #[test]
-fn one_that_is_gone_before_it_was_checked_is_missed_once_whatever_stands_in_a_hierarchy_that_is_not_scanned() {
+fn cgroup_gone_before_its_check_is_missed_once() {
     let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
     path.happens(Event::Made(Some(Timestamp(5))));
@@ -403,7 +403,7 @@ fn one_that_is_gone_before_it_was_checked_is_missed_once_whatever_stands_in_a_hi
 }
 
 #[test]
-fn one_that_is_excluded_by_its_name_is_set_aside_and_one_that_may_yet_be_named_is_checked_again() {
+fn container_excluded_by_name_is_set_aside_and_checked_again_if_still_unnamed() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(named("excluded"));
     assert!(matches!(path.lives().state(), State::Aside(HiddenReason::Unwanted)));
@@ -417,7 +417,7 @@ fn one_that_is_excluded_by_its_name_is_set_aside_and_one_that_may_yet_be_named_i
 }
 
 #[test]
-fn slices_and_helpers_are_nobodys_lives() {
+fn slices_and_helper_cgroups_have_no_owner() {
     let whose = |path: &str| CgroupTree::new("/allostat").whose(path);
     assert_eq!(whose("/system.slice"), LifeOwner::None);
     assert_eq!(whose("/batch/1"), LifeOwner::Plain);
@@ -504,7 +504,7 @@ fn recovered_cgroup_without_room_is_counted_once_and_later_counts_from_then_on()
 }
 
 #[test]
-fn recovered_cgroup_that_its_name_excludes_stays_counted() {
+fn recovered_cgroup_excluded_by_its_name_still_counts() {
     let mut path = ScriptedPath::new();
     path.recovers(TaskNaming::of("excluded"), false).begins(container(), 1);
     assert_eq!(path.done(), ["query name", "drop recovered"]);
@@ -513,7 +513,7 @@ fn recovered_cgroup_that_its_name_excludes_stays_counted() {
 
 /// It was covered, or had no room, under the earlier agent.
 #[test]
-fn recovered_cgroup_with_usage_that_is_counted_elsewhere_counts_from_the_start_of_the_agent() {
+fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
     let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
     path.recovers(TaskNaming::of("web"), true);

@@ -164,7 +164,7 @@ mod tests {
     use crate::model::units::Timestamp;
 
     #[test]
-    fn what_the_runtime_does_not_report_of_an_end_is_as_the_kernel_reports_it() {
+    fn exit_facts_missing_from_the_runtime_come_from_the_kernel_record() {
         let of = |status, oom, finished_at, result| ExitFacts {
             status,
             oom,

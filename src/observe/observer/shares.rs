@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_user_has_a_quarter_all_have_half_and_root_has_no_share() {
+    fn observed_share_is_a_quarter_per_user_half_for_all_users_and_unlimited_for_root() {
         let mut shares = UserShares { own: 0, ..UserShares::new(8) };
         for user in [1_000, 1_001] {
             for _ in 0..2 {

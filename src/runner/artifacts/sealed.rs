@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_map_outside_of_its_file_or_out_of_order_is_refused() {
+    fn sparse_map_outside_of_its_file_or_unsorted_is_refused() {
         assert_eq!(map_of("2\n0\n4\n8\n0\n", 8).unwrap(), [(0, 4)]);
         assert_eq!(map_of("0\n", 1 << 40).unwrap(), []);
         let odd =
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_user_attributes_are_kept_and_their_names_decoded() {
+    fn only_user_attributes_are_extracted_with_decoded_names() {
         let of = |key: &str| xattr(key.as_bytes(), b"v").unwrap().map(|(name, _)| String::from_utf8(name).unwrap());
         assert_eq!(of("SCHILY.xattr.user.a%3Db%25").as_deref(), Some("user.a=b%"));
         for other in ["SCHILY.xattr.security.capability", "SCHILY.xattr.trusted.x", "user.a", "comment"] {
@@ -347,7 +347,7 @@ mod tests {
             }
         }
         #[test]
-        fn sparse_maps_of_any_text_stay_within_their_file(text in "[0-9\n]{0,60}", size in 0_u64..1000) {
+        fn sparse_maps_of_any_text_lie_within_their_file(text in "[0-9\n]{0,60}", size in 0_u64..1000) {
             if let Ok(map) = map_of(&text, size) {
                 prop_assert!(map.iter().all(|(offset, length)| offset + length <= size));
             }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_count_as_their_on_update_says_and_not_for_task_states() {
+    fn checks_count_by_their_on_update_and_not_for_task_states() {
         let of = |on_update, status| HealthFacts { checks: vec![(on_update, status)], ..facts(Passing) };
         let is_good = |basis, facts: &HealthFacts| {
             let rule = HealthRule { basis, ..rule() };

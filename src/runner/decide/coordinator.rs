@@ -351,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn of_several_failures_the_first_is_the_culprit() {
+    fn sibling_failure_names_the_first_failed_task() {
         let late = View { ended_at: Some(Timestamp(9)), ..dead(Role::Main, true) };
         let tasks = [late, dead(Role::Main, true), ran(Role::Main)];
         assert_eq!(decide(&tasks, DesiredState::Run)[2], TaskAction::End(Cause::SiblingFailed(1)));
     }
 
     #[test]
-    fn the_end_goes_from_the_leader_to_the_mains_to_the_sidecars_and_poststop_runs_then() {
+    fn stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_last() {
         use Role::{Leader, Main, PoststartSidecar, Poststop};
         use TaskAction::{End, Keep, Start};
         let stopped = End(Cause::Stopped);

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_does_by_itself_ends_one_way() {
+    fn exploration_of_one_task_without_requests_has_one_end() {
         let flaky = group("batch", 5, &[("try", "")]);
         let ends = ends(&flaky, &[Course::Ends(&[Error, Error, Success])], &[]);
         assert_eq!(summary(&ends), [(AllocState::Complete, vec![[1, 2, 0]])]);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_as_nomads_documents_say() {
+    fn reschedule_delays_equal_those_documented_by_nomad() {
         use DelayFunction::{Constant, Exponential, Fibonacci};
         for (function, longest, expected) in [
             (Constant, 0, [5, 5, 5, 5, 5, 5, 5]),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_tracker_goes_on_where_it_was() {
+    fn restored_reschedule_tracker_continues_with_its_history() {
         let policy = policy(0, 0, 5, DelayFunction::Fibonacci, 60);
         let mut tracker = RescheduleTracker::default();
         for n in 0..20 {

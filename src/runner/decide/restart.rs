@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_delay_waits_for_the_end_of_the_window_and_goes_on() {
+    fn restart_mode_delay_waits_for_the_end_of_the_window() {
         let mut tracker = RestartTracker::seeded("a");
         let policy = policy(1, RestartMode::Delay);
         tracker.decide(&policy, true, ERROR, at(0));
@@ -258,7 +258,7 @@ mod tests {
     /// Promise (Task groups and lifecycle order): P-B6.1, P-B6.2 The tracker continues where it was, allocs do not
     /// restart in step, delays keep their bounds
     #[test]
-    fn a_persisted_tracker_goes_on_where_it_was() {
+    fn persisted_restart_tracker_continues_from_its_state() {
         let policy = policy(2, RestartMode::Fail);
         let mut tracker = RestartTracker::seeded("a");
         tracker.decide(&policy, true, ERROR, at(0));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_keep_a_distance_that_grows_with_restarts_soon_after_the_start() {
+    fn template_actions_back_off_after_restarts_soon_after_the_start() {
         let at = |seconds: u64| Steady(1_000).plus(Nanos::from_duration(Duration::from_secs(seconds)));
         let seconds = Duration::from_secs;
         let mut pace = ActionPace::default();

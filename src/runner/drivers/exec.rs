@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_hidden_where_it_is_seen() {
+    fn hidden_chroot_paths_are_hidden_where_they_are_mounted() {
         let inside = |settings: &str| {
             let hidden = exec(&[("chroot_env", settings)]).hidden();
             hidden.into_iter().find(|(host, _)| host == Path::new("/etc/shadow")).map(|(_, inside)| inside)
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_task_shares_comes_after_what_is_the_hosts() {
+    fn task_mounts_follow_host_mounts() {
         let mounts = exec(&[]).mounts(&request("/data")).unwrap();
         let inside: Vec<_> = mounts.iter().map(|mount| mount.inside.to_str().unwrap()).collect();
         assert!(inside.ends_with(&["/alloc", "/local", "/secrets", "/tmp"]) && inside.contains(&"/usr"), "{inside:?}");

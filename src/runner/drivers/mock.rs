@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_error_says_whether_trying_again_may_help() {
+    async fn mock_start_error_reports_whether_it_is_recoverable() {
         for recoverable in [true, false] {
             let config = format!(r#"{{"start_error": "no", "start_error_recoverable": {recoverable}}}"#);
             let Err(DriverError::Start { message, recoverable: said }) = start(&config).await else {
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_found_again_with_what_is_left_of_its_time() {
+    async fn mock_attempt_is_recovered_with_its_remaining_time() {
         let dir = tempfile::tempdir().unwrap();
         let attempt = start_in(dir.path(), r#"{"run_for": "300ms", "exit_code": 3}"#).await.unwrap();
         let handle = attempt.handle();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_a_cancelled_hook_are_released_unless_the_next_one_keeps_them() {
+    fn ports_of_a_cancelled_hook_are_released_unless_the_next_hook_reserves_them() {
         let keeper = PortKeeper::new(NetworkConfig::default(), Arc::new(NoPrograms), Metrics::new().ports);
         let keeper = Arc::new(keeper);
         let holder = PortHolder { alloc: "a".into(), job: "j".into() };

@@ -117,7 +117,7 @@ async fn ran(suite: &Suite<SubjectLog>, phase: HookPhase) -> (Vec<&'static str>,
 /// Promise (Hooks of allocs and tasks): P-B3 The order follows from what each hook needs, is acyclic, and teardown is
 /// its reverse
 #[tokio::test]
-async fn setting_up_goes_after_what_is_needed_and_taking_down_the_other_way_round() {
+async fn hooks_set_up_after_their_needs_and_tear_down_in_reverse() {
     let suite = three(HookBehaviour::Nothing);
     assert_eq!(suite.order(), ["a", "b", "c"]);
     for phase in [HookPhase::Prerun, HookPhase::PreTaskRestart, HookPhase::Prestart, HookPhase::Poststart] {
@@ -129,7 +129,7 @@ async fn setting_up_goes_after_what_is_needed_and_taking_down_the_other_way_roun
 }
 
 #[test]
-fn an_order_that_cannot_be_is_refused_by_name() {
+fn hook_order_that_is_impossible_is_refused_by_name() {
     let refused = |hooks| Suite::<SubjectLog>::new(hooks, Arc::default()).err().unwrap().to_string();
     let circle = vec![
         hook("a", &["b"], HookBehaviour::Nothing),
@@ -213,14 +213,14 @@ async fn a_deadline_begins_when_there_is_a_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_left_the_line_has_its_deadline_again() {
+async fn detached_hook_still_has_its_deadline() {
     let suite = suite(vec![Box::new(ScriptedHook { name: "hangs", after: &[], does: HookBehaviour::LeavesAndHangs })]);
     let ended = tokio::time::timeout(Duration::from_secs(10), ran(&suite, HookPhase::Prestart)).await;
     assert_eq!(ended.expect("it has a deadline").1.len(), 1);
 }
 
 #[tokio::test]
-async fn what_is_done_for_good_is_put_to_use_again_and_not_repeated() {
+async fn completed_hook_is_resumed_and_not_repeated() {
     let suite = suite(vec![hook("fetch", &[], HookBehaviour::IsDone), hook("env", &["fetch"], HookBehaviour::Nothing)]);
     let mut seen = SubjectLog::default();
     for _ in 0..3 {
@@ -236,7 +236,7 @@ async fn what_is_done_for_good_is_put_to_use_again_and_not_repeated() {
 
 /// Promise (Durability and recovery): Subjects that a hook leaves without a record are a failure, not silence
 #[tokio::test]
-async fn hook_whose_subject_records_nothing_fails_with_that_reason() {
+async fn hook_without_a_recorder_fails_with_that_reason() {
     let mut seen = SubjectLog { records_nothing: true, ..SubjectLog::default() };
     let failed = suite(vec![hook("fetch", &[], HookBehaviour::IsDone)]).run(HookPhase::Prestart, &mut seen).await;
     assert_eq!(failed[0].failure.message, "fetch: what a hook of tests leaves is recorded nowhere");
@@ -274,7 +274,7 @@ async fn a_phase_that_is_called_off_begins_nothing_more() {
 }
 
 #[test]
-fn our_own_hooks_come_in_the_order_that_their_needs_give() {
+fn built_in_hooks_run_in_the_order_of_their_needs() {
     let hooks = Hooks::new(&Arc::default(), ExtraHooks::default()).unwrap();
     assert_eq!(hooks.alloc.order(), ["alloc_dir", "migrate", "migrate_remote", "ports", "cgroup", "network", "stats"]);
     assert_eq!(
@@ -288,7 +288,7 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 proptest! {
     /// Any needs: an order that meets all of them, or a circle that is named.
     #[test]
-    fn an_order_meets_every_need_or_there_is_a_circle(
+    fn hook_order_meets_every_need_or_names_a_cycle(
         needs in proptest::collection::vec(proptest::collection::btree_set(0..NAMES.len(), 0..3), NAMES.len()),
     ) {
         let hooks = needs.iter().enumerate().map(|(at, needs)| {

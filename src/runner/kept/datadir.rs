@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn allocs_have_places_of_their_own_where_the_file_system_takes_word_of_that() {
+    fn alloc_directories_have_the_topdir_flag_where_the_file_system_supports_it() {
         use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
         let dir = tempfile::tempdir().unwrap();
         let probe = std::fs::File::open(dir.path()).unwrap();
@@ -505,7 +505,7 @@ mod tests {
 
     /// Promise (Access of other users): Tasks of one alloc that start together each reach their own directories
     #[test]
-    fn tasks_of_an_alloc_that_start_together_all_reach_what_is_theirs() {
+    fn tasks_of_an_alloc_that_start_concurrently_all_have_traversal_access() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::open(dir.path()).unwrap();
         if rustix::process::geteuid().as_raw() != 0 || !data.keeps_acls() {

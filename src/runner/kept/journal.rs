@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_order_of_commits_is_the_order_of_calls_on_disk_too() {
+    async fn journal_commits_reach_the_disk_in_call_order() {
         let dir = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(SledStore::open(dir.path()).unwrap());
         let journal = start(Arc::clone(&store));

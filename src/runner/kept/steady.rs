@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_boot_goes_by_what_the_wall_clock_says_has_gone_by() {
+    fn steady_clock_over_a_boot_advances_by_the_wall_clock() {
         for day in [DAY, -DAY] {
             let clocks = clocks();
             let first = line(&clocks, "a", None);

@@ -256,7 +256,7 @@ fn all_that_the_old_alloc_had_is_in_the_new_one_and_nothing_else() {
 /// Promise (Input validation): P-14.3 Migrated data is verified, synced, then renamed; a SIGKILL leaves all or none,
 /// never a part
 #[test]
-fn agent_that_died_at_any_step_goes_on_with_the_old_or_the_new_data_whole() {
+fn agent_that_died_during_a_migration_continues_with_all_old_or_all_new_data() {
     let site = Site::new();
     let archive = archive_of(&filled(site.dir.path()));
     let staging = site.alloc_dir().join(STAGING);

@@ -134,7 +134,7 @@ fn a_static_port_within_the_range_is_no_dynamic_one_of_the_same_alloc() {
 }
 
 #[test]
-fn ports_lead_where_the_job_says() {
+fn port_targets_follow_the_job() {
     let keeper = keeper(20_000, 20_000, &[]);
     let asks = [
         PortAsk { to: PortTarget::Same, ..ask("same", None) },
@@ -343,7 +343,7 @@ async fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static
 }
 
 #[tokio::test(start_paused = true)]
-async fn exchange_names_the_programs_of_a_few_ports_and_counts_the_others() {
+async fn port_exchange_names_the_programs_of_a_few_ports_and_counts_the_rest() {
     let config = NetworkConfig { dynamic_ports: (20_000, 20_099), ..NetworkConfig::default() };
     let programs = Arc::new(Programs::default());
     let keeper = Arc::new(PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports));

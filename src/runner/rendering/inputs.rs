@@ -123,7 +123,7 @@ impl InputWatch {
         let Some(watch) = &self.watch else { return std::future::pending().ends_with(Ends::Deadline).await };
         loop {
             let Ok(mut ready) = watch.readable().ends_with(Ends::Deadline).await else {
-                return std::future::pending().await;
+                return std::future::pending().ends_with(Ends::Deadline).await;
             };
             let mut is_relevant = false;
             let read = ready.get_inner().read_names(MOST_EVENTS, |of, name| {

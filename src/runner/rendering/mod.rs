@@ -327,7 +327,7 @@ mod tests {
 
     /// The wait for the lock holds neither a thread nor the lock of another alloc.
     #[tokio::test]
-    async fn one_rendering_at_a_time_of_an_alloc_and_others_beside_it() {
+    async fn renderings_of_one_alloc_are_serialized_and_those_of_two_allocs_run_in_parallel() {
         let (shared, one, other) = (RenderShared::default(), AllocId::random(), AllocId::random());
         let held = shared.hold(&one).await;
         assert!(tokio::time::timeout(Duration::from_millis(1), shared.hold(&one)).await.is_err());

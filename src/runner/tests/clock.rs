@@ -60,7 +60,7 @@ async fn a_clock_that_jumps_makes_no_wait_shorter_or_longer_and_no_counter_falls
 
 /// Set within the alloc's first half minute, and while no agent runs.
 #[tokio::test(start_paused = true)]
-async fn an_alloc_lives_for_its_time_whatever_the_wall_clock_says() {
+async fn alloc_time_limit_ignores_wall_clock_steps() {
     for day in [DAY, -DAY] {
         let host = TestHost::new();
         let agent = host.start().await;
@@ -121,7 +121,7 @@ async fn from_one_boot_to_the_next_the_wall_clock_counts() {
 
 /// Collected by age, and retired a day after the last end: days that did not pass do not count.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_forgotten_for_a_day_that_only_the_wall_clock_saw() {
+async fn wall_clock_step_collects_and_retires_nothing() {
     let mut host = TestHost::new();
     host.config.gc.max_age = Some(Duration::from_secs(3600));
     let agent = host.start().await;
@@ -146,7 +146,7 @@ async fn nothing_is_forgotten_for_a_day_that_only_the_wall_clock_saw() {
 /// Promise (Durability and recovery): Recorded times are read by the next version, and so is the wall clock that
 /// earlier ones recorded
 #[tokio::test(start_paused = true)]
-async fn what_is_recorded_of_times_is_understood_and_written_again_as_it_was() {
+async fn state_records_of_the_first_boot_clock_agent_are_read_and_rewritten_equal() {
     use crate::runner::kept::record::{AllocRecord, TaskRecord};
     use crate::runner::kept::steady::SteadyClockRecord;
 

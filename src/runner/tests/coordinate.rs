@@ -90,7 +90,7 @@ async fn prestart_runs_before_main_and_poststart_after_it_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
+async fn failed_prestart_prevents_main_from_starting_and_is_named() {
     let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", None, forever()), ("init", PRESTART, ends(10, 3)), ("after", POSTSTOP, ends(10, 0))];
@@ -164,7 +164,7 @@ async fn failure_beside_a_leader_is_the_cause_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leaders_end_is_the_end_of_the_others() {
+async fn end_of_the_leader_ends_its_followers() {
     let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("follower", None, forever()), ("leader", None, ends(500, 0))];
@@ -213,7 +213,7 @@ async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_the
 
 /// Nomad's own test of this has no task states and asserts nothing.
 #[tokio::test(start_paused = true)]
-async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_its_end() {
+async fn task_order_holds_in_an_alloc_recovered_during_its_end() {
     for killed_after in [0, 100, 400, 700] {
         let host = TestHost::new();
         let agent = host.start().await;
@@ -231,7 +231,7 @@ async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_
 /// Promise (Task groups and lifecycle order): P-12.3 A kill, its delay and its timeout continue after a restart of the
 /// agent with what is left of them
 #[tokio::test(start_paused = true)]
-async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
+async fn kill_after_a_restart_continues_with_the_remaining_grace() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
@@ -252,7 +252,7 @@ async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
 /// Promise (Durability and recovery): A task that obeyed its kill signal without an agent counts as killed, and is not
 /// started or signalled again
 #[tokio::test(start_paused = true)]
-async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signalled_again() {
+async fn task_that_ended_on_our_signal_while_no_agent_ran_is_killed_and_not_resignalled() {
     for stop_ms in [500, 5_000] {
         let host = TestHost::new();
         let agent = host.start().await;
@@ -320,7 +320,7 @@ async fn delays_come_before_the_signal_and_count_over_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_its_time_completes_an_alloc_without_poststop_also_while_no_agent_is_there() {
+async fn max_run_duration_completes_the_alloc_without_poststop_even_without_agent() {
     for away in [false, true] {
         let host = TestHost::new();
         let agent = host.start().await;

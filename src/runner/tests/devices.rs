@@ -165,7 +165,7 @@ async fn a_task_holds_its_devices_from_before_its_start_until_nothing_of_it_runs
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_gets_none_says_why_and_its_policy_decides() {
+async fn task_without_free_devices_reports_why_and_its_restart_policy_decides() {
     let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let first = submit(&agent, with_devices(service("first"), 3)).await;
@@ -184,7 +184,7 @@ async fn a_task_that_gets_none_says_why_and_its_policy_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_any_keeper_a_task_that_asks_for_devices_fails_at_once() {
+async fn task_with_devices_fails_at_once_without_device_plugins() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, with_devices(service("s"), 1)).await;
@@ -195,7 +195,7 @@ async fn without_any_keeper_a_task_that_asks_for_devices_fails_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_ends_a_start_frees_what_was_reserved_for_it() {
+async fn any_end_of_a_start_releases_its_reserved_devices() {
     let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let refused = job("refused", JobKind::Batch, &[("main", json!({ "start_error": 9, "hopeless": 1 }))]);
@@ -238,7 +238,7 @@ async fn abandoned_task_holds_its_devices_until_it_is_gone_across_agent_deaths()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_holds_its_devices_again_before_a_next_task_can_get_them() {
+async fn running_tasks_hold_their_devices_again_before_a_next_task_can_get_them() {
     let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let id = submit(&agent, with_devices(service("s"), 2)).await;
@@ -264,7 +264,7 @@ async fn what_runs_holds_its_devices_again_before_a_next_task_can_get_them() {
 
 /// Its handle is recorded, but its driver was never called.
 #[tokio::test(start_paused = true)]
-async fn what_was_prepared_and_never_started_frees_its_devices_if_it_is_not_to_start_any_more() {
+async fn prepared_task_that_never_started_releases_its_devices_once_stopped() {
     let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let slow = job("s", JobKind::Service, &[("main", json!({ "start_ms": 60_000 }))]);

@@ -335,7 +335,7 @@ async fn task_running_after_its_reported_end_is_killed_before_another_attempt() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_on_and_cannot_be_ended_gets_no_second_attempt_beside_it() {
+async fn task_that_outlives_its_kill_gets_no_second_attempt() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({ "lies": 1, "unkillable": 1 }))])).await;

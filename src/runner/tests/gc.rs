@@ -28,7 +28,7 @@ fn counted(agent: &Handle) -> [u64; 5] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ended_long_ago_goes_by_itself_once_its_series_were_delivered() {
+async fn old_ended_alloc_is_collected_once_its_series_were_delivered() {
     let mut host = TestHost::new();
     host.config.gc.max_age = Some(Duration::from_secs(600));
     let agent = host.start().await;
@@ -63,7 +63,7 @@ async fn full_disk_removes_the_oldest_until_there_is_room_and_counts_unread_ones
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_others_have_filled_takes_no_live_alloc_and_no_endless_loop() {
+async fn disk_pressure_by_foreign_files_takes_no_live_alloc_and_ends() {
     let host = TestHost::new();
     let agent = host.start().await;
     ended(&agent, 5).await;
@@ -81,7 +81,7 @@ async fn a_disk_that_others_have_filled_takes_no_live_alloc_and_no_endless_loop(
 /// Promise (Durability and recovery): `gc` reports what it removed and why the rest stayed; directories and cgroups are
 /// gone, counters stay
 #[tokio::test(start_paused = true)]
-async fn requested_collection_returns_removed_and_kept_allocs_with_reasons() {
+async fn requested_collection_returns_removed_and_retained_allocs_with_reasons() {
     let host = TestHost::new();
     let agent = host.start().await;
     let ids = ended(&agent, 3).await;
@@ -162,7 +162,7 @@ async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
 /// Promise (Durability and recovery): An abandoned task is never forgotten: `gc` keeps its alloc, and it is killed
 /// again and again
 #[tokio::test(start_paused = true)]
-async fn what_may_still_run_is_not_forgotten_and_is_ended_again_and_again_by_later_agents_too() {
+async fn alloc_that_may_still_run_is_not_collected_and_later_agents_end_it_again() {
     let mut host = TestHost::new();
     host.config.gc = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
     host.config.retire_after = Duration::from_secs(100);

@@ -120,7 +120,7 @@ async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_is_left_alone_by_a_driver_that_becomes_unhealthy_and_what_is_to_start_waits() {
+async fn unhealthy_driver_leaves_running_tasks_alone_and_delays_new_ones() {
     let host = TestHost::new();
     let (agent, metrics) = agent(&host, "healthy 60s, unhealthy 60s, healthy").await;
     let runs = submit(&agent, pretending("runs")).await;
@@ -186,7 +186,7 @@ async fn waiting_task_reports_each_health_and_waits_across_an_agent_restart() {
 /// Promise (Durability and recovery): P-7.4 Reports that end, hang or die make the driver unhealthy until the next one,
 /// and affect nothing else
 #[tokio::test(start_paused = true)]
-async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_is_heard_again() {
+async fn driver_with_ended_or_missing_reports_is_unhealthy_until_it_reports_again() {
     for (word, said) in [
         ("end", "the end of its fingerprints"),
         ("die", "its driver panicked: the mock driver is configured to panic in `fingerprint`"),

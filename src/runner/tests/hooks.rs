@@ -203,7 +203,7 @@ async fn an_alloc_that_could_not_be_set_up_can_be_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn set_up_again_after_a_restart_of_the_agent_and_a_failure_then_ends_no_running_task() {
+async fn alloc_hooks_run_again_after_an_agent_restart_and_failure_ends_no_running_task() {
     let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     let agent = host.start_with(&log).await;
     let id = submit(&agent, service("s")).await;
@@ -296,7 +296,7 @@ async fn a_stop_calls_off_what_sets_up() {
 
 /// One hook fails while the other is being set up.
 #[tokio::test(start_paused = true)]
-async fn a_task_that_is_called_off_for_its_sibling_says_so_and_has_not_failed() {
+async fn task_cancelled_for_its_sibling_reports_so_and_has_not_failed() {
     let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     *log.hangs_for.lock().unwrap() = Some("slow");
     let agent = host.start_with(&log).await;
@@ -371,7 +371,7 @@ impl Hook<OfTask> for FetchOnceHook {
 
 /// Promise (Hooks of allocs and tasks): A completed hook is not repeated by later starts or later agents
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_did_for_good_is_known_to_later_starts_and_later_agents() {
+async fn completed_hook_is_recorded_for_later_starts_and_later_agents() {
     let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     let more = || ExtraHooks { task: vec![Box::new(FetchOnceHook(Arc::clone(&log)))], ..ExtraHooks::default() };
     let agent = Handle::start_with(host.parts(), more()).await.unwrap();

@@ -243,7 +243,7 @@ async fn a_restart_counts_once_when_it_begins() {
 ///
 /// Promise (Durability and recovery): An exit is judged by the desired state and the policy of its alloc at that time
 #[tokio::test(start_paused = true)]
-async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_then() {
+async fn exit_outcome_follows_the_requested_stop_and_then_the_policy() {
     for (status, outcome) in [
         (ExitStatus::Signal(2), Outcome::Killed),
         (ExitStatus::Signal(9), Outcome::Killed),
@@ -272,7 +272,7 @@ async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_the
 
 /// Its leader is still ending, and its own rank has not been reached.
 #[tokio::test(start_paused = true)]
-async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
+async fn task_that_crashes_while_its_alloc_ends_is_not_restarted() {
     let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("leader", json!({ "stop_ms": 4_000 })), ("other", json!({ "deaf": 1 }))];
@@ -322,7 +322,7 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
 /// Promise (Durability and recovery): T-10.3 1,000 stops of one task with as many restarts and signals: one kill, and
 /// each has its answer
 #[tokio::test(start_paused = true)]
-async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
+async fn thousand_concurrent_stops_restarts_and_signals_are_one_kill_and_all_return() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
@@ -370,7 +370,7 @@ async fn all_tasks_of_an_alloc_are_stopped_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_a_task_in_backoff_whose_exit_waits_for_the_disk() {
+async fn stop_ends_a_task_in_backoff_while_its_exit_waits_for_the_disk() {
     let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(2);
@@ -387,7 +387,7 @@ async fn a_stop_ends_a_task_in_backoff_whose_exit_waits_for_the_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_task_is_being_killed_is_known_after_a_restart() {
+async fn task_kill_in_progress_is_recovered_after_a_restart() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;

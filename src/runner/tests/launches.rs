@@ -50,7 +50,7 @@ fn seconds(host: &TestHost) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_periodic_job_is_launched_at_each_due_second_and_its_children_count_as_one_workload() {
+async fn periodic_job_is_launched_each_due_second_and_its_children_are_one_workload() {
     let host = TestHost::new();
     let agent = host.start().await;
     let began = seconds(&host);
@@ -319,7 +319,7 @@ async fn a_job_of_each_second_does_not_grow_the_store_without_end() {
 
 /// A day after its last child the totals of a workload move to the node's, unless the job still exists.
 #[tokio::test(start_paused = true)]
-async fn the_totals_of_a_registered_parent_stay_however_long_it_launches_nothing() {
+async fn totals_of_a_registered_parent_outlast_a_day_without_launches() {
     let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(periodic("yearly", "@yearly", 5)).await.unwrap();

@@ -90,7 +90,7 @@ async fn a_crash_loop_restarts_by_policy_and_then_fails_with_everything_added_up
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_ends_well_is_started_again_and_oom_says_so() {
+async fn service_that_ends_well_is_restarted_and_oom_is_reported() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "run_ms": 5 }))])).await;
@@ -128,7 +128,7 @@ async fn a_start_failure_is_no_exit_and_is_tried_again_where_that_can_help() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_started_before_its_handle_is_durable() {
+async fn task_is_not_started_before_its_handle_is_durable() {
     let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(1);
@@ -143,7 +143,7 @@ async fn nothing_is_started_before_its_handle_is_durable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exit_that_cannot_be_saved_is_shown_retried_and_kept_on_the_host_until_it_is() {
+async fn exit_that_cannot_be_saved_is_shown_retried_and_retained_on_the_host() {
     let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(2);

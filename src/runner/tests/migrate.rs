@@ -124,7 +124,7 @@ async fn data_passes_allocs_that_were_replaced_before_they_began() {
 /// Promise (Input validation): P-14.2 A replacement waits for the alloc before it, over a restart of the agent; a stop
 /// ends the wait within 100 ms
 #[tokio::test(start_paused = true)]
-async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_off_at_once() {
+async fn replacement_waits_for_the_previous_alloc_across_restarts_and_stops_at_once() {
     let host = TestHost::new();
     let agent = host.start().await;
     let first = sticky(job("s", JobKind::Service, &[("main", json!({ "stop_ms": 4_000 }))]), STICKY);
@@ -149,7 +149,7 @@ async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_o
 /// Promise (Input validation): P-14.4 What cannot be moved begins empty, with an event and a counter; no link is
 /// followed
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_moved_begins_empty_with_an_event_and_a_counter() {
+async fn data_that_cannot_be_migrated_starts_empty_with_an_event_and_a_counter() {
     let host = TestHost::new();
     let agent = host.start().await;
     let first = sticky(service("s"), STICKY);
@@ -204,7 +204,7 @@ async fn crash_after_any_write_of_an_update_loses_no_data() {
 
 /// Garbage collection does not remove a directory that a replacement is about to take over.
 #[tokio::test(start_paused = true)]
-async fn alloc_whose_data_is_awaited_is_not_collected() {
+async fn alloc_with_data_awaited_by_a_replacement_is_not_collected() {
     let mut host = TestHost::new();
     host.config.gc.max_terminal = 0;
     let agent = host.start().await;

@@ -60,7 +60,7 @@ fn isolated(id: &str, mode: NetworkMode) -> Job {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_there_from_before_the_first_task_to_the_end_over_restarts_of_the_agent() {
+async fn network_namespace_exists_until_the_last_task_ends_over_agent_restarts() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, isolated("web", NetworkMode::Bridge)).await;
@@ -85,7 +85,7 @@ async fn a_namespace_is_there_from_before_the_first_task_to_the_end_over_restart
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alloc_whose_network_cannot_be_made_fails_and_says_why() {
+async fn alloc_without_its_network_fails_with_the_reason() {
     let host = TestHost::new();
     *host.networks.refuses.lock().unwrap() = Some("there is no CNI plugin bridge".to_owned());
     let agent = host.start().await;

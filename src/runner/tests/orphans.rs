@@ -55,7 +55,7 @@ fn fates(agent: &Handle) -> Vec<Fate> {
 /// Promise (Durability and recovery): A recorded, copied, containerized or foreign process is no orphan: it is not
 /// touched
 #[test]
-fn whose_an_alloc_is_follows_from_what_names_it() {
+fn alloc_ownership_follows_from_the_records_that_name_it() {
     let ids: Vec<AllocId> = (0..6).map(|_| AllocId::random()).collect();
     let [recorded, buried, alloc_aside, task_aside, both, unknown] = ids.as_slice() else { unreachable!() };
     let keys = [
@@ -82,7 +82,7 @@ fn whose_an_alloc_is_follows_from_what_names_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_a_state_that_is_lost_is_ended_counted_and_listed_and_its_logs_stay() {
+async fn orphan_of_a_lost_state_is_ended_counted_and_listed_and_its_logs_remain() {
     let host = TestHost::new();
     let id = orphaned(&host, json!({ "stop_ms": 100 })).await;
     assert_eq!(host.world.living(), 1);
@@ -111,7 +111,7 @@ async fn a_task_of_a_state_that_is_lost_is_ended_counted_and_listed_and_its_logs
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_deaf_is_ended_by_force_after_its_grace() {
+async fn orphan_that_ignores_signals_is_killed_after_its_grace() {
     let host = TestHost::new();
     orphaned(&host, json!({ "deaf": 1 })).await;
     let agent = host.start().await;
@@ -169,7 +169,7 @@ async fn an_agent_that_leaves_in_the_middle_leaves_the_rest_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_already_is_cleared_away_and_not_counted() {
+async fn orphan_that_has_ended_is_cleared_away_and_not_counted() {
     let host = TestHost::new();
     let id = orphaned(&host, json!({})).await;
     host.world.last().end(ExitStatus::Code(0));
@@ -180,7 +180,7 @@ async fn what_has_ended_already_is_cleared_away_and_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_whose_directory_was_removed_too_is_found_by_its_supervisor() {
+async fn orphan_without_run_directory_is_found_by_its_supervisor() {
     let host = TestHost::new();
     let id = orphaned(&host, json!({})).await;
     crate::host::tree::remove(&host.data_dir.run(&id)).unwrap();
@@ -225,7 +225,7 @@ async fn task_with_unreadable_record_is_left_alone_and_reported_at_each_start() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_on_record_or_submitted_since_is_never_taken_for_an_orphan() {
+async fn recorded_or_newly_submitted_tasks_are_never_orphans() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -252,7 +252,7 @@ async fn orphan_without_proof_is_left_alone_until_there_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_driver_knows_stays_and_what_is_empty_goes() {
+async fn run_directory_unknown_to_every_driver_remains_and_an_empty_one_is_removed() {
     let host = TestHost::new();
     let ids = [AllocId::random(), AllocId::random()];
     for id in &ids {
@@ -270,7 +270,7 @@ async fn what_no_driver_knows_stays_and_what_is_empty_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_seemed_to_run_is_not_listed_any_more() {
+async fn orphan_reported_as_possibly_running_is_unlisted_once_it_has_ended() {
     let host = TestHost::new();
     let id = orphaned(&host, json!({})).await;
     host.world.last().end(ExitStatus::Code(0));
@@ -286,7 +286,7 @@ async fn what_only_seemed_to_run_is_not_listed_any_more() {
 /// The record of one task is lost or damaged; its alloc is recorded. It continues as the same attempt. If its state is
 /// unknown it is not started again, also if the agent dies right then, and is reported as possibly running.
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
+async fn task_without_record_is_recovered_by_its_run_directory_and_supervisor() {
     for (damaged, removed) in [(false, false), (true, false), (true, true)] {
         let host = TestHost::new();
         let agent = host.start().await;
@@ -323,7 +323,7 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
 /// Promise (Durability and recovery): A task whose record is lost is recovered from `run/`, or not started a second
 /// time
 #[tokio::test(start_paused = true)]
-async fn task_without_record_and_with_unknown_state_keeps_its_handle() {
+async fn task_without_record_and_with_unknown_state_retains_its_handle() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;

@@ -112,7 +112,7 @@ fn said(agent: &Handle, id: &AllocId) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ports_are_reserved_before_the_first_task_and_it_knows_them() {
+async fn ports_are_reserved_before_the_first_task_and_are_in_its_environment() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", None), port("admin", Some(9901))])).await;
@@ -179,7 +179,7 @@ async fn a_changed_job_has_its_static_port_when_its_allocs_have_left_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
+async fn reserved_ports_are_still_held_after_an_agent_restart() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("a", None), port("b", Some(8080))])).await;
@@ -304,7 +304,7 @@ async fn ports_of_an_alloc_with_a_running_task_are_not_tested_again() {
 // The clock is real in these tests, because blocked threads stop the paused one.
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_look_up_of_a_program_keeps_no_other_alloc_from_its_ports() {
+async fn slow_program_lookup_does_not_delay_ports_of_another_alloc() {
     let host = TestHost::new();
     let (ports, agent) = SlowPorts::start(&host).await;
     ports.used.0.lock().unwrap().insert(8080);

@@ -77,7 +77,7 @@ async fn requests_beside_a_task_in_recovery_are_served_and_it_is_shown_as_record
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_found_late_goes_on_and_counts_once() {
+async fn task_recovered_late_continues_and_is_counted_once() {
     let stage = stage(json!({})).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(recovering(&stage.agent, &stage.odd), ["slow"]);
@@ -101,7 +101,7 @@ async fn what_is_found_late_goes_on_and_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ended_meanwhile_and_is_found_late_counts_once() {
+async fn task_that_ended_before_its_late_recovery_is_counted_once() {
     let stage = stage(json!({})).await;
     let RecoveryScene { host, agent, odd, .. } = &stage;
     host.world.of(&"slow".into()).end(ExitStatus::Code(0));
@@ -228,7 +228,7 @@ async fn a_driver_that_never_answers_costs_its_task_and_not_what_runs_beside_it(
 
 /// Promise (Durability and recovery): A shortage of descriptors, memory or processes changes no task's state
 #[tokio::test(start_paused = true)]
-async fn want_of_what_it_takes_to_look_is_no_verdict_however_long_it_lasts() {
+async fn recovery_without_resources_is_undecided_however_long_it_lasts() {
     use std::sync::atomic::Ordering;
     let host = TestHost::new();
     let agent = host.start().await;
@@ -244,7 +244,7 @@ async fn want_of_what_it_takes_to_look_is_no_verdict_however_long_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_dies_while_it_looks_leaves_everything_to_the_next_one() {
+async fn agent_that_dies_during_recovery_leaves_everything_to_the_next_one() {
     let before = alive();
     let mut stage = stage(json!({})).await;
     stage.agent.stop(&stage.odd, Wait::No).await.unwrap();

@@ -259,7 +259,7 @@ async fn restart_during_the_delay_makes_it_live_and_a_replaced_one_is_not_restar
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoned_task_keeps_its_alloc_from_being_replaced() {
+async fn abandoned_task_prevents_replacement_of_its_alloc() {
     let host = TestHost::new();
     let agent = host.start().await;
     let mut job = failing(policy(0, 5, DelayFunction::Constant, 0), JobKind::Service, 10);
@@ -279,7 +279,7 @@ async fn abandoned_task_keeps_its_alloc_from_being_replaced() {
 ///
 /// Promise (Input validation): An endless reschedule loop keeps store and allocs bounded, and no counter falls
 #[tokio::test(start_paused = true)]
-async fn endless_rescheduling_keeps_the_store_bounded() {
+async fn endless_rescheduling_leaves_the_store_bounded() {
     const LOOPS: usize = 120;
     let mut host = TestHost::new();
     host.config.gc.max_terminal = 5;

@@ -23,7 +23,7 @@ async fn attempt(agent: &Handle, id: &AllocId, name: &str, attempt: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_task_gets_a_new_attempt_at_once_and_its_policy_does_not_count_it() {
+async fn restart_of_one_task_starts_an_attempt_at_once_and_its_policy_does_not_count_it() {
     assert_eq!(RestartReason::ALL[REQUESTED], RestartReason::Requested);
     let host = TestHost::new();
     let agent = host.start().await;
@@ -81,7 +81,7 @@ async fn without_a_name_all_that_runs_is_restarted_in_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_run_is_not_restarted_alone_and_the_refusal_says_what_it_does() {
+async fn restart_of_a_task_that_is_not_running_is_refused_with_its_state() {
     let host = TestHost::new();
     let agent = host.start().await;
     for (state, config) in [
@@ -126,7 +126,7 @@ async fn a_restart_by_policy_that_a_restart_of_the_whole_alloc_overtakes_is_none
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deaf_task_is_restarted_by_force_and_asking_again_meanwhile_changes_nothing() {
+async fn task_that_ignores_signals_is_restarted_by_force_once_despite_repeated_requests() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
@@ -294,7 +294,7 @@ async fn whole_alloc_restarts_in_lifecycle_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost() {
+async fn restart_requested_at_the_moment_of_the_last_end_is_not_lost() {
     let host = TestHost::new();
     let agent = host.start().await;
     // Alone: a task that had ended before would be pending already, and keep its alloc from ending.
@@ -397,7 +397,7 @@ async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
 
 /// Promise (Durability and recovery): Records of an agent with fewer restart reasons are read
 #[test]
-fn records_from_before_restarts_could_be_asked_for_are_read() {
+fn records_of_agents_without_requested_restarts_are_read() {
     // As an earlier agent wrote them.
     let task = include_str!("records/task-of-schema-2.json");
     let task: crate::runner::kept::record::TaskRecord = serde_json::from_str(task).unwrap();

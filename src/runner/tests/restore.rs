@@ -27,7 +27,7 @@ pub(super) fn only(outcome: &str) -> BTreeMap<String, f64> {
 /// Promise (Durability and recovery): Each start of the agent reports how it found every task, and counts unreadable
 /// records
 #[tokio::test(start_paused = true)]
-async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before_found() {
+async fn each_start_reports_how_it_recovered_every_task_and_resets_earlier_counts() {
     let host = TestHost::new();
     let agent = host.start().await;
     assert_eq!(found(&agent).0, only("none"), "all outcomes are there");
@@ -58,7 +58,7 @@ async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_task_is_found_again_with_one_started_and_one_received() {
+async fn recovered_running_task_has_one_started_and_one_received_event() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -131,7 +131,7 @@ async fn a_submitted_alloc_that_was_never_begun_is_begun() {
 /// Promise (Task groups and lifecycle order): P-12.3 Restart trackers with their backoff, and a new version waiting for
 /// the previous one, continue too
 #[tokio::test(start_paused = true)]
-async fn a_crash_loop_is_not_forgiven_and_its_backoff_goes_on() {
+async fn crash_loop_backoff_continues_after_an_agent_restart() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 1)).await;
@@ -173,7 +173,7 @@ async fn an_ended_alloc_is_shown_as_it_ended_and_nothing_is_counted_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_goes_on_after_a_restart() {
+async fn stop_continues_after_an_agent_restart() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
@@ -239,7 +239,7 @@ fn spoil(host: &TestHost, prefix: &str) -> String {
 /// Promise (Task groups and lifecycle order): P-12.4, P-12.5 One bad record is set aside and listed; no counter falls
 /// over a restart
 #[tokio::test(start_paused = true)]
-async fn one_bad_record_is_set_aside_and_blocks_nothing() {
+async fn bad_record_is_quarantined_and_blocks_nothing() {
     for prefix in ["alloc/", "job/bad/"] {
         let host = TestHost::new();
         let agent = host.start().await;
@@ -262,7 +262,7 @@ async fn one_bad_record_is_set_aside_and_blocks_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_record_is_bad_is_not_started_twice() {
+async fn task_with_a_bad_record_is_not_started_twice() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -394,7 +394,7 @@ async fn record_with_another_tasks_directory_is_refused() {
 /// All records of the agent before hooks existed, as it left them when it was killed: one alloc had ended, one ran, the
 /// one before them was collected.
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_agent_recorded_is_restored_whole() {
+async fn state_records_of_the_agent_before_hooks_are_restored_completely() {
     let host = TestHost::new();
     let mut batch = crate::store::Batch::default();
     for record in include_str!("records/state-before-hooks.txt").lines() {
@@ -452,7 +452,7 @@ fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
 ///
 /// Promise (Durability and recovery): A record of a newer agent keeps its counters: unknown fields are left out
 #[tokio::test(start_paused = true)]
-async fn what_a_newer_agent_recorded_costs_no_counter() {
+async fn state_records_of_a_newer_agent_are_read_without_loss_of_counters() {
     let host = TestHost::new();
     let mut batch = crate::store::Batch::default();
     let mut changed = 0;

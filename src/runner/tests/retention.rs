@@ -18,7 +18,7 @@ fn known(agent: &Handle) -> Vec<AllocId> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_allocs_above_the_limit_whose_series_have_gone_are_collected_oldest_first() {
+async fn retired_allocs_above_the_limit_are_collected_oldest_first() {
     let mut host = TestHost::new();
     host.config.gc.max_terminal = 2;
     let agent = host.start().await;
@@ -56,7 +56,7 @@ async fn collecting_and_restarting_moves_no_counter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_day_after_its_last_alloc_a_workload_retires_into_the_node_and_stays_there() {
+async fn workload_retires_into_the_node_a_day_after_its_last_alloc() {
     let host = TestHost::new();
     let agent = host.start().await;
     run_batches(&agent, 2).await;

@@ -36,7 +36,7 @@ async fn a_task_is_ended_with_its_jobs_signal_else_with_its_drivers() {
 
 /// The agent died right after the signal: an end by the driver's own signal counts as requested, not as a crash.
 #[tokio::test(start_paused = true)]
-async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed() {
+async fn unseen_end_by_the_kill_signal_of_the_driver_counts_as_requested() {
     for (signal, obeyed) in [(15, true), (2, false)] {
         let host = TestHost::new();
         *host.world.kill_signal.lock().unwrap() = Some("SIGTERM");
@@ -58,7 +58,7 @@ async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed()
 
 /// Like a runtime that creates cgroups itself and names its containers.
 #[tokio::test(start_paused = true)]
-async fn a_cgroup_and_state_that_are_known_with_the_start_alone_are_recorded_shown_and_come_back() {
+async fn cgroup_and_driver_state_learned_at_the_start_are_recorded_shown_and_recovered() {
     let host = TestHost::new();
     let (cgroup, state) = (CgroupPath::new("/elsewhere/c0ffee"), json!({ "container": "c0ffee" }));
     *host.world.learns.lock().unwrap() = Some((cgroup.clone(), state.clone()));
@@ -102,7 +102,7 @@ async fn a_driver_that_learns_what_cannot_be_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_driver_says_while_it_works_for_a_task_is_the_tasks_event_at_once() {
+async fn driver_messages_during_a_start_become_task_events_at_once() {
     let host = TestHost::new();
     let agent = host.start().await;
     let config = json!({ "events": ["pulling image", "unpacking\u{7}"], "start_block_for": "20s" });

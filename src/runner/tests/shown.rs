@@ -289,7 +289,7 @@ async fn a_refused_submit_that_reached_the_disk_does_not_come_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_kept_handle_names_is_not_cleared_away() {
+async fn run_directory_of_an_abandoned_task_is_not_cleared_away() {
     let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "unkillable": 1, "deaf": 1 })), ("second", json!({}))];

@@ -15,7 +15,7 @@ fn sent(host: &TestHost) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signal_goes_to_one_task_or_to_all_that_run_with_an_event_that_says_why() {
+async fn signal_reaches_one_or_all_running_tasks_with_an_event_that_has_the_reason() {
     let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("a", None, forever()), ("b", None, forever()), ("after", POSTSTOP, ends(1, 0))];

@@ -107,7 +107,7 @@ fn says(holds: bool) -> &'static str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_word_of_a_stop_holds_as_the_table_of_the_docs_says() {
+async fn every_kind_of_stop_behaves_as_the_table_in_the_docs() {
     let docs = include_str!("../../../docs/job-files.md");
     for (way, text) in WAYS {
         for away in [false, true] {

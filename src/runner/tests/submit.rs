@@ -17,7 +17,7 @@ fn nothing_was_made(host: &TestHost, agent: &Handle) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_job_leaves_nothing_behind_and_says_where_it_is_wrong() {
+async fn refused_job_leaves_nothing_behind_and_has_its_wrong_place_in_the_error() {
     let host = TestHost::new();
     let agent = host.start().await;
     let mut unknown = service("s");
@@ -36,7 +36,7 @@ async fn a_refused_job_leaves_nothing_behind_and_says_where_it_is_wrong() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_failing_database_no_job_is_taken_on_and_running_ones_stay() {
+async fn failing_database_refuses_new_jobs_and_leaves_running_ones_alone() {
     let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_writes(true);

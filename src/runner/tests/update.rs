@@ -95,7 +95,7 @@ async fn allocs_are_replaced_max_parallel_at_a_time_and_each_is_waited_for() {
 
 /// Promise (Input validation): A failed update stops, or goes back with `auto_revert`; allocs that still run stay
 #[tokio::test(start_paused = true)]
-async fn unhealthy_alloc_fails_the_update_and_the_rest_stays() {
+async fn unhealthy_alloc_fails_the_update_and_the_other_allocs_remain() {
     let host = TestHost::new();
     let agent = host.start().await;
     healthy(&agent, 3, 1).await;
@@ -113,7 +113,7 @@ async fn unhealthy_alloc_fails_the_update_and_the_rest_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn auto_revert_goes_back_to_the_last_version_that_was_healthy_and_keeps_its_allocs() {
+async fn auto_revert_restores_the_last_healthy_version_and_reuses_its_allocs() {
     let host = TestHost::new();
     let agent = host.start().await;
     let old = healthy(&agent, 3, 1).await;
@@ -143,7 +143,7 @@ async fn without_a_healthy_version_there_is_nothing_to_revert_to() {
 
 /// Promise (Input validation): An update goes on over restarts of the agent and a refusing disk; nothing happens twice
 #[tokio::test(start_paused = true)]
-async fn update_goes_on_over_restarts_of_the_agent_and_nothing_happens_twice() {
+async fn update_continues_over_agent_restarts_without_repeating_steps() {
     let host = TestHost::new();
     let mut agent = host.start().await;
     healthy(&agent, 4, 1).await;
@@ -163,7 +163,7 @@ async fn update_goes_on_over_restarts_of_the_agent_and_nothing_happens_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn revert_goes_on_over_a_restart_of_the_agent() {
+async fn revert_continues_over_an_agent_restart() {
     let host = TestHost::new();
     let agent = host.start().await;
     healthy(&agent, 2, 1).await;
@@ -189,7 +189,7 @@ async fn stop_on_request_cancels_the_update_and_nothing_replaces_what_was_stoppe
 }
 
 #[tokio::test(start_paused = true)]
-async fn submission_during_an_update_takes_its_place_and_the_old_version_again_keeps_its_allocs() {
+async fn submission_during_an_update_supersedes_it_and_the_old_version_reuses_its_allocs() {
     let host = TestHost::new();
     let agent = host.start().await;
     let old = healthy(&agent, 3, 1).await;
@@ -249,7 +249,7 @@ async fn no_healthy_alloc_within_progress_deadline_fails_the_update() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn record_of_an_update_goes_with_the_last_alloc_of_its_job() {
+async fn update_record_is_removed_with_the_last_alloc_of_its_job() {
     let host = TestHost::new();
     let agent = host.start().await;
     let allocs = healthy(&agent, 1, 1).await;

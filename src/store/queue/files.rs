@@ -122,7 +122,7 @@ mod tests {
     use crate::model::units::Timestamp;
 
     #[test]
-    fn what_is_called_like_a_segment_and_is_none_is_left_alone() {
+    fn foreign_files_with_segment_names_are_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (elsewhere, queue_dir) = (dir.path().join("elsewhere"), dir.path().join("otlp"));
         fs::write(&elsewhere, "of another program").unwrap();

@@ -432,7 +432,7 @@ proptest! {
 
 /// The oldest segment was removed while the full disk had not taken what became of it, and with it the last mark.
 #[test]
-fn on_a_full_disk_no_segment_goes_before_it_is_known_what_became_of_it() {
+fn full_disk_removes_no_segment_before_its_outcome_is_durable() {
     let push = |bytes| ModelStep::Push { points: 1, bytes };
     let limits = QueueLimits { bytes: 2_483, age: Duration::from_secs(5_000), memory_bytes: 0 };
     let mut world = QueueModel::new(limits, true);
@@ -464,7 +464,7 @@ fn a_segment_of_a_newer_version_is_left_alone() {
 
 /// Promise (Measured values): While the disk is full memory holds new batches, and the disk gets them in order
 #[test]
-fn while_the_disk_is_full_memory_holds_what_comes_and_the_disk_gets_it_in_order() {
+fn full_disk_queue_holds_new_parcels_in_memory_and_writes_them_in_order_later() {
     let disk = LossyDisk::default();
     let mut queue = Queue::open(Box::new(disk.clone()), QueueLimits { memory_bytes: 250, ..wide() });
     assert_eq!(queue.push(Timestamp(1), 1, vec![1; 100]), PushOutcome::Durable);
@@ -489,7 +489,7 @@ fn while_the_disk_is_full_memory_holds_what_comes_and_the_disk_gets_it_in_order(
 }
 
 #[test]
-fn what_waits_for_too_long_is_lost_to_its_age_and_not_before() {
+fn queued_parcel_above_the_maximum_age_is_dropped_and_not_before() {
     const SECOND: u64 = 1_000_000_000;
     let limits = QueueLimits { age: Duration::from_secs(10), ..wide() };
     let mut queue = Queue::open(Box::new(LossyDisk::default()), limits);
@@ -509,7 +509,7 @@ fn what_waits_for_too_long_is_lost_to_its_age_and_not_before() {
 }
 
 #[test]
-fn what_is_too_much_is_lost_to_its_room_the_oldest_first_and_the_newest_stay() {
+fn queue_above_its_capacity_drops_the_oldest_parcels_first() {
     const BYTES: u64 = 20_000;
     let mut queue = Queue::open(Box::new(LossyDisk::default()), QueueLimits { bytes: BYTES, ..wide() });
     for n in 1..=40 {

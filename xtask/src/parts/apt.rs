@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_systems_configuration_only_the_way_to_the_network_is_taken() {
+    fn system_configuration_gives_only_network_settings() {
         let system = "APT::Update::Post-Invoke:: \"rm -f /var/cache/apt/archives/*.deb\";\n\
                       Acquire::http::Proxy \"http://proxy.example:3128\";\nDir::Etc::parts \"apt.conf.d\";\n";
         let text = configuration(Path::new("/w/target/parts/apt"), system);

@@ -562,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_will_be_got_is_said_with_packages_and_sizes() {
+    fn announcement_lists_each_part_with_its_size() {
         let text = announcement(&PARTS.iter().collect::<Vec<_>>());
         for part in PARTS {
             assert!(text.contains(part.name) && text.contains(&format!("{} MB", part.megabytes)), "{text}");

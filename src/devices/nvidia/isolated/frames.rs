@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_whole_and_in_order_however_they_are_cut() {
+    fn framed_messages_are_complete_and_ordered_however_they_are_split() {
         let mut sent = Vec::new();
         write(&mut sent, &"one").unwrap();
         write(&mut sent, &"").unwrap();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_no_message_is_refused_before_it_is_gathered() {
+    fn oversized_or_malformed_helper_message_is_refused_before_it_is_gathered() {
         let mut frames = HelperFrames::default();
         frames.push(&u32::MAX.to_le_bytes());
         assert!(matches!(frames.next::<String>(), Err(HelperFrameError::TooLarge(_))));

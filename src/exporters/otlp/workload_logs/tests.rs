@@ -206,7 +206,7 @@ fn output_waits_in_its_files_while_the_disk_refuses_batches_and_a_kill_loses_non
 }
 
 #[test]
-fn stream_whose_file_was_truncated_continues_and_is_counted() {
+fn truncated_output_stream_continues_and_is_counted() {
     let mut host = LogHost::new(Config::default());
     host.write("t.stdout.3", b"0123456789\n");
     let mut agent = host.start();

@@ -221,7 +221,7 @@ fn in_mode_file_an_archive_has_one_file_and_a_subdirectory_is_taken_out() {
 }
 
 #[test]
-fn what_is_there_is_merged_and_planted_links_are_replaced_and_never_followed() {
+fn archive_merges_into_existing_files_and_replaces_planted_links() {
     let tar = tar_of(|tar| {
         add(tar, "etc/new", 0o644, b"new");
         add(tar, "file", 0o644, b"new");

@@ -166,7 +166,7 @@ fn bombs_of_size_and_of_count_end_at_their_limit() {
 }
 
 #[test]
-fn what_is_no_archive_and_what_breaks_off_is_refused() {
+fn invalid_or_truncated_archive_is_refused() {
     let tar = tar_of(|tar| add(tar, "x", 0o644, &[1; 5000]));
     let mut broken = tar.clone();
     broken[10] ^= 1;
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn a_link_that_stays_leads_to_no_place_above(target in "(\\.\\./|\\./|a/|/){0,6}(\\.\\.|b)?", depth in 0_usize..4) {
+    fn accepted_archive_link_leads_to_no_place_above(target in "(\\.\\./|\\./|a/|/){0,6}(\\.\\.|b)?", depth in 0_usize..4) {
         if tree::link_stays(target.as_bytes(), depth) {
             let mut at = i64::try_from(depth).unwrap();
             for component in target.split('/') {

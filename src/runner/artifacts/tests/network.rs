@@ -225,7 +225,7 @@ fn a_download_waits_until_the_one_before_it_for_the_same_task_has_ended() {
 }
 
 #[test]
-fn room_stays_free_on_the_disk() {
+fn artifact_download_leaves_the_reserved_disk_space_free() {
     let server = serve_files(vec![("/x", vec![7; 1000])]);
     let bench = ArtifactFixture::new().config(|config| config.free_space_reserve = u64::MAX / 2);
     bench.refuses(&format!("{server}/x"), ArtifactOutcome::Limit, "stay free");

@@ -102,7 +102,7 @@ fn git_that_makes_files_without_end_is_killed_and_named() {
 }
 
 #[test]
-fn git_that_hangs_is_killed_with_what_it_started_and_one_that_is_absent_is_said_so() {
+fn git_that_hangs_is_killed_with_its_children_and_missing_git_is_reported() {
     let mut bench = ArtifactFixture::new().config(|config| config.git_timeout = Duration::from_millis(300));
     let log = stub(&mut bench, "sleep 600 & echo pid: $! >> ../../log; wait");
     let error = fetched(&bench, "git::https://h/r").unwrap_err();

@@ -114,7 +114,7 @@ pub async fn attach(
 async fn feed(mut input: DuplexStream, mut to: WriteHalf<Box<dyn Tunnel>>) {
     // The second is the end of its standard input.
     let _ = copy(&mut input, &mut to).ends_with(Ends::Subject).await;
-    let _ = to.shutdown().await;
+    let _ = to.shutdown().ends_with(Ends::Subject).await;
 }
 
 /// Until the end of the stream.

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_says_about_a_request_is_not_tried_again_and_its_own_trouble_is() {
+    fn engine_refusal_is_not_recoverable_and_engine_trouble_is() {
         let recoverable = |error: EngineError| match error.of_start("start") {
             DriverError::Start { recoverable, .. } => recoverable,
             other => panic!("{other:?}"),

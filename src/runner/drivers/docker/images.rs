@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_counts_layers_and_ends_with_what_the_engine_says() {
+    fn docker_pull_counts_layers_and_ends_with_the_result_of_the_engine() {
         let mut progress = PullProgress::default();
         for line in [
             r#"{"status":"Pulling from library/redis","id":"7"}"#,

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_does_not_take_is_counted_over_agents() {
+    fn docker_log_write_failures_are_counted_across_agents() {
         let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let nowhere = dir.path().join("none");
         for lost in [4, 8] {

@@ -276,7 +276,7 @@ mod tests {
     /// Promise (Durability and recovery): A job mounts nothing from outside its alloc unless the agent allows it,
     /// through no link either
     #[test]
-    fn what_is_outside_of_the_alloc_is_mounted_only_where_the_agent_allows_it() {
+    fn docker_mount_outside_of_the_alloc_needs_permission_of_the_agent() {
         let top = tempfile::tempdir().unwrap();
         let dirs = dirs(top.path());
         symlink("/etc", dirs.local.join("planted")).unwrap();

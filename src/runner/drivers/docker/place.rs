@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_says_of_a_parent_is_one_of_ours_or_nothing() {
+    fn docker_cgroup_parent_is_accepted_only_in_our_form() {
         for parent in ["/allostat/a/web", "allostat-a_web.slice"] {
             assert_eq!(ParentCgroup::of_parent(parent).unwrap().as_parent().as_deref(), Some(parent));
         }

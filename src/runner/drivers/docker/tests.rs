@@ -203,7 +203,7 @@ async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
 
 /// Promise (Durability and recovery): An engine that is killed, hangs, answers garbage or returns loses no task
 #[tokio::test]
-async fn an_engine_that_hangs_or_answers_garbage_is_unhealthy_until_it_is_well_and_loses_no_task() {
+async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_task() {
     const WELL: u8 = 0;
     const HANGS: u8 = 1;
     const GARBAGE: u8 = 2;
@@ -273,7 +273,7 @@ async fn an_engine_that_hangs_or_answers_garbage_is_unhealthy_until_it_is_well_a
 }
 
 #[tokio::test]
-async fn what_is_found_again_follows_from_what_the_engine_says() {
+async fn docker_recovery_follows_the_answer_of_the_engine() {
     let dir = tempfile::tempdir().unwrap();
     let request = request(dir.path(), json!({"image": "app:1"}));
     let run_dir = request.dirs.run.clone();

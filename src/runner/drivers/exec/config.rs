@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_does_not_allow_is_refused_at_its_place() {
+    fn exec_settings_that_the_agent_forbids_are_refused_at_their_place() {
         let refused = config(r#"{"command": "x", "cap_add": ["chown", "sys_admin"]}"#, None).unwrap_err();
         assert!(
             refused.starts_with("cap_add[1]: this agent does not allow sys_admin; exec.allow_caps has"),

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_checked_word_by_word() {
+    fn mock_script_errors_name_the_wrong_step() {
         let said = |text: &str| Script::parse(text).map(drop).unwrap_err();
         assert_eq!(said("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
         assert!(said("").contains("is no step; there are healthy"));

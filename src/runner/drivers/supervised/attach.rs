@@ -148,7 +148,7 @@ const SILENT: &str = "its session ended without a result";
 
 /// Runs until the session drops the sender.
 async fn follow_sizes(mut sizes: watch::Receiver<WindowSize>, master: TerminalMaster) {
-    while sizes.changed().await.is_ok() {
+    while sizes.changed().ends_with(Ends::Sender).await.is_ok() {
         let size = *sizes.borrow_and_update();
         // A closed terminal has no size.
         let _ = pty::resize(&*master.0, size);

@@ -422,7 +422,7 @@ mod tests {
     /// Promise (Durability and recovery): Records of the agent before hooks are read whole: its supervisor's and every
     /// kind of its own
     #[test]
-    fn what_a_supervisor_of_an_earlier_agent_wrote_is_read_to_its_last_file() {
+    fn supervisor_record_before_hooks_is_read_to_its_last_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = std::fs::File::create(dir.path().join(crate::supervisor::record::FILE)).unwrap();
         file.write_all_at(include_bytes!("../../../supervisor/samples/start.before-hooks"), 0).unwrap();
