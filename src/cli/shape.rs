@@ -485,7 +485,7 @@ pub struct FingerprinterReport {
 #[derive(Debug, Clone, Deserialize)]
 pub struct StrayReport {
     pub pid: u32,
-    /// `another_agent`, `nobody`.
+    /// Values: `another_agent`, `nobody`.
     pub watched_by: String,
     #[serde(default)]
     pub alloc_id: Option<String>,

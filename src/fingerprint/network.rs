@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(source_for(loopback).unwrap(), Some(loopback));
         if let Some(address) = source_for(OUTSIDE[0]).unwrap() {
             assert!(!address.is_unspecified());
-            UdpSocket::bind((address, 0)).expect("nobody else's can be taken");
+            UdpSocket::bind((address, 0)).expect("an own address has a free port");
         }
     }
 }

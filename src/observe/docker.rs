@@ -5,13 +5,14 @@
 //! …/docker/<id>            cgroupfs driver
 //! …/<id>                   cgroupfs driver with a custom parent (`--cgroup-parent`, Amazon ECS) that no other source matches
 //! ```
-//! Names, labels and exit codes come from the Docker socket, or from the files below `/var/lib/docker` if the socket is
-//! unavailable. For a container below a custom parent, Docker also confirms that the container is its own.
+//! Names, labels and exit codes come from the Docker socket. While it is unavailable they come from the daemon's own
+//! files: below `/var/lib/docker`, or below the directory that the daemon reported (`data-root`). For a container below
+//! a custom parent, Docker also confirms that the container is its own.
 //!
 //! Source: Docker Engine API 1.24 and later, `/containers/{id}/json`, `/events`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -71,13 +72,15 @@ pub fn recognise_by_name(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
 fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     let containers = places.roots.file("/var/lib/docker/containers");
     let engine = DockerApi::new(places.docker.clone(), Some(containers), "docker");
-    Box::new(DockerRuntime { engine, roots: places.roots.clone() })
+    Box::new(DockerRuntime { engine, roots: places.roots.clone(), is_root_known: false })
 }
 
 /// Names and exits from the Docker API.
 struct DockerRuntime {
     engine: DockerApi,
     roots: Roots,
+    /// The daemon has reported its root directory.
+    is_root_known: bool,
 }
 
 impl DockerRuntime {
@@ -99,7 +102,14 @@ impl DockerRuntime {
 impl Runtime for DockerRuntime {
     fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let id = inquiry.found.container.as_deref()?;
-        self.engine.name(inquiry).or_else(|| self.of_another(&inquiry.path, id))
+        let named = self.engine.name(inquiry);
+        if named.is_some() && !self.is_root_known {
+            let root = self.engine.root_directory();
+            self.is_root_known = root.is_some();
+            self.engine.containers =
+                root.map(|root| self.roots.file(root.join("containers"))).or(self.engine.containers.take());
+        }
+        named.or_else(|| self.of_another(&inquiry.path, id))
     }
 
     fn renamed(&mut self) -> Vec<String> {
@@ -178,6 +188,14 @@ impl DockerApi {
         said.and_then(|body| facts::parse(&body))
     }
 
+    /// Where the daemon keeps its files. Source: `DockerRootDir` of `/info`.
+    fn root_directory(&mut self) -> Option<PathBuf> {
+        let info = facts::parse(&self.get("/info")?)?;
+        let path = PathBuf::from(info["DockerRootDir"].as_str()?);
+        let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        (path.is_absolute() && is_plain).then_some(path)
+    }
+
     /// The daemon's own record of a container, which is there while the daemon does not respond.
     fn of_file(&self, id: &str) -> Option<Value> {
         facts::json(self.containers.as_ref()?, &[id, "config.v2.json"])
@@ -209,16 +227,30 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The first exit at or after `ended_at`; without a match the last exit.
+/// The first exit at or after `ended_at`.
 fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
-    let is = |event: &Value, what: &str| event["Action"] == what;
-    let deaths = || events.iter().filter(|event| is(event, "die"));
-    let died = deaths()
-        .find(|event| ended_at.is_some_and(|at| event["timeNano"].as_u64() >= Some(at.0)))
-        .or_else(|| deaths().next_back())?;
-    let code = died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
-    let finished_at = died["timeNano"].as_u64().map(Timestamp);
-    Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
+    let is_this = |event: &&Value| ended_at.is_some_and(|at| event["timeNano"].as_u64() >= Some(at.0));
+    exit_of_death(events, deaths(events).find(is_this)?)
+}
+
+fn died_last(events: &[Value]) -> Option<ExitFacts> {
+    exit_of_death(events, deaths(events).next_back()?)
+}
+
+fn deaths(events: &[Value]) -> impl DoubleEndedIterator<Item = &Value> {
+    events.iter().filter(|event| event["Action"] == "die")
+}
+
+fn exit_of_death(events: &[Value], death: &Value) -> Option<ExitFacts> {
+    let code = death["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
+    let finished_at = death["timeNano"].as_u64().map(Timestamp);
+    Some(facts_of(code, events.iter().any(|event| event["Action"] == "oom"), finished_at))
+}
+
+/// Whether the events have the death of this life.
+fn has_died(events: &[Value], finished_at: Option<Timestamp>) -> bool {
+    let at = |event: &Value| event["timeNano"].as_u64().unwrap_or_default();
+    deaths(events).any(|event| finished_at.is_none_or(|finished_at| at(event) >= finished_at.0))
 }
 
 /// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are
@@ -290,16 +322,24 @@ impl Runtime for DockerApi {
         let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
         let container = inspected.or_else(|| self.of_file(id));
         let answer = container.map(|container| exit_of_state(&container["State"], ended_at));
-        let (None | Some(EndAnswer::Exit(_))) = answer else { return answer.unwrap_or(EndAnswer::Nothing) };
+        if answer == Some(EndAnswer::NotYet) {
+            return EndAnswer::NotYet;
+        }
         let events = self.events(id);
         let facts = match answer {
             Some(EndAnswer::Exit(facts)) => Some(facts),
-            _ => died(events.as_deref().unwrap_or_default(), ended_at),
+            // A later life has begun.
+            Some(_) => died(events.as_deref().unwrap_or_default(), ended_at),
+            None => {
+                let events = events.as_deref().unwrap_or_default();
+                died(events, ended_at).or_else(|| died_last(events))
+            }
         };
         let Some(facts) = facts else { return EndAnswer::Nothing };
-        let on_request = match events {
+        let on_request = match events.filter(|events| has_died(events, facts.finished_at)) {
             Some(events) => is_requested(&events, facts.finished_at),
-            // An engine that restarts stops containers before it responds. Set by `stop` and `kill`, reset by a start.
+            // An engine that restarts stops containers before it responds, and has lost its earlier events. Set by
+            // `stop` and `kill`, reset by a start.
             None => self.of_file(id).is_some_and(|record| record["HasBeenManuallyStopped"] == true),
         };
         EndAnswer::Exit(ExitFacts { on_request, will_restart, ..facts })
@@ -449,9 +489,80 @@ mod tests {
         assert!(asked[0].contains("%22rename%22"), "{asked:?}");
     }
 
+    /// Answers requests with these bodies, and ends. Returns the request lines.
+    fn answering_docker(listener: UnixListener, bodies: Vec<String>) -> std::thread::JoinHandle<Vec<String>> {
+        use std::io::{BufRead, BufReader, Write};
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            let lines = BufReader::new(stream).lines().map_while(Result::ok);
+            let requests = lines.filter(|line| line.starts_with("GET "));
+            let asked = bodies.into_iter().zip(requests).map(|(body, line)| {
+                write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+                line
+            });
+            asked.collect()
+        })
+    }
+
+    #[test]
+    fn end_without_a_daemon_is_read_below_the_root_directory_that_it_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let id = "0f".repeat(32);
+        let list = json!([{"Id": id, "Names": ["/web"], "Image": "web:2", "Created": 1, "Labels": {}}]);
+        let infos = [json!({"DockerRootDir": "../data"}), json!({"DockerRootDir": "/data/docker"})];
+        let bodies: Vec<Value> =
+            infos.into_iter().flat_map(|info| [list.clone(), info]).chain([list.clone()]).collect();
+        let bodies = bodies.iter().map(Value::to_string).collect();
+        let daemon = answering_docker(UnixListener::bind(&socket).unwrap(), bodies);
+        let roots = Roots::below(dir.path());
+        let record = roots.file(format!("/data/docker/containers/{id}"));
+        std::fs::create_dir_all(&record).unwrap();
+        let ended =
+            json!({"HasBeenManuallyStopped": true, "State": {"ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"}});
+        std::fs::write(record.join("config.v2.json"), ended.to_string()).unwrap();
+        let engine = DockerApi::new(socket.clone(), Some(roots.file("/var/lib/docker/containers")), "docker");
+        let mut docker = DockerRuntime { engine, roots, is_root_known: false };
+        let found = RecognisedTask::container(AllocSource::Docker, &id);
+        let inquiry =
+            Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
+        for is_known in [false, true, true] {
+            assert_eq!(docker.name(&inquiry).unwrap().native, "web");
+            assert_eq!(docker.is_root_known, is_known);
+        }
+        std::fs::remove_file(&socket).unwrap();
+        let asked = daemon.join().unwrap();
+        assert_eq!(asked.iter().filter(|line| line.starts_with("GET /info ")).count(), 2, "{asked:?}");
+        let mut exit = || match docker.exit(&inquiry, Some(Timestamp(2_000_000_000))) {
+            EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+            other => panic!("it ended: {other:?}"),
+        };
+        assert_eq!(exit(), (ExitStatus::Code(7), true));
+        // After its restart the daemon has lost the events before it.
+        let mut answered = |state: &Value, events: &[Value]| {
+            let events: String = events.iter().map(Value::to_string).collect();
+            let bodies = vec![json!({"State": state}).to_string(), events];
+            let daemon = answering_docker(UnixListener::bind(&socket).unwrap(), bodies);
+            let exit = exit();
+            assert_eq!(daemon.join().unwrap().len(), 2);
+            std::fs::remove_file(&socket).unwrap();
+            exit
+        };
+        assert_eq!(answered(&ended["State"], &[]), (ExitStatus::Code(7), true));
+        // Restarted by a user: its next life runs by now.
+        let event = |action: &str, ms: u64| {
+            let attributes = json!({"Attributes": {"exitCode": "137", "signal": "9"}});
+            json!({"Action": action, "timeNano": ms * 1_000_000, "Actor": attributes})
+        };
+        let runs = json!({"Running": true, "ExitCode": 0, "StartedAt": "1970-01-01T00:00:04Z"});
+        let events = [event("kill", 2_100), event("die", 2_200), event("start", 4_000)];
+        assert_eq!(answered(&runs, &events), (ExitStatus::Code(137), true));
+        assert_eq!(answered(&runs, &events[1..]), (ExitStatus::Code(137), false));
+    }
+
     #[test]
     fn containers_that_wait_for_their_restart_are_those_that_the_daemon_lists() {
-        use std::io::{BufRead, BufReader, Write};
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -459,17 +570,8 @@ mod tests {
         let restarts = json!({"State": {"Running": true, "Restarting": true, "ExitCode": 4, "OOMKilled": false,
             "StartedAt": "1970-01-01T00:00:01Z", "FinishedAt": "1970-01-01T00:00:03Z"}});
         let list = json!([{"Id": id, "State": "restarting"}]);
-        let bodies = [restarts.to_string(), String::new(), list.to_string(), "[]".to_owned(), "{}".to_owned()];
-        let daemon = std::thread::spawn(move || {
-            let (stream, _) = listener.accept().unwrap();
-            let mut answers = stream.try_clone().unwrap();
-            let lines = BufReader::new(stream).lines().map_while(Result::ok);
-            let asked = lines.filter(|line| line.starts_with("GET ")).zip(bodies).map(|(line, body)| {
-                write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-                line
-            });
-            asked.collect::<Vec<String>>()
-        });
+        let bodies = vec![restarts.to_string(), String::new(), list.to_string(), "[]".to_owned(), "{}".to_owned()];
+        let daemon = answering_docker(listener, bodies);
         let mut engine = DockerApi::new(socket, None, "docker");
         let found = RecognisedTask::container(AllocSource::Docker, &id);
         let inquiry =
@@ -646,7 +748,8 @@ mod tests {
     #[test]
     fn events_of_a_removed_container_report_its_end() {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
-        let died = |events: &[Value]| died(events, Some(Timestamp(6)));
+        let of_life = |events: &[Value]| died(events, Some(Timestamp(6)));
+        let died = |events: &[Value]| of_life(events).or_else(|| died_last(events));
         let expected = |code, oom, at| {
             Some(ExitFacts {
                 status: ExitStatus::Code(code),
@@ -665,5 +768,6 @@ mod tests {
         assert_eq!(died(&[event("oom"), die("137", 8)]), expected(137, true, 8));
         assert_eq!(died(&[die("1", 5), die("2", 9), die("3", 13)]), expected(2, false, 9), "each life its own");
         assert_eq!(died(&[die("1", 3), die("2", 5)]), expected(2, false, 5));
+        assert_eq!(of_life(&[die("1", 3), die("2", 5)]), None, "earlier lives");
     }
 }

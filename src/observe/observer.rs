@@ -324,7 +324,7 @@ impl ObserverThread {
                 }
                 SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
                 SourceReply::Renamed(ids) => self.renamed(&ids),
-                SourceReply::Restarting(asked_at, ids) => self.end_waits(asked_at, &ids),
+                SourceReply::Restarting(asked_at, ids) => self.set_waits(asked_at, &ids),
             }
         }
     }

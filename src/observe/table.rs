@@ -29,6 +29,10 @@ use crate::model::usage::Usage;
 /// How long, and for how many tasks, the history of forgotten tasks is kept: restarts take minutes at most.
 const KEPT: Nanos = Nanos(3_600_000_000_000);
 const MOST_KEPT: usize = 1_000;
+/// Between two lives of a container, by its daemon: at most a minute, and the time until it has handled the end.
+const LONGEST_PAUSE: Nanos = Nanos(120_000_000_000);
+/// A daemon has handled an end by then.
+const LATE_END: Nanos = Nanos(5_000_000_000);
 
 /// The observed allocs. Concurrency: single owner.
 #[derive(Debug, Default)]
@@ -70,6 +74,8 @@ struct TrackedTask {
     /// While its cgroup exists.
     reader: Option<Arc<TaskReader>>,
     attempts: u32,
+    /// It ended, and its runtime has not confirmed since then that it does not wait for a restart.
+    is_unconfirmed: bool,
 }
 
 /// A cgroup that becomes a task.
@@ -129,7 +135,7 @@ impl TotalsChange {
 impl TrackedTask {
     fn of(earlier: EarlierTask) -> TrackedTask {
         let attempts = earlier.attempts;
-        TrackedTask { shown: Arc::new(earlier.shown()), reader: None, attempts }
+        TrackedTask { shown: Arc::new(earlier.shown()), reader: None, attempts, is_unconfirmed: false }
     }
 }
 
@@ -270,7 +276,7 @@ impl ObservedAllocs {
         let shown = Arc::make_mut(&mut place.shown);
         (shown.since, shown.cgroup) = (since, at_path);
         let after = shown.begins();
-        place.reader = Some(reader);
+        (place.reader, place.is_unconfirmed) = (Some(reader), false);
         let workload = held.totals_key();
         self.leaves(&path);
         self.path_bytes += path.len();
@@ -318,6 +324,9 @@ impl ObservedAllocs {
         let usage = last.map_or_else(Arc::default, |last| last.usage);
         let began = task.shown.since.or(held.identity.created_at);
         let will_restart = facts.as_ref().is_some_and(|facts| facts.will_restart);
+        // A busy daemon answers late, or not at all.
+        let is_over = will_restart || facts.as_ref().is_some_and(|facts| facts.on_request);
+        task.is_unconfirmed = held.identity.source == AllocSource::Docker && !is_over;
         let exit = exit(facts, task.attempts, began, now, usage);
         task.attempts += 1;
         let shown = Arc::make_mut(&mut task.shown);
@@ -366,23 +375,33 @@ impl ObservedAllocs {
         Some(id.clone())
     }
 
-    /// Whether a task waits for its restart.
-    pub fn has_waiting(&self) -> bool {
-        self.allocs.values().flat_map(|held| &held.tasks).any(|task| task.shown.will_restart)
+    /// Whether a task waits for its restart, or may: the runtime has not said at its end.
+    pub fn may_wait(&self, now: Timestamp) -> bool {
+        let is_recent = |task: &TrackedTask| task.shown.since.is_some_and(|since| now.since(since) < LONGEST_PAUSE);
+        let may_wait = |task: &TrackedTask| task.shown.will_restart || (task.is_unconfirmed && is_recent(task));
+        self.allocs.values().flat_map(|held| &held.tasks).any(may_wait)
     }
-    /// Tasks that do not wait for their restart any more. `waited`: whether the last cgroup of a task was that of a
-    /// container that waited at that time. Returns their allocs.
-    pub fn end_waits(&mut self, at: Timestamp, waited: impl Fn(&str) -> bool) -> Vec<AllocId> {
-        let is_over = |task: &ObservedTask| {
-            let is_older = task.will_restart && task.since.is_none_or(|since| since < at);
-            is_older && task.cgroup.as_ref().is_some_and(|path| !waited(path.as_str()))
-        };
+    /// Applies a list of the containers that waited for their restart at that time. `waited`: whether the last cgroup
+    /// of a task was that of one of them. Returns the allocs that changed.
+    pub fn set_waits(&mut self, at: Timestamp, waited: impl Fn(&str) -> bool) -> Vec<AllocId> {
         let mut changed = Vec::new();
         for (id, held) in &mut self.allocs {
-            let over: Vec<_> = held.tasks.iter_mut().filter(|task| is_over(&task.shown)).collect();
-            changed.extend(over.first().map(|_| id.clone()));
-            over.into_iter().for_each(|task| Arc::make_mut(&mut task.shown).will_restart = false);
+            for task in &mut held.tasks {
+                let is_asked = task.shown.will_restart || task.is_unconfirmed;
+                let (Some(path), Some(since)) = (&task.shown.cgroup, task.shown.since) else { continue };
+                if !is_asked || since >= at {
+                    continue;
+                }
+                let waits = waited(path.as_str());
+                // The daemon itself handles an end some time after it.
+                task.is_unconfirmed &= !waits && at.since(since) < LATE_END;
+                if task.shown.will_restart != waits {
+                    Arc::make_mut(&mut task.shown).will_restart = waits;
+                    changed.push(id.clone());
+                }
+            }
         }
+        changed.dedup();
         changed
     }
 
@@ -627,12 +646,36 @@ mod tests {
         };
         ends(&mut allocs, 10);
         ends(&mut allocs, 20);
-        assert!(allocs.has_waiting());
-        assert!(allocs.end_waits(Timestamp(30), |path| path == "/docker/1").is_empty(), "it still waits");
-        assert!(allocs.end_waits(Timestamp(15), |_| false).is_empty(), "that was its life before");
-        assert_eq!(allocs.end_waits(Timestamp(30), |_| false), std::slice::from_ref(&id));
+        assert!(allocs.may_wait(Timestamp(21)));
+        assert!(allocs.set_waits(Timestamp(30), |path| path == "/docker/1").is_empty(), "it still waits");
+        assert!(allocs.set_waits(Timestamp(15), |_| false).is_empty(), "that was its life before");
+        assert_eq!(allocs.set_waits(Timestamp(30), |_| false), std::slice::from_ref(&id));
         assert_eq!(shown(&allocs), (AllocState::Failed, ShownState::Dead));
-        assert!(!allocs.has_waiting() && allocs.end_waits(Timestamp(30), |_| false).is_empty());
+        assert!(!allocs.may_wait(Timestamp(31)) && allocs.set_waits(Timestamp(30), |_| true).is_empty());
+    }
+
+    #[test]
+    fn wait_for_a_restart_that_the_daemon_reports_late_is_shown_then() {
+        let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
+        let second = |n: u64| Timestamp(n * 1_000_000_000);
+        let state = |allocs: &ObservedAllocs| allocs.published(&id).unwrap().observed.unwrap().tasks[0].state();
+        let live = |allocs: &mut ObservedAllocs, facts| {
+            allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+            assert!(!allocs.may_wait(second(10)), "it runs");
+            allocs.end("/docker/1", facts, second(10)).unwrap();
+            assert_eq!(state(allocs), ShownState::Dead);
+        };
+        live(&mut allocs, None);
+        assert!(allocs.may_wait(second(11)) && !allocs.may_wait(second(10 + 120)));
+        assert!(allocs.set_waits(second(11), |_| false).is_empty() && allocs.may_wait(second(12)), "too early to say");
+        assert_eq!(allocs.set_waits(second(13), |_| true), std::slice::from_ref(&id));
+        assert_eq!(state(&allocs), ShownState::Backoff);
+        live(&mut allocs, None);
+        assert!(allocs.set_waits(second(40), |_| false).is_empty() && !allocs.may_wait(second(41)), "it is over");
+        let (status, on_request) = (ExitStatus::Code(3), true);
+        let (oom, will_restart, result, finished_at) = (false, false, None, None);
+        live(&mut allocs, Some(ExitFacts { status, oom, on_request, will_restart, result, finished_at }));
+        assert!(!allocs.may_wait(second(11)), "a stop is final");
     }
 
     #[test]

@@ -191,7 +191,7 @@ mod tests {
         let later = now + HOUR / 4;
         assert_eq!((admitted(&mut overflow, later), admitted(&mut overflow, later)), (true, false));
         assert!(overflow.admits(Some(&JobId::from("web")), now), "others pay nothing for it");
-        assert!(overflow.admits(None, now), "nobody knows whose it is");
+        assert!(overflow.admits(None, now), "its owner is unknown");
         let much_later: Vec<bool> = (0..5).map(|_| admitted(&mut overflow, later + 10 * HOUR)).collect();
         assert_eq!(much_later, [true, true, true, true, false], "what was not used is not saved up");
     }

@@ -361,7 +361,7 @@ impl Reader<'_> {
                 self.error(&place.span, "tls_server_config.client_ca_file", message);
             }
             Some(authorities) if client_auth == ClientAuth::No => {
-                let message = "nobody is asked for a certificate, so these authorities have no meaning";
+                let message = "client certificates are not requested, so these authorities have no effect";
                 let advice = "client_auth_type: RequireAndVerifyClientCert, or leave the authorities out".to_owned();
                 self.problems.error(&authorities.span, "tls_server_config.client_ca_file", message, Some(advice));
             }

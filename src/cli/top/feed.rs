@@ -279,15 +279,15 @@ impl OwnFeed {
     }
 }
 
-/// What can be said of a task without an agent: who has its log.
+/// Details of a task without an agent: the command that shows its log.
 fn own_details(open: &DetailView) -> Details {
     let elsewhere = open.key.0.split_once(':').and_then(|(prefix, native)| {
         let source = if prefix == "k8s" { AllocSource::Kubernetes } else { AllocSource::parse(prefix)? };
         command_elsewhere(source, native, RuntimeAction::Logs)
     });
     let log = elsewhere.map_or_else(
-        || "nobody here keeps one".to_owned(),
-        |command| format!("who runs it has it: {}", printable(&command)),
+        || "no log: no agent runs this task".to_owned(),
+        |command| format!("the log is with its runtime: {}", printable(&command)),
     );
     Details { log: Err(log), ..Details::none(open) }
 }
