@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use allostat::board::events::Log;
+use allostat::board::events::EventLog;
 use allostat::model::event::{Event, EventKind};
-use allostat::model::few::Few;
+use allostat::model::few::SmallMap;
 use allostat::model::units::Timestamp;
 use shared::{median, p99, report};
 use tokio::sync::Notify;
@@ -69,7 +69,7 @@ async fn broadcast() {
             }
         });
     }
-    let log = Arc::new(Log::default());
+    let log = Arc::new(EventLog::default());
     for _ in 0..LISTENERS {
         let (mut reader, tally) = (log.follow(0), Arc::clone(&tally));
         tokio::spawn(async move {
@@ -105,7 +105,7 @@ async fn broadcast() {
 }
 
 /// One event more, numbered and shown.
-fn show(log: &Log, n: usize) {
+fn show(log: &EventLog, n: usize) {
     let staged = log.stage(Event {
         seq: 0,
         task_seq: n as u64,
@@ -115,7 +115,7 @@ fn show(log: &Log, n: usize) {
         alloc_id: Some("alloc".into()),
         task: Some("task".into()),
         message: String::new(),
-        details: Few::default(),
+        details: SmallMap::default(),
         fails_task: false,
     });
     log.settle(&[staged.seq]);
@@ -145,7 +145,7 @@ fn events(runtime: &tokio::runtime::Runtime) {
 /// Million events a second.
 #[allow(clippy::cast_precision_loss)] // Some hundred thousand.
 fn rate(runtime: &tokio::runtime::Runtime, reading: Reading) -> f64 {
-    let log = Arc::new(Log::default());
+    let log = Arc::new(EventLog::default());
     let never = matches!(reading, Reading::Never).then(|| log.follow(0));
     if let Reading::Keen = reading {
         let mut reader = log.follow(0);

@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use allostat::board::devices::DevicesView;
-use allostat::board::{Board, Published};
+use allostat::board::{Board, PublishedAlloc};
 use allostat::devices::nvidia::{Nvidia, NvidiaConfig};
 use allostat::devices::owners::ProcessOwner;
 use allostat::devices::plugin::{DevicePlugin, PluginReport, PluginReports, StopSignal};
@@ -67,7 +67,7 @@ impl World {
             let pid = u32::try_from(n + 1).expect("few");
             of.push(DeviceProcess { memory_bytes: Some(1 << 30), sm_ratio: Some(0.1), ..DeviceProcess::of(pid) });
             owners.push(ProcessOwner::Task(Arc::clone(&identity), TaskName::from("t")));
-            published.push(Published {
+            published.push(PublishedAlloc {
                 identity,
                 status: None,
                 observed: None,

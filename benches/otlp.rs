@@ -30,7 +30,7 @@ use allostat::exporters::otlp::{
 };
 use allostat::exporters::walk::{Filter, Walk};
 use allostat::host::clock::{Clock, SystemClock};
-use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
+use allostat::store::queue::{PushOutcome, Queue, QueueLimits, SegmentFiles};
 use allostat::telemetry::Metrics;
 use flate2::read::GzDecoder;
 use opentelemetry::KeyValue;
@@ -118,7 +118,7 @@ fn open(dir: &Path) -> Queue {
 
 fn push(queue: &mut Queue, batches: Vec<(u64, Vec<u8>)>) {
     for (points, batch) in batches {
-        assert_eq!(queue.push(SystemClock.now(), points, batch), Accepted::Durable, "{:?}", queue.refused);
+        assert_eq!(queue.push(SystemClock.now(), points, batch), PushOutcome::Durable, "{:?}", queue.refused);
     }
 }
 

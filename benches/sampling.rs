@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allostat::collectors::{FdBudget, KernelPass, Sampling, TaskReader};
-use allostat::host::hierarchy::{Layout, Version};
+use allostat::host::hierarchy::{CgroupVersion, Layout};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
@@ -53,7 +53,7 @@ impl Forest {
         let parent = CgroupPath::new(format!("/allostat-bench-{}", std::process::id()));
         let mut forest = Forest { layout, parent, cgroups: Vec::new(), sleepers: Vec::new() };
         forest.make(&forest.parent)?;
-        for home in forest.layout.placements().filter(|h| h.version == Version::V2) {
+        for home in forest.layout.placements().filter(|h| h.version == CgroupVersion::V2) {
             let control = home.mount.join(forest.parent.relative()).join("cgroup.subtree_control");
             let controllers: String = home.controllers.iter().map(|c| format!("+{c} ")).collect();
             // Without them there are fewer files: the bench says so by itself.

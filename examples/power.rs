@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use allostat::host::clock::{Clock, SystemClock};
 use allostat::runner::journal::Journal;
 use allostat::store::keyed::{KeyedLog, KeyedState};
-use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
+use allostat::store::queue::{PushOutcome, Queue, QueueLimits, SegmentFiles};
 use allostat::store::{Batch, SledStore, Store};
 use allostat::telemetry::Metrics;
 
@@ -126,7 +126,7 @@ impl Kept {
         loop {
             let ledger = self.queue.ledger();
             match self.queue.push(SystemClock.now(), 1, value(PUSHED, ledger.enqueued)) {
-                Accepted::Durable => say(&format!("ack {PUSHED} {}", ledger.enqueued)),
+                PushOutcome::Durable => say(&format!("ack {PUSHED} {}", ledger.enqueued)),
                 other => return say(&format!("wrong push: {other:?}")),
             }
             while self.queue.ledger().queued > BACKLOG {

@@ -39,11 +39,11 @@ use crate::runner::drivers::DriverSettings;
 use crate::runner::{ArtifactConfig, GcConfig, MigrationConfig, NetworkConfig, TemplateConfig};
 use crate::snapshot;
 use crate::telemetry::LogLevel;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 pub use paths::{PathError, check_paths, check_push};
-use setting::Kind;
 pub use setting::Setting;
+use setting::SettingKind;
 pub use settings::SETTINGS;
 pub use together::together;
 use values::list;
@@ -190,7 +190,7 @@ fn listed(problems: &Diagnostics, others: &[String]) -> String {
 
 /// Where settings come from, weakest first.
 #[derive(Debug, Clone, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     pub file: Option<PathBuf>,
     /// `ALLOSTAT_*`, by name.
     pub env: Vec<(String, String)>,
@@ -198,10 +198,10 @@ pub struct Sources {
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
-impl Sources {
+impl ConfigSources {
     /// The variables of this process; those that mean nothing here are left alone (`ALLOSTAT_ADDR` is the commands').
     #[must_use]
-    pub fn with_environment(mut self) -> Sources {
+    pub fn with_environment(mut self) -> ConfigSources {
         self.env = SETTINGS
             .iter()
             .filter_map(|setting| Some((setting.env.to_owned(), std::env::var(setting.env).ok()?)))
@@ -323,7 +323,7 @@ pub fn read_text(name: &str, text: &str, config: &mut Config) -> ReadFile {
             let goes_anywhere = config.otlp.disabled
                 || config.otlp.endpoint.is_some()
                 || !config.otlp.destinations.is_empty()
-                || Signal::ALL.iter().any(|signal| config.otlp.target(*signal).is_some());
+                || OtlpSignal::ALL.iter().any(|signal| config.otlp.target(*signal).is_some());
             let is_tried = body.entries.iter().any(|e| e.key.ends_with("endpoint") || e.key == DESTINATION);
             if let (false, false, Some(entry)) = (goes_anywhere, is_tried, file.entry(otlp::STANZA)) {
                 let message = "nothing is pushed: there is no `endpoint`, and nothing in its place";
@@ -343,7 +343,7 @@ fn set_all(fields: &Fields<'_>, stanza: &str, config: &mut Config, places: &mut 
         let Some((value, span)) = value_of(fields, setting) else { continue };
         places.insert(fields.path_of(setting.key), span.clone());
         // Of a list, each element that is wrong: alone it is refused too.
-        let elements = if let Kind::Texts(_) = setting.kind { fields.texts(setting.key) } else { None };
+        let elements = if let SettingKind::Texts(_) = setting.kind { fields.texts(setting.key) } else { None };
         let mut is_reported = false;
         for (i, element) in elements.iter().flat_map(|list| &list.value).enumerate() {
             if let Err(message) = setting.set(&mut config.clone(), &element.value) {
@@ -376,7 +376,7 @@ fn destinations(
         let inner = Fields::open(named.body, &OF_DESTINATION, family, path, fields.problems());
         let mut own = Config::new(config.data_dir.clone());
         set_all(&inner, otlp::STANZA, &mut own, places);
-        if Signal::ALL.iter().all(|signal| own.otlp.target(*signal).is_none())
+        if OtlpSignal::ALL.iter().all(|signal| own.otlp.target(*signal).is_none())
             && named.body.entries.iter().all(|entry| !entry.key.ends_with("endpoint"))
         {
             refused(format!("the destination {:?} has no endpoint", named.name));
@@ -389,13 +389,13 @@ fn destinations(
 /// The value as the text that `set` reads; a wrong type is recorded and yields nothing.
 fn value_of(fields: &Fields<'_>, setting: &Setting) -> Option<(String, Span)> {
     match setting.kind {
-        Kind::Text(_) | Kind::OfDriver(_) => fields.text(setting.key).map(|at| (at.value, at.span)),
-        Kind::Duration(..) => fields.days(setting.key).map(|at| (format_duration(at.value), at.span)),
-        Kind::Whole(least, most, _) => {
+        SettingKind::Text(_) | SettingKind::OfDriver(_) => fields.text(setting.key).map(|at| (at.value, at.span)),
+        SettingKind::Duration(..) => fields.days(setting.key).map(|at| (format_duration(at.value), at.span)),
+        SettingKind::Whole(least, most, _) => {
             fields.integer(setting.key, least..=most).map(|at| (at.value.to_string(), at.span))
         }
-        Kind::Bool(_) => fields.bool(setting.key).map(|at| (at.value.to_string(), at.span)),
-        Kind::Texts(_) => fields.texts(setting.key).map(|at| {
+        SettingKind::Bool(_) => fields.bool(setting.key).map(|at| (at.value.to_string(), at.span)),
+        SettingKind::Texts(_) => fields.texts(setting.key).map(|at| {
             let texts: Vec<String> = at.value.into_iter().map(|t| t.value).collect();
             (texts.join(","), at.span)
         }),
@@ -407,9 +407,9 @@ fn printed(setting: &Setting, config: &Config) -> Option<String> {
     let quoted = |text: &str| format!("{:?}", tree::escape(text));
     let text = setting.get(config)?;
     Some(match setting.kind {
-        Kind::Whole(..) | Kind::Bool(_) => text,
-        Kind::Text(_) | Kind::OfDriver(_) | Kind::Duration(..) => quoted(&text),
-        Kind::Texts(_) => {
+        SettingKind::Whole(..) | SettingKind::Bool(_) => text,
+        SettingKind::Text(_) | SettingKind::OfDriver(_) | SettingKind::Duration(..) => quoted(&text),
+        SettingKind::Texts(_) => {
             let items: Vec<String> = list(&text).iter().map(|t| quoted(t)).collect();
             format!("[{}]", items.join(", "))
         }
@@ -508,7 +508,7 @@ mod tests {
         let file = dir.path().join("agent.hcl");
         std::fs::write(&file, "telemetry {\n tick = \"2s\"\n retention = \"1m\"\n}\nlog { level = \"debug\" }\n")
             .unwrap();
-        let mut sources = Sources { file: Some(file), ..Sources::default() };
+        let mut sources = ConfigSources { file: Some(file), ..ConfigSources::default() };
         sources.flags.push(("agent.data_dir", "--data-dir", "/tmp/flag".into()));
         sources.env.push(("ALLOSTAT_TICK".into(), "3s".into()));
         sources.env.push(("ALLOSTAT_DATA_DIR".into(), "/tmp/env".into()));
@@ -519,6 +519,7 @@ mod tests {
         assert_eq!(config.log_level, LogLevel::Debug);
     }
 
+    /// Promise (Input validation): `host_names` may have all names below a domain, and never all names
     #[test]
     fn a_name_of_the_host_may_be_all_below_a_domain_and_not_all_there_is() {
         let with = |names: &str| {
@@ -536,7 +537,7 @@ mod tests {
     #[test]
     fn settings_that_contradict_each_other_are_refused() {
         let with = |env: &str, value: &str| {
-            let mut sources = Sources::default();
+            let mut sources = ConfigSources::default();
             sources.flags.push(("agent.data_dir", "--data-dir", "/tmp/x".into()));
             sources.env.push((env.into(), value.into()));
             sources.load()
@@ -548,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same_as_hcl() {
+    fn json_config_equals_hcl_config() {
         let (mut hcl, mut json) = (base(), base());
         let (none, text) = (Diagnostics::default(), "drivers {\n enabled = [\"mock\"]\n}\n");
         assert_eq!(read_text("a.hcl", text, &mut hcl).problems, none);
@@ -558,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_as_the_same_configuration() {
+    fn printed_config_parses_to_equal_config() {
         let mut config = base();
         config.api.host_names = vec!["a.example".into(), "b.example".into()];
         config.telemetry.tick = Duration::from_millis(1500);

@@ -31,22 +31,22 @@ use tokio::task::JoinHandle;
 
 pub use error::DaemonError;
 pub use home::{has_scope_of_user, scope_name};
-pub use look::Onlooker;
+pub use look::StandaloneSampler;
 pub use observed::until_named;
 pub use once::one_pass;
 
-use self::home::Home;
+use self::home::CgroupPlacement;
 use self::needs::Needs;
-use self::signals::Signals;
-use self::steps::{Step, Steps};
-use self::stock::Stock;
-use crate::api::{self, Context, Door};
+use self::signals::SignalHandlers;
+use self::steps::{StartSteps, Step};
+use self::stock::DeviceStock;
+use crate::api::{self, ApiContext, ServerState};
 use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
 use crate::collectors::{self, FdBudget, KernelEnds, Sampling, capability};
 use crate::config::{self, Config};
-use crate::devices::keeper::Keeper;
+use crate::devices::keeper::ReservationKeeper;
 use crate::devices::{self, DeviceChange};
 use crate::exporters;
 use crate::exporters::prometheus::Bodies;
@@ -58,8 +58,8 @@ use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
-use crate::observe::{Keep, Observer};
-use crate::runner::datadir::{Before, DataDir};
+use crate::observe::{Observer, RecordLocation};
+use crate::runner::datadir::{DataDir, DirectoryHistory};
 use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, DiskWatcher, Handle, HostCgroups, HostNetworks, HostPorts};
@@ -97,7 +97,7 @@ pub struct Daemon {
     /// Each follows a plugin of devices.
     plugins: Vec<JoinHandle<()>>,
     fingerprints: fingerprint::Fingerprinting,
-    parent: Option<node::Parent>,
+    parent: Option<node::AllocsCgroup>,
     /// `None`: no thread was left for it.
     _disk: Option<DiskWatcher>,
     _socket_file: bind::SocketFile,
@@ -112,7 +112,7 @@ impl Daemon {
     /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data
     /// directory, without a job in them; where a step is late, what it waits for.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
-        let (steps, now) = Steps::begin();
+        let (steps, now) = StartSteps::begin();
         let (wanted, mut unwanted) = tokio::sync::oneshot::channel::<()>();
         let runtime = tokio::runtime::Handle::current();
         // On a thread of its own: a step may block, and deadlines and signals must not wait for it.
@@ -133,7 +133,7 @@ impl Daemon {
         built.unwrap_or_else(|| Err(DaemonError::Setup(std::io::ErrorKind::Interrupted.into())))
     }
 
-    async fn build(config: Config, steps: Steps) -> Result<Daemon, DaemonError> {
+    async fn build(config: Config, steps: StartSteps) -> Result<Daemon, DaemonError> {
         let needs = Needs::check()?;
         config::check_paths(&config)?;
         let metrics = Arc::new(Metrics::new());
@@ -148,7 +148,7 @@ impl Daemon {
         let socket = config.socket();
         let (unix, socket_file) = bind::unix(&socket, config.api.socket_group.as_deref())?;
 
-        let door = Door::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() }, gate);
+        let door = ServerState::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() }, gate);
         let (stop, stopped) = watch::channel(false);
         let mut servers = vec![tokio::spawn(api::serve_unix(unix, Arc::clone(&door), stopped.clone()))];
         if let Some(tcp) = tcp {
@@ -162,9 +162,9 @@ impl Daemon {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         metrics.begins(clock.now());
         let roots = Roots::default().with_root(&config.observe.root);
-        warn_of_unprotected_links(&roots);
+        needs::warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(home::MARK);
-        let ground = Ground::prepare(&roots, &config, mark, data_dir.before()).await?;
+        let ground = HostSetup::prepare(&roots, &config, mark, data_dir.before()).await?;
         // Before the runner: what it starts may refer to what the host is.
         let fingerprints = fingerprint::Fingerprinting::start(fingerprint::Parts {
             fingerprinters: config.fingerprint.chosen(),
@@ -180,13 +180,13 @@ impl Daemon {
         steps.at(Step::Restore);
         let handle = start_runner(&config, data_dir.clone(), journal, needs, &ground, &clock, &metrics).await?;
         steps.at(Step::Sampler);
-        let Ground { sampling, info, parent, home, ends, stock, .. } = ground;
+        let HostSetup { sampling, info, parent, home, ends, stock, .. } = ground;
 
         let roots = sampling.roots.clone();
         let memory_limit = memory::limit_of(&roots, &sampling.layout, config.memory_limit_mib);
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &roots);
         stock.open(&devices);
-        let keep = Keep { path: data_dir.observed(), boot_id: info.boot_id.clone() };
+        let keep = RecordLocation { path: data_dir.observed(), boot_id: info.boot_id.clone() };
         let others = observed::ObservedFrom { sampling: &sampling, ends, keep };
         let observer = observed::observe(&config, &handle, &home, others, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());
@@ -236,7 +236,7 @@ impl Daemon {
         if tokio::time::timeout(FIRST_TICK, first.wait_for(|snapshot| snapshot.epoch > 0)).await.is_err() {
             tracing::error!("the first tick takes very long: nothing is measured until it is over");
         }
-        door.open(Arc::new(Context {
+        door.open(Arc::new(ApiContext {
             snapshots: sampler.snapshots.clone(),
             bodies,
             history: parts.history.clone(),
@@ -306,35 +306,40 @@ impl Daemon {
 }
 
 /// What everything else stands on: the hierarchies, and what can be measured.
-struct Ground {
+struct HostSetup {
     sampling: Arc<Sampling>,
     info: Arc<NodeInfo>,
     /// Errors: why it cannot be made.
-    parent: Result<node::Parent, String>,
-    home: Home,
+    parent: Result<node::AllocsCgroup, String>,
+    home: CgroupPlacement,
     /// The kernel's reports of ends of observed tasks: taken by the observer.
     ends: Option<KernelEnds>,
     facts: Arc<Facts>,
-    stock: Arc<Stock>,
+    stock: Arc<DeviceStock>,
 }
 
-impl Ground {
-    async fn prepare(roots: &Roots, config: &Config, mark: PathBuf, before: Before) -> Result<Ground, DaemonError> {
+impl HostSetup {
+    async fn prepare(
+        roots: &Roots,
+        config: &Config,
+        mark: PathBuf,
+        before: DirectoryHistory,
+    ) -> Result<HostSetup, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
-        let prepared = tokio::task::spawn_blocking(move || Ground::look(roots, &config, mark, before)).await;
+        let prepared = tokio::task::spawn_blocking(move || HostSetup::look(roots, &config, mark, before)).await;
         prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
     }
 
     /// May block for seconds.
-    fn look(roots: Roots, config: &Config, mark: PathBuf, before: Before) -> Result<Ground, DaemonError> {
+    fn look(roots: Roots, config: &Config, mark: PathBuf, before: DirectoryHistory) -> Result<HostSetup, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "a cgroup hierarchy is left out");
         }
-        let home = Home::find(&roots, &layout, config, before);
+        let home = CgroupPlacement::find(&roots, &layout, config, before);
         let layout = layout.narrow(&home.parent);
         let runs = !config.drivers.enabled.is_empty();
-        let make = || node::Parent::make(&layout, &home.parent, mark, runs);
+        let make = || node::AllocsCgroup::make(&layout, &home.parent, mark, runs);
         let made = home.refused.clone().map_or_else(make, Err);
         let refused = made.as_ref().err().map(String::as_str);
         let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);
@@ -351,7 +356,7 @@ impl Ground {
         let windows = info.can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
-        Ok(Ground { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
+        Ok(HostSetup { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
     }
 }
 
@@ -360,7 +365,7 @@ async fn start_journal(
     store: JoinHandle<Result<SledStore, StoreError>>,
     metrics: &Arc<Metrics>,
 ) -> Result<Journal, DaemonError> {
-    // Ends: with the disk, or at the deadline of this step.
+    // Until the disk responds, or the deadline of this step.
     let store = store.await.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?;
     let store: Arc<dyn Store> = Arc::new(store?);
     #[cfg(debug_assertions)]
@@ -373,11 +378,11 @@ async fn start_runner(
     data_dir: Arc<DataDir>,
     journal: Journal,
     needs: Needs,
-    ground: &Ground,
+    ground: &HostSetup,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
 ) -> Result<Handle, DaemonError> {
-    let Ground { sampling, info, parent, home, facts, stock, .. } = ground;
+    let HostSetup { sampling, info, parent, home, facts, stock, .. } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
     let context = DriverContext {
         sampling: Arc::clone(sampling),
@@ -409,7 +414,7 @@ async fn start_runner(
             None => Some(Arc::new(HostCgroups::new(Arc::clone(sampling)))),
             Some(_) => None,
         },
-        devices: Some(Arc::new(Keeper::new(Arc::clone(stock) as _))),
+        devices: Some(Arc::new(ReservationKeeper::new(Arc::clone(stock) as _))),
         ports_in_use: Arc::new(HostPorts::default()),
         networks: Arc::new(HostNetworks::new(config.network.clone())),
         metrics: Arc::clone(metrics),
@@ -451,24 +456,6 @@ fn follow_devices(
         kept: Some(data_dir.device_uses()),
         on_change: Box::new(report),
     })
-}
-
-/// Where tasks of several users share a directory, the kernel can keep one from being led by what another planted
-/// there, if it is set to. Source: `/proc/sys/fs/protected_{symlinks,hardlinks,fifos,regular}`,
-/// Documentation/admin-guide/sysctl/fs.rst.
-fn warn_of_unprotected_links(roots: &Roots) {
-    let off = |name: &&str| roots.read_proc(format!("sys/fs/{name}")).is_ok_and(|value| value.trim_ascii() == b"0");
-    let unprotected: Vec<&str> = ["protected_symlinks", "protected_hardlinks", "protected_fifos", "protected_regular"]
-        .into_iter()
-        .filter(off)
-        .collect();
-    if !unprotected.is_empty() && rustix::process::geteuid().is_root() {
-        let settings = unprotected.join(", ");
-        tracing::warn!(
-            settings,
-            "links and pipes in a directory that users share are not guarded here: set fs.<name> to 1 (sysctl)"
-        );
-    }
 }
 
 /// Closes to others what an agent before this one left open to them, and says what it changed.
@@ -524,7 +511,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
+        let mut signals = SignalHandlers::listen()?;
         let data_dir = config.data_dir.clone();
         let daemon = tokio::select! {
             started = Daemon::start(config) => started?,

@@ -141,6 +141,8 @@ fn https(
 const ALL_OF_IT: &str =
     "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
 
+/// Promise (Input validation): TLS, certificates and passwords over TCP follow Prometheus's web configuration file; a
+/// real one scrapes so
 #[test]
 fn a_real_prometheus_scrapes_over_tls_with_a_certificate_and_a_password() {
     let site = Site::start(&format!("  client_allowed_sans: [prometheus.example]\n{ALL_OF_IT}"), "");
@@ -165,6 +167,9 @@ fn a_real_prometheus_scrapes_over_tls_with_a_certificate_and_a_password() {
     site.agent.stop();
 }
 
+/// Promise (Input validation): A missing, expired, foreign or wrong certificate, password or token is refused, counted,
+/// and answered with the reason
+/// Promise (Input validation): A refusal reveals neither in text nor in time which part of a password was wrong
 #[test]
 fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
     let names = "  client_allowed_sans: [prometheus.example]\n";
@@ -233,6 +238,8 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
     site.agent.stop();
 }
 
+/// Promise (Input validation): Only clients with a token or a named certificate act over TCP; the commands do, over
+/// https
 #[test]
 fn only_a_caller_with_an_acting_token_or_certificate_acts() {
     let web =
@@ -389,8 +396,10 @@ fn a_token_or_key_that_other_users_may_read_is_refused_by_agent_and_check() {
     }
 }
 
+/// Promise (Input validation): Certificates, passwords and tokens change without a restart; a broken file closes and
+/// opens nothing
 #[test]
-fn renewed_certificates_and_passwords_are_taken_without_a_restart_and_a_broken_file_shuts_and_opens_nothing() {
+fn renewed_certificates_and_passwords_apply_at_once_and_a_broken_file_is_ignored() {
     let web =
         "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
     let site = Site::start(web, "");
@@ -453,7 +462,7 @@ fn renewed_certificates_and_passwords_are_taken_without_a_restart_and_a_broken_f
 }
 
 #[test]
-fn versions_headers_names_and_rates_are_as_the_file_says() {
+fn tls_versions_headers_names_and_rate_limits_follow_the_web_file() {
     let web = "  max_version: TLS12\n  cipher_suites: [TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256]\nhttp_server_config:\n  headers:\n    \
                X-Frame-Options: deny\n    Strict-Transport-Security: max-age=60\nrate_limit:\n  interval: 1h\n  burst: 5\n";
     let site = Site::start(web, "");
@@ -477,6 +486,9 @@ fn versions_headers_names_and_rates_are_as_the_file_says() {
     site.agent.stop();
 }
 
+/// Promise (Input validation): Each mistake in a web configuration is reported with its place, by `check` and by a
+/// start, without secrets
+/// Promise (Input validation): Acting certificates without verification are refused by `check` as by a start
 #[test]
 fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
     let (dir, authority) = (test_dir(), Authority::new("ours"));
@@ -535,6 +547,8 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
 
 /// As `openssl req -x509` makes them, with and without `basicConstraints=critical,CA:FALSE`; and one for another name,
 /// and an expired one.
+///
+/// Promise (Input validation): A self-signed certificate named as CA is trusted for its name and time, an authority too
 #[test]
 fn self_signed_certificate_given_as_ca_is_trusted_for_its_name_and_time() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType, date_time_ymd};
@@ -571,6 +585,8 @@ fn self_signed_certificate_given_as_ca_is_trusted_for_its_name_and_time() {
 }
 
 /// A member of the group asks with the group alone.
+///
+/// Promise (Input validation): With `agent.socket_group` its members use the socket, others do not
 #[test]
 fn the_members_of_a_group_may_use_the_socket_if_one_is_set() {
     use std::os::unix::fs::MetadataExt;

@@ -147,6 +147,8 @@ fn messages(task: &serde_json::Value, kind: &str) -> Vec<String> {
     of_kind.filter_map(|event| event["message"].as_str().map(str::to_owned)).collect()
 }
 
+/// Promise (Input validation): `artifact` is fetched once before the first start, verified before it is visible, with
+/// events and metrics
 #[test]
 fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics() {
     let server = Server::start(|path| match path {
@@ -252,6 +254,8 @@ fn newest_task(agent: &Agent) -> serde_json::Value {
     agent.json(&format!("/v1/allocs/{}", newest["id"].as_str().expect("its id")))["tasks"]["t"].clone()
 }
 
+/// Promise (Input validation): A server that lies, hangs or answers an error ends in a named failure that `restart`
+/// decides about
 #[test]
 fn a_failed_download_is_tried_again_by_the_restart_policy() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -267,6 +271,7 @@ fn a_failed_download_is_tried_again_by_the_restart_policy() {
     agent.stop();
 }
 
+/// Promise (Input validation): A stop ends a download; a killed agent leaves no part of one
 #[test]
 fn a_stop_ends_a_download_that_hangs_and_a_killed_agent_begins_again() {
     let server = Server::start(|path| (path == "/app").then(|| b"abc".to_vec()));
@@ -289,6 +294,7 @@ fn a_stop_ends_a_download_that_hangs_and_a_killed_agent_begins_again() {
     agent.stop();
 }
 
+/// Promise (Input validation): An artifact replaces a planted link, and never follows it
 #[test]
 fn an_artifact_belongs_to_the_user_of_the_task_and_no_planted_link_is_followed() {
     if !is_root() {
@@ -392,6 +398,8 @@ fn repository(top: &Path) -> Option<BTreeMap<String, Vec<u8>>> {
     Some(files)
 }
 
+/// Promise (Input validation): git runs as the task's user, without prompts, hooks and other protocols, and is killed
+/// as a group
 #[test]
 fn a_repository_is_cloned_by_the_git_of_the_host_as_the_user_of_the_task() {
     let dir = tempfile::tempdir().expect("a directory");

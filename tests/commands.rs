@@ -37,7 +37,7 @@ fn run(agent: &Agent, job: &str) -> Cli {
 }
 
 #[test]
-fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
+fn call_without_command_prints_the_help_whatever_the_environment() {
     let bare = |address: Option<&str>| {
         let mut command = Command::new(allostat());
         command.env_remove("ALLOSTAT_ADDR").envs(address.map(|address| ("ALLOSTAT_ADDR", address)));
@@ -51,8 +51,11 @@ fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
 
 /// A data directory that is a link to nothing, whose lock cannot be opened, or that everybody can write is reported as
 /// what it is, the last one closed.
+///
+/// Promise (Input validation): Port in use, unusable or locked data directory: a clear message and the right exit code
+/// Promise (Input validation): An unusable data directory is reported as what it is; a world-writable one is closed
 #[test]
-fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
+fn agent_start_failure_has_its_reason_and_leaves_nothing_half_created() {
     let dir = test_dir();
     let held = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = held.local_addr().expect("it is bound").to_string();
@@ -85,6 +88,7 @@ fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
     assert_eq!(start(&["--nonsense"]).code, Some(2));
 }
 
+/// Promise (Input validation): `agent` refuses the flags by which commands find one, and names its own
 #[test]
 fn an_agent_refuses_the_flags_by_which_commands_find_one() {
     let dir = test_dir();
@@ -99,6 +103,8 @@ fn an_agent_refuses_the_flags_by_which_commands_find_one() {
     }
 }
 
+/// Promise (Durability and recovery): SIGHUP, SIGUSR1 and SIGUSR2 are logged and end nothing; SIGQUIT ends the agent as
+/// SIGTERM does
 #[test]
 fn a_signal_that_means_nothing_here_costs_the_agent_nothing() {
     use rustix::process::{Pid, Signal, kill_process};
@@ -126,7 +132,7 @@ fn a_data_directory_is_for_one_agent() {
 }
 
 #[test]
-fn a_command_says_when_there_is_no_agent_and_what_to_do() {
+fn command_without_agent_reports_that_and_the_next_step() {
     let dir = test_dir();
     let nowhere = format!("unix:{}/none.sock", dir.path().display());
     fails(&alone(dir.path(), &["status", "--address", &nowhere]), 69, &["none.sock", "--address"]);
@@ -134,6 +140,7 @@ fn a_command_says_when_there_is_no_agent_and_what_to_do() {
     assert_eq!(alone(dir.path(), &["run", "/nowhere/job.hcl"]).code, Some(66), "the file comes first");
 }
 
+/// Promise (Input validation): An empty variable sets nothing; an unknown one is reported, with what was probably meant
 #[test]
 fn empty_variable_sets_nothing_and_an_unknown_one_is_reported_with_a_suggestion() {
     let dir = test_dir();
@@ -170,6 +177,9 @@ fn empty_variable_sets_nothing_and_an_unknown_one_is_reported_with_a_suggestion(
 }
 
 /// The error names the file, not an agent that does not answer: none was asked.
+///
+/// Promise (Input validation): An unreadable token or certificate file is reported as that, not as an agent that does
+/// not answer
 #[test]
 fn unreadable_token_or_certificate_file_is_the_reported_error() {
     let dir = test_dir();
@@ -218,6 +228,9 @@ fn a_broken_job_file_is_shown_where_it_is_broken() {
 }
 
 /// Of two tasks, in both languages' order: what the file says wrong, and what its drivers do not take.
+///
+/// Promise (Input validation): `check`, `plan` and `run` report every problem of a job file at once, drivers' `config`
+/// included, without an agent
 #[test]
 fn check_plan_and_run_report_all_problems_of_a_job_file_without_an_agent() {
     let dir = test_dir();
@@ -291,6 +304,9 @@ fn check_plan_and_run_report_all_problems_of_a_job_file_without_an_agent() {
 }
 
 /// Two files, each with what is wrong alone, what clashes, and what of a file that it names is wrong.
+///
+/// Promise (Input validation): Every problem of each configuration file has its place, conflicts and mistakes in named
+/// files included
 #[test]
 fn check_and_agent_report_all_problems_of_configuration_files_with_their_places() {
     let dir = test_dir();
@@ -317,6 +333,8 @@ fn check_and_agent_report_all_problems_of_configuration_files_with_their_places(
 }
 
 /// A file that never ends costs `run`, `plan`, `check` and `agent --config` no more than one that is too large.
+///
+/// Promise (Input validation): A file that never ends costs no command more than one that is too large
 #[test]
 fn a_file_that_never_ends_is_refused_for_its_size() {
     let dir = test_dir();
@@ -327,8 +345,10 @@ fn a_file_that_never_ends_is_refused_for_its_size() {
     assert!(checked.code == Some(65) && checked.stderr.contains("larger than 256 KiB"), "{}", checked.stderr);
 }
 
+/// Promise (Input validation): Unknown driver and problems that only a driver finds: refused with their place, nothing
+/// created
 #[test]
-fn what_only_the_agent_knows_of_a_job_is_refused_with_its_place_too() {
+fn job_problem_found_only_by_the_agent_has_its_place() {
     let agent = Agent::start();
     let job = batch("x", "true", "");
     let unknown = run(&agent, &job.replace("raw_exec", "raw_exce"));
@@ -341,6 +361,8 @@ fn what_only_the_agent_knows_of_a_job_is_refused_with_its_place_too() {
 
 /// A driver that hangs holds up neither commands nor the agent's end, and what it hangs in is abandoned after a restart
 /// too; a fault that does not exist is refused at its place in the job file.
+///
+/// Promise (Durability and recovery): A driver that hangs delays neither commands nor the agent's exit
 #[test]
 fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
@@ -409,6 +431,9 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     agent.stop();
 }
 
+/// Promise (Durability and recovery): Recovery delays nothing else: other requests are served after 3 s, requests for
+/// recovering tasks are kept
+/// Promise (Durability and recovery): SIGTERM ends an agent that is still recovering
 #[test]
 fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
@@ -476,7 +501,7 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
 }
 
 #[test]
-fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
+fn unrecoverable_task_is_a_warning_with_its_reason() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     agent.run(
@@ -499,6 +524,9 @@ fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
 }
 
 /// With call, alloc and task; also beside its calls, while it reports what it uses.
+///
+/// Promise (Durability and recovery): A driver that dies in a call is one log line and no raw text on the terminal; so
+/// is any other panic
 #[test]
 fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
@@ -539,8 +567,12 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
 }
 
 /// Its health is followed: what is to start waits for it, what runs is left alone, and each change is shown everywhere.
+///
+/// Promise (Durability and recovery): A submission for an unhealthy driver is warned about at its place: its task waits
+/// Promise (Durability and recovery): P-7.2 Each change of a driver's health is an event, counted and shown; running
+/// tasks continue
 #[test]
-fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_is_not_well_again() {
+fn driver_that_becomes_healthy_starts_waiting_tasks_and_unhealthy_ends_none() {
     let script = "undetected 8s, healthy 3s, unhealthy";
     let config = format!("drivers {{\n  enabled = [\"mock\"]\n}}\nmock {{\n  fingerprint = \"{script}\"\n}}\n");
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
@@ -583,6 +615,9 @@ fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_i
 }
 
 /// API, command and the environment of a task; a fingerprinter that is forbidden finds nothing.
+///
+/// Promise (Durability and recovery): `node`, `/v1/node` and `${attr.*}` report the same facts of the host, drivers
+/// included
 #[test]
 fn host_attributes_are_the_same_in_api_command_and_references() {
     let config = "fingerprint {\n  denylist = [\"network\"]\n}\n".to_owned();
@@ -640,8 +675,10 @@ fn host_attributes_are_the_same_in_api_command_and_references() {
 }
 
 /// The first answer after a restart is as whole as any later one: an empty world would be taken for the truth.
+///
+/// Promise (Durability and recovery): The first answer of an agent that comes back is complete
 #[test]
-fn an_agent_that_comes_back_says_nothing_before_it_knows_everything() {
+fn restarting_agent_answers_nothing_before_it_has_recovered_everything() {
     const MANY: usize = 40;
     let mut agent = Agent::start();
     agent.run(&batch("many", "exec sleep 600", "").replacen(
@@ -711,6 +748,9 @@ impl Drop for Background {
 const GONE: &str = "the agent is gone; this goes on when it is back";
 
 /// When it is gone for a minute they say what was submitted or asked, and Ctrl-C ends the waiting at once.
+///
+/// Promise (Event streams): `run` and `stop` continue over SIGKILLs of the agent, with the job's result and each event
+/// once
 #[test]
 fn run_and_stop_go_on_over_the_death_of_the_agent() {
     let mut agent = Agent::start();
@@ -831,6 +871,9 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
 }
 
 /// What a profile has by the catalogue is what a body of that profile has, and each has what the smaller one has.
+///
+/// Promise (Code, boards and alerts): The catalogue of a profile lists the families of its bodies, and each profile
+/// contains the smaller one
 #[test]
 fn the_catalogue_of_a_profile_lists_what_its_bodies_have_and_no_more() {
     let of = |profile: &str| -> BTreeSet<String> {
@@ -859,6 +902,9 @@ fn the_catalogue_of_a_profile_lists_what_its_bodies_have_and_no_more() {
 
 /// The last lines of a log all come, however much they are and over however many files; for a job that keeps no logs
 /// that is reported, not an empty log.
+///
+/// Promise (Input validation): The last lines of a log are complete, over any number of files; lost lines are reported,
+/// not empty
 #[test]
 fn last_lines_of_a_log_all_come_and_a_job_without_logs_is_reported() {
     let agent = Agent::start();
@@ -879,6 +925,9 @@ fn last_lines_of_a_log_all_come_and_a_job_without_logs_is_reported() {
 }
 
 /// Each line once and in its order, over a restart of the task and the death of the agent.
+///
+/// Promise (Input validation): `logs -f` prints each line once, over restarts of the task and SIGKILLs of the agent,
+/// until the task is dead
 #[test]
 fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
     let mut agent = Agent::start();
@@ -909,7 +958,7 @@ fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
 }
 
 #[test]
-fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
+fn logs_of_an_alloc_with_several_tasks_requires_one_and_names_them() {
     let agent = Agent::start();
     let other = "}\n task \"other\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/true\"\n }";
     run(&agent, &batch("both", "echo mine", other)).ok();
@@ -920,7 +969,7 @@ fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
 }
 
 #[test]
-fn unknown_source_is_refused_with_the_known_ones() {
+fn unknown_source_is_refused_with_the_valid_ones() {
     let agent = Agent::start();
     fails(&agent.cli(&["status", "--source", "bogus"]), 2, &["'bogus'", "managed, systemd, docker", "cgroup"]);
     let none = agent.cli(&["status", "--source", "slurm"]);
@@ -932,6 +981,8 @@ fn unknown_source_is_refused_with_the_known_ones() {
     agent.stop();
 }
 
+/// Promise (Input validation): `check` recognizes a file of Prometheus or another product; a job file for Nomad is
+/// accepted
 #[test]
 fn files_that_are_for_prometheus_and_nomad_are_called_so() {
     let dir = test_dir();
@@ -970,6 +1021,8 @@ fn completion_script_is_one_that_bash_can_read() {
     says(&help, &["Show what runs"]);
 }
 
+/// Promise (Input validation): Every command takes the name of one alloc; an ambiguous name lists them, and acts on all
+/// with `--yes` alone
 #[test]
 fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     let agent = Agent::start();
@@ -1041,6 +1094,8 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     agent.stop();
 }
 
+/// Promise (Input validation): `stop`, `restart` and `signal` with `--job` act on all running allocs of that job, and
+/// on nothing else
 #[test]
 fn all_allocs_of_a_job_are_stopped_restarted_and_listed_by_its_name() {
     let agent = Agent::start();
@@ -1084,6 +1139,7 @@ fn all_allocs_of_a_job_are_stopped_restarted_and_listed_by_its_name() {
     agent.stop();
 }
 
+/// Promise (Input validation): A task that has not begun has no attempt, in the API and in `status`
 #[test]
 fn a_task_that_has_not_begun_has_no_attempt() {
     let agent = Agent::start();
@@ -1133,6 +1189,8 @@ fn rolling(script: &str, more: &str) -> String {
         .replace(" group \"g\" {\n", &format!(" group \"g\" {{\n count = 2\n {update}"))
 }
 
+/// Promise (Devices): `report --patch` changes numbers of the job file only, as a diff that applies
+/// Promise (Input validation): `plan` shows the difference to the running job, with secrets hidden
 #[test]
 fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     let agent = Agent::start();
@@ -1202,6 +1260,7 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     agent.stop();
 }
 
+/// Promise (Input validation): `run` of an unchanged job is done; many allocs are counted in few lines
 #[test]
 fn a_service_is_run_signalled_and_stopped() {
     let agent = Agent::start();
@@ -1267,6 +1326,7 @@ fn damaged_state_loses_no_task_stops_no_start_and_is_reported() {
     agent.stop();
 }
 
+/// Promise (Input validation): A foreign Host header is refused; acting endpoints and secrets stay off plain TCP
 #[test]
 fn acting_over_tcp_is_refused_with_what_to_do() {
     let agent = Agent::start();
@@ -1319,7 +1379,7 @@ fn metrics_never_has_the_process_families_with_or_without_an_agent() {
 }
 
 #[test]
-fn one_pass_reads_the_cgroups_of_allocs_and_invents_no_lifecycle() {
+fn sweep_reads_the_cgroups_of_allocs_and_exposes_no_lifecycle() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -1347,6 +1407,9 @@ fn one_pass_reads_the_cgroups_of_allocs_and_invents_no_lifecycle() {
     agent.stop();
 }
 
+/// Promise (Under systemd): The demo reports nothing as missing on the host that its own settings disable
+/// Promise (Input validation): The demo simulates a GPU, marked as such, and none where there is one
+/// Promise (Input validation): The demo leaves nothing, even when it is killed
 #[test]
 fn the_demo_shows_its_tasks_and_leaves_nothing() {
     let _address = default_address_shared();
@@ -1461,8 +1524,9 @@ fn processes(dir: &Path) -> Vec<String> {
     found
 }
 
+/// Promise (Input validation): An ordinary user gets a list of what cannot be measured, and the agent continues
 #[test]
-fn ordinary_user_learns_what_cannot_be_measured_and_goes_on() {
+fn ordinary_user_sees_what_cannot_be_measured_and_the_demo_continues() {
     let _address = default_address_shared();
     if !is_root() {
         skip_test!("not-root");
@@ -1494,6 +1558,8 @@ fn a_short_job_does_not_wait_for_a_tick() {
 }
 
 /// In words where people look, and as a series that an alert can use; until a later alloc has its place.
+///
+/// Promise (Input validation): Exhausted restarts, and a failed job, are reported in words, JSON, series and alerts
 #[test]
 fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
     let mut agent = Agent::start();
@@ -1536,6 +1602,7 @@ fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
     agent.stop();
 }
 
+/// Promise (Under systemd): Every command has a manual page
 #[test]
 fn every_command_has_a_manual_page_and_a_missing_directory_is_named() {
     let home = test_dir();

@@ -1,4 +1,7 @@
 //! Completion as shells ask for it: names of a running agent, of none, and of one that is not trusted.
+//!
+//! Promise (Input validation): Shells complete names of the running agent, quoted; one that means something to a shell
+//! is not offered
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -95,7 +98,7 @@ fn bash_completes_and_quotes_a_name_on_the_command_line() {
 }
 
 #[test]
-fn without_an_agent_commands_and_options_are_completed_and_nothing_is_said() {
+fn completion_without_agent_offers_commands_and_options_silently() {
     let dir = test_dir();
     let none = dir.path().join("none.sock");
     let commands = offered(&none, "allostat ");

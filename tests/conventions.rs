@@ -95,7 +95,7 @@ fn ours() -> Vec<(String, (String, String), Vec<String>)> {
 }
 
 #[test]
-fn each_name_of_the_conventions_has_the_instrument_the_unit_and_attributes_that_they_publish() {
+fn semantic_convention_names_have_the_published_instrument_unit_and_attributes() {
     let Some(package) = crate::common::part_file("semantic-conventions", "opentelemetry/semconv") else {
         skip_test!("no-python")
     };

@@ -114,6 +114,8 @@ fn process_of(alloc: &str) -> Option<u32> {
 }
 
 /// Which series a GPU of each make has, and which it has not.
+///
+/// Promise (Devices): Each make of GPU has the series that it supports, and no other
 #[test]
 fn each_make_of_gpu_reports_what_it_can_and_nothing_else() {
     for profile in fake_nvml::profiles() {
@@ -152,8 +154,10 @@ fn each_make_of_gpu_reports_what_it_can_and_nothing_else() {
 }
 
 /// Two tasks on one GPU, one of them on another as well; memory of no task; peaks stay when they end.
+///
+/// Promise (Devices): GPU memory and time belong to the task whose processes use it; unowned memory is reported too
 #[test]
-fn memory_and_time_of_a_gpu_are_reported_for_the_task_whose_processes_use_it() {
+fn gpu_memory_and_time_are_reported_for_the_task_of_their_processes() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -213,8 +217,11 @@ fn memory_and_time_of_a_gpu_are_reported_for_the_task_whose_processes_use_it() {
 
 /// Who is on a GPU is looked at between two ticks as well, and its process has ended by the next one. Tried until no
 /// reading fell between.
+///
+/// Promise (Devices): A task on a whole GPU for less than a tick has the peak of its memory, as one of 20 samples a
+/// second saw it
 #[test]
-fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() {
+fn gpu_peak_of_a_process_between_two_ticks_is_reported_after_its_end() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -259,6 +266,9 @@ fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() 
 }
 
 /// The same of the agent's own answers and commands; over TCP without what is its owner's.
+///
+/// Promise (Devices): The API and `allostat devices` show each device once with its readings, and the tasks on it;
+/// absent is no field
 #[test]
 fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
     if !crate::common::is_root() {
@@ -315,7 +325,7 @@ fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
 }
 
 #[test]
-fn a_host_without_devices_says_so_and_why() {
+fn host_without_devices_reports_so_with_the_reason() {
     let directory = crate::common::test_dir();
     let agent = Agent::with(without_gpus(directory.path()));
     let down = || agent.json("/v1/devices")["plugins"][0]["message"].as_str().map(str::to_owned);
@@ -431,6 +441,8 @@ fn a_slow_driver_makes_values_older_and_no_scrape_slower() {
 }
 
 /// And where there is none, nothing of all this: no thread, and one look in five minutes.
+///
+/// Promise (Devices): A missing driver costs no thread, is no fault, and is found when it is installed
 #[test]
 fn a_driver_that_is_installed_later_is_found_without_a_restart() {
     let directory = crate::common::test_dir();
@@ -491,7 +503,7 @@ fn without_gpus(directory: &Path) -> AgentOptions {
 /// As where the package was removed, or an upgrade failed half way: nothing else would show that the GPUs are not
 /// measured.
 #[test]
-fn gpus_on_the_bus_without_their_drivers_library_are_a_plugin_that_is_down_until_it_is_installed() {
+fn gpus_without_driver_library_have_their_plugin_down_until_it_is_installed() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -546,6 +558,9 @@ fn a_driver_that_is_not_loaded_is_no_fault_and_is_waited_for() {
 }
 
 /// Another plugin goes on, scrapes too, and what was counted counts on when the devices are back.
+///
+/// Promise (Devices): A library that crashes ends a helper, not the agent; another starts, no counter falls, no
+/// reported error is lost
 #[test]
 fn library_crash_ends_its_helper_and_no_other_process() {
     if !crate::common::is_root() {
@@ -618,8 +633,10 @@ fn library_crash_ends_its_helper_and_no_other_process() {
 }
 
 /// Also where nothing comes back any more, from the start of the library on.
+///
+/// Promise (Devices): A helper ends with its agent, however that ends, and delays no exit, whatever hangs
 #[test]
-fn a_helper_that_hangs_keeps_no_agent_from_its_end_and_goes_with_it_however_that_comes() {
+fn hanging_gpu_helper_does_not_delay_the_agent_end_and_ends_with_it() {
     for function in ["nvmlInit_v2", "nvmlDeviceGetTemperature"] {
         let mut host = Host::with(&two());
         host.up(GPU_0, true);
@@ -641,7 +658,7 @@ fn a_helper_that_hangs_keeps_no_agent_from_its_end_and_goes_with_it_however_that
 }
 
 #[test]
-fn who_wants_no_helper_has_the_library_in_the_agent() {
+fn disabled_gpu_isolation_loads_the_library_in_the_agent() {
     let directory = crate::common::test_dir();
     let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
     let AgentOptions { config, .. } = options(gpus.library());
@@ -763,7 +780,7 @@ fn old_library_without_some_functions_reports_the_rest() {
 }
 
 #[test]
-fn numbers_that_say_that_there_is_none_are_absent_and_counters_go_on_whatever_a_driver_does() {
+fn nvml_not_available_values_are_absent_and_counters_continue_over_driver_resets() {
     let host = Host::with(&two());
     host.wait("a reading", || host.of("energy_joules_total", GPU_0, &[]).is_some());
     host.edit(|scenario| {
@@ -785,6 +802,7 @@ fn numbers_that_say_that_there_is_none_are_absent_and_counters_go_on_whatever_a_
     host.agent.stop();
 }
 
+/// Promise (Devices): Each error that a driver reports is counted, and is the task's that used the GPU
 #[test]
 fn driver_errors_are_counted_each_for_the_tasks_that_used_the_gpu() {
     if !crate::common::is_root() {
@@ -844,8 +862,11 @@ fn hold_a_gpu(agent: &Agent, name: &str, gpu: &str) -> (String, u32) {
 }
 
 /// What the agent is killed for: what it had exposed of tasks that run, and of those that had ended.
+///
+/// Promise (Devices): Device usage of a task stays to its final series' end, whenever the agent is killed; no counter
+/// falls
 #[test]
-fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_end() {
+fn gpu_usage_of_tasks_survives_an_agent_kill_before_or_after_their_end() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -921,6 +942,9 @@ fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_
 }
 
 /// Of all links together; a GPU without any has no series.
+///
+/// Promise (Devices): NVLink bytes, errors and links, and activity of its parts, exist for GPUs that measure them; else
+/// no series
 #[test]
 fn nvlink_traffic_and_errors_are_reported_for_gpus_that_have_it() {
     let host = Host::with(&two());
@@ -986,6 +1010,8 @@ fn utilization_of_gpu_parts_is_reported_where_the_gpu_measures_it() {
 }
 
 /// Of a divided GPU: what is used is exposed for the instance, and once.
+///
+/// Promise (Devices): A task on a GPU instance (MIG) is measured by that instance, and once
 #[test]
 fn task_on_a_mig_instance_is_reported_for_it_and_not_twice() {
     if !crate::common::is_root() {
@@ -1017,8 +1043,11 @@ fn task_on_a_mig_instance_is_reported_for_it_and_not_twice() {
 }
 
 /// The highest of a process is the driver's own figure where it keeps accounts, whatever lay between two readings.
+///
+/// Promise (Devices): Where the driver keeps accounts, a task's peak of GPU memory is the driver's, whatever lay
+/// between two samples
 #[test]
-fn what_the_driver_keeps_of_a_process_is_its_tasks_peak_also_when_it_has_just_ended() {
+fn accounted_process_maximum_is_the_gpu_peak_of_its_task_even_after_its_end() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }

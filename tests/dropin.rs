@@ -1,5 +1,8 @@
 //! Pages under the names of cAdvisor and of Nomad: whole bodies of recorded machines and of made-up allocs of every
 //! source, and the tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables again.
+//!
+//! Promise (Observed workloads): cAdvisor's and Nomad's names have the values of `/metrics`, with their labels, in each
+//! format; unknown is absent
 
 use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{Exposition, Prometheus};
-use allostat::board::{Board, Published};
+use allostat::board::{Board, PublishedAlloc};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::dropin::nomad::CpuWindow;
 use allostat::exporters::dropin::{cadvisor, nomad, tables};
@@ -88,7 +91,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
     let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
     let paths = ["web", "sidecar"].map(|task| format!("/allostat/{ALLOC}/{task}"));
     let pod = observed(AllocSource::Kubernetes, "shop/web-0", &[("web", &paths[0]), ("POD", &paths[1])]);
-    let published = Published {
+    let published = PublishedAlloc {
         readers: paths.map(|path| Some(reader(path))).to_vec(),
         alloc_reader: Some(reader(format!("/allostat/{ALLOC}"))),
         ..pod
@@ -109,7 +112,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
 }
 
 /// An observed alloc: its tasks with their cgroups.
-fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Published {
+fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> PublishedAlloc {
     let names: Vec<&str> = tasks.iter().map(|(name, _)| *name).collect();
     let id = AllocId::from(format!("{}:{native}", source.as_str()).as_str());
     let known = synthetic::observed(id.as_str(), &names);
@@ -131,7 +134,7 @@ fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Publis
         tasks: tasks.iter().map(task).collect(),
         ..ObservedAlloc::default()
     };
-    Published { identity: Arc::new(identity), observed: Some(Arc::new(alloc)), ..known }
+    PublishedAlloc { identity: Arc::new(identity), observed: Some(Arc::new(alloc)), ..known }
 }
 
 /// One of each kind: what cAdvisor knows by name and what by its cgroup alone, one that has ended, one without a
@@ -260,6 +263,7 @@ fn with_disks(snapshot: &Snapshot, disks: &[(&str, u64)]) -> Snapshot {
     Snapshot { allocs: snapshot.allocs.iter().map(alloc).collect(), ..snapshot.clone() }
 }
 
+/// Promise (Observed workloads): I/O under cAdvisor's names is by device; the expressions of kubernetes-mixin find it
 #[test]
 fn io_of_a_container_is_by_device_with_all_labels_of_the_container() {
     let snapshot = with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 100)]);
@@ -281,6 +285,8 @@ fn io_of_a_container_is_by_device_with_all_labels_of_the_container() {
 }
 
 /// What Nomad reports of the CPUs and the disks of its host.
+///
+/// Promise (Observed workloads): CPU and disks of the host are under Nomad's names, as shares and bytes
 #[test]
 fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
     let (first, window) = (Snapshot::clone(&machine("v2-new")), CpuWindow::default());
@@ -332,7 +338,7 @@ fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
 }
 
 #[test]
-fn what_is_not_measured_is_absent_under_other_names_too() {
+fn unmeasured_values_are_absent_under_drop_in_names() {
     let page = Exposition::parse(&text(of_cadvisor(&all_kinds("v2"), Format::Text)));
     let of_ours = |name: &str| page.all(name, &[("id", "/allostat/a/step")]).len();
     let exposed: BTreeSet<&str> =
@@ -365,8 +371,11 @@ fn an_alloc_without_series_of_its_own_has_none_under_other_names_either() {
 }
 
 /// The host's row is in the documentation, name by name: what is not known there is absent.
+///
+/// Promise (Observed workloads): The root (`id="/"`) there has what the host collectors measure, as documented name by
+/// name, and nothing else
 #[test]
-fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
+fn root_cgroup_of_drop_in_has_exactly_the_host_values() {
     let page = Exposition::parse(&text(of_cadvisor(&machine("v2-new"), Format::Text)));
     let of_root = |name: &str| {
         let all = page.all(name, &[("id", "/")]);
@@ -454,8 +463,9 @@ fn allocs_have_the_golden_page_under_nomads_names() {
     compare_page("nomad-v1", |format| of_nomad(&snapshot, &CpuWindow::default(), format));
 }
 
+/// Promise (Observed workloads): Nomad's percentages cover the time between two scrapes, and are absent in the first
 #[test]
-fn a_share_of_cpus_is_that_of_the_time_between_two_scrapes_and_of_none_where_there_is_one() {
+fn drop_in_cpu_share_covers_the_time_between_two_scrapes_and_is_absent_for_one() {
     let (first, window) = (all_kinds("v2"), CpuWindow::default());
     let ask = |snapshot: &Snapshot| {
         let page = Exposition::parse(&text(of_nomad(snapshot, &window, Format::Text)));
@@ -501,8 +511,10 @@ fn mixin_io(what: [&str; 2], selector: &str) -> String {
 
 /// The expressions of its rules and boards for CPU, memory and storage, as far as they ask for nothing of other
 /// exporters.
+///
+/// Promise (Observed workloads): A real Prometheus answers kubernetes-mixin's expressions, and others' for cAdvisor
 #[test]
-fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
+fn real_prometheus_evaluates_the_kubernetes_mixin() {
     let (snapshot, began) = (with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 20)]), Instant::now());
     let page = move || text(of_cadvisor(&after(&snapshot, Nanos::from_duration(began.elapsed())), Format::Text));
     let address = served(page);

@@ -19,8 +19,11 @@ fn run(agent: &Agent, job: &str) -> crate::common::Cli {
     agent.cli(&["run", file.to_str().expect("a path of ours is UTF-8")])
 }
 
+/// Promise (Devices): The last lines of stderr of a failed attempt are durable with its end, bounded, also after its
+/// alloc is collected
+/// Promise (Devices): Last output stays off plain TCP: in allocs, history and task rows
 #[test]
-fn last_output_of_a_failed_task_outlives_its_collection_and_stays_off_plain_tcp() {
+fn last_output_of_a_failed_task_outlives_its_collection_and_is_absent_on_plain_tcp() {
     let env = [("ALLOSTAT_RETENTION", "0s"), ("ALLOSTAT_RETENTION_MAX", "0s")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
@@ -60,6 +63,8 @@ fn last_output_of_a_failed_task_outlives_its_collection_and_stays_off_plain_tcp(
 }
 
 /// Each attempt has its own, and one that wrote nothing none of the attempt before.
+///
+/// Promise (Devices): `restart` ends when the next attempt runs, and fails if it does not
 #[test]
 fn last_output_is_of_the_last_attempt_and_status_shows_a_crash_loop() {
     let agent = Agent::start();
@@ -88,6 +93,7 @@ fn last_output_is_of_the_last_attempt_and_status_shows_a_crash_loop() {
     agent.stop();
 }
 
+/// Promise (Devices): `top --once`, `stats` and `status` have rates from one answer of the agent
 #[test]
 fn status_shows_cpu_and_memory_at_once_and_top_does_not_wait_for_a_second_reading() {
     let agent = Agent::start();
@@ -115,7 +121,7 @@ fn status_shows_cpu_and_memory_at_once_and_top_does_not_wait_for_a_second_readin
 }
 
 #[test]
-fn gc_of_allocs_whose_final_series_are_exposed_is_one_line_with_the_time() {
+fn gc_of_allocs_with_exposed_final_series_is_one_line_with_the_time() {
     let agent = Agent::start();
     for name in ["one", "two", "three"] {
         run(&agent, &job(name, "batch", 0, "true")).ok();

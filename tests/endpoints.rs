@@ -31,7 +31,7 @@ fn ask(agent: &Agent, method: Method, path: &str) -> Response {
 }
 
 #[test]
-fn nothing_exposed_over_tcp_names_a_secret_a_user_a_process_or_a_place() {
+fn tcp_answers_contain_no_secret_user_process_or_path() {
     let (agent, [id, failed]) = agent("");
     let directory = agent.scratch().to_str().expect("UTF-8").to_owned();
     let pid = agent.json(&format!("/v1/allocs/{id}"))["tasks"]["runs"]["main"]["pid"].to_string();
@@ -140,6 +140,9 @@ fn health_names_no_task_where_nothing_is_public() {
 
 /// Connections that request large answers and read nothing cost a bounded amount of memory; other requests and the
 /// socket are served.
+///
+/// Promise (Observed workloads): 100 clients that read nothing hold two large answers at once; the rest get 503, the
+/// socket is answered
 #[test]
 fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     const ENDS: u64 = 6_000;

@@ -159,8 +159,9 @@ fn hostile() -> Vec<(&'static str, bool, String)> {
     ]
 }
 
+/// Promise (Input validation): `check` of a hostile job file takes at most 64 MiB and ends
 #[test]
-fn check_of_a_hostile_job_file_stays_within_its_memory_and_time() {
+fn check_of_a_hostile_job_file_is_bounded_in_memory_and_time() {
     let dir = test_dir();
     let path = dir.path().join("hostile.hcl");
     let file = path.to_str().expect("UTF-8");
@@ -309,6 +310,9 @@ fn texts() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(u32::try_from(how_many(60, 600)).expect("a small number")))]
     /// The limits are those of the kernel: a process that passes them is killed, and one that panics has another code.
+    ///
+    /// Promise (Input validation): Whatever a job file has, its `check` ends without a panic within 64 MiB and 2 s of
+    /// CPU time
     #[test]
     fn no_job_file_panics_or_exceeds_memory_or_time_of_a_check(text in texts()) {
         let dir = test_dir();

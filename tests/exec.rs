@@ -119,6 +119,8 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("our own child");
 }
 
+/// Promise (Commands in tasks): `exec` runs a command as its task: user, cgroup, environment, directory; streams apart,
+/// exit code as it was
 #[test]
 fn command_runs_as_its_task_and_its_streams_and_code_come_back() {
     let user = if is_root() { "      user = \"nobody\"" } else { "" };
@@ -155,6 +157,7 @@ fn command_runs_as_its_task_and_its_streams_and_code_come_back() {
     running.agent.stop();
 }
 
+/// Promise (Commands in tasks): 4 MiB of standard input come back byte for byte through `exec`
 #[test]
 fn four_mib_go_through_both_ways_byte_for_byte() {
     let running = Running::of("raw_exec", "");
@@ -179,6 +182,8 @@ fn rights(status: &str) -> Vec<&str> {
     status.lines().filter(|line| of.iter().any(|word| line.starts_with(word))).collect()
 }
 
+/// Promise (Commands in tasks): A command in a sandbox has the task's IDs, capabilities, namespaces and filters, and no
+/// way leads out
 #[test]
 fn command_in_a_sandbox_has_the_rights_of_its_task_and_no_way_leads_out() {
     if !is_root() {
@@ -216,6 +221,8 @@ fn command_in_a_sandbox_has_the_rights_of_its_task_and_no_way_leads_out() {
     running.agent.stop();
 }
 
+/// Promise (Commands in tasks): A client that is killed ends all that its command started, in own sessions too, and
+/// leaves no cgroup
 #[test]
 fn killed_client_ends_everything_that_its_command_started() {
     let running = Running::of("raw_exec", "");
@@ -253,6 +260,8 @@ fn sandboxed_command_ends_with_its_client_as_well() {
     running.agent.stop();
 }
 
+/// Promise (Commands in tasks): An exec session ends with the agent and with its task; the task lives on unchanged over
+/// a killed agent
 #[test]
 fn killed_agent_ends_the_session_and_not_the_task() {
     let mut running = Running::of("raw_exec", "");
@@ -291,6 +300,7 @@ fn stopped_agent_and_stopped_task_end_their_sessions() {
     running.agent.stop();
 }
 
+/// Promise (Commands in tasks): Memory of a command counts as the task's; its OOM kill restarts nothing
 #[test]
 fn memory_of_a_command_is_the_tasks_and_its_oom_kill_ends_the_command_alone() {
     if !is_root() {
@@ -319,6 +329,7 @@ fn memory_of_a_command_is_the_tasks_and_its_oom_kill_ends_the_command_alone() {
     running.agent.stop();
 }
 
+/// Promise (Commands in tasks): A terminal of `exec` has the user's size, and his own is restored on every way out
 #[test]
 fn terminal_has_its_size_and_is_given_back_on_every_way_out() {
     let running = Running::of("raw_exec", "");

@@ -1,5 +1,7 @@
 //! The exposition, byte for byte: of fixture machines, read as an agent reads its host, and of made-up tasks in every
 //! state. `ALLOSTAT_BLESS=1` writes the golden files again; the difference is read in review.
+//!
+//! Promise (Measured values): HELP of an alloc's family names its source: the alloc's cgroup, or the sum over its tasks
 
 use crate::{by_python, openmetrics, otlp_points as otlp, protobuf, synthetic};
 use std::collections::BTreeMap;
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::common as parsed;
 use allostat::board::disk::DiskUse;
-use allostat::board::{Board, BoardView, Published};
+use allostat::board::{Board, BoardView, PublishedAlloc};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::Selection;
 use allostat::exporters::otlp::HistogramAggregation;
@@ -106,7 +108,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
     let alloc = synthetic::alloc(ALLOC, &job, vec![running("web"), running("sidecar")]);
     let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
     let board = Arc::new(Board::default());
-    let published = Published {
+    let published = PublishedAlloc {
         readers: ["web", "sidecar"].map(|task| Some(reader(format!("/allostat/{ALLOC}/{task}")))).to_vec(),
         alloc_reader: Some(reader(format!("/allostat/{ALLOC}"))),
         ..alloc
@@ -228,6 +230,8 @@ fn each_profile_is_exposed_as_it_was() {
     }
 }
 
+/// Promise (Measured values): Protocol buffers equal the text, series by series; each histogram has a native one of the
+/// same observations
 #[test]
 fn protocol_buffers_are_as_they_were() {
     let (snapshot, (_, metrics)) = (full(), exemplary(ALLOC));
@@ -238,7 +242,7 @@ fn protocol_buffers_are_as_they_were() {
 
 /// Each series with its value, and no other; to the last bit of what the text is read as.
 #[test]
-fn protocol_buffers_say_series_by_series_what_the_text_says() {
+fn protobuf_has_the_series_and_values_of_the_text() {
     let (_, metrics) = exemplary(ALLOC);
     metrics.hook_took("task", "env", "prestart", Duration::from_micros(1_234));
     metrics.scraped("text", "gzip", 200, Duration::from_millis(3));
@@ -313,6 +317,8 @@ fn series_of(snapshot: &Snapshot, selection: Selection) -> BTreeMap<(String, BTr
     of_families.map(|s| ((s.name, s.labels), s.value)).collect()
 }
 
+/// Promise (Code, boards and alerts): A larger profile contains the smaller one, with the same values; ended allocs
+/// keep its final series
 #[test]
 fn a_profile_has_what_the_smaller_one_has_and_no_value_is_another() {
     for snapshot in ["v1", "v2-old", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
@@ -330,6 +336,7 @@ fn a_profile_has_what_the_smaller_one_has_and_no_value_is_another() {
 const STANDARD: usize = 48;
 const LEAN: usize = 12;
 
+/// Promise (Code, boards and alerts): A task and its alloc have at most 48 series in the default profile, 12 in `lean`
 #[test]
 fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
     let job = synthetic::job("shop", &["web"]);
@@ -373,8 +380,10 @@ fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
 const OF_WORKLOADS: [(Profile, usize, usize); 2] = [(Profile::Lean, 9, 15), (Profile::Standard, 48, 33)];
 const OF_GPUS: [(Profile, usize); 2] = [(Profile::Lean, 1), (Profile::Standard, 12)];
 
+/// Promise (Code, boards and alerts): A workload, its tasks and a GPU of a task have as many series as
+/// `docs/profiles.md` states, and no more
 #[test]
-fn a_workload_has_no_more_series_than_its_profile_promises_with_all_that_can_happen_to_it() {
+fn workload_has_no_more_series_than_its_profile_promises() {
     let (job, alloc) = (synthetic::job("shop", &["web"]), AllocId::from(ALLOC));
     let mut totals = Totals::default();
     known(&mut totals, &job);
@@ -432,7 +441,7 @@ fn a_gpu_that_a_task_has_adds_no_more_series_than_its_profile_promises() {
 /// What stays of one that has ended is what its profile has of what stays, and nothing that was not exposed while it
 /// ran.
 #[test]
-fn of_what_has_ended_a_profile_keeps_its_final_series_and_no_more() {
+fn ended_alloc_has_only_the_final_series_of_its_profile() {
     let whole = series_of(&full(), Selection::of(Profile::Full));
     for profile in Profile::ALL {
         let series = series_of(&full(), Selection::of(profile));
@@ -451,8 +460,10 @@ fn of_what_has_ended_a_profile_keeps_its_final_series_and_no_more() {
     }
 }
 
+/// Promise (Code, boards and alerts): Included and excluded families are present and absent, the body lists them, and
+/// unknown ones are refused
 #[test]
-fn what_is_included_and_excluded_is_there_and_gone_and_the_body_says_so() {
+fn included_and_excluded_families_appear_in_the_body_and_its_exposition_info() {
     let all = |texts: &[&str]| catalogue::patterns(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()).unwrap();
     let selection = Selection {
         profile: Profile::Lean,
@@ -480,7 +491,7 @@ fn families(text: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_family_of_a_body_is_in_the_catalogue_with_its_type_and_nothing_else_is_there() {
+fn every_family_of_a_body_is_in_the_catalogue_with_its_type() {
     for machine in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         for (name, kind) in families(&encode(&machine, Format::Text)) {
             let desc = catalogue::find(&name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
@@ -491,7 +502,7 @@ fn every_family_of_a_body_is_in_the_catalogue_with_its_type_and_nothing_else_is_
 }
 
 #[test]
-fn both_formats_say_the_same() {
+fn text_and_openmetrics_have_the_same_samples() {
     let snapshot = full();
     let samples = |format| -> Vec<String> {
         let text = encode(&snapshot, format);
@@ -520,8 +531,9 @@ fn openmetrics_names_its_families_without_the_suffix_and_ends() {
     assert!(!encode(&full(), Format::Text).contains("# EOF"));
 }
 
+/// Promise (Absent values and sums): Live series end with the task, final ones stay until delivered
 #[test]
-fn live_series_go_with_the_end_and_final_ones_stay() {
+fn live_series_end_with_the_task_and_final_ones_remain() {
     let text = encode(&full(), Format::Text);
     let of_ended = |l: &&str| l.contains("000000000002") && !l.starts_with('#');
     let names: std::collections::BTreeSet<&str> =
@@ -536,7 +548,7 @@ fn live_series_go_with_the_end_and_final_ones_stay() {
 }
 
 #[test]
-fn a_narrowed_body_holds_what_was_asked_for_and_nothing_else() {
+fn narrowed_body_holds_only_the_requested_families() {
     let snapshot = full();
     let narrow = |names: &[&str], sources: &[&str]| {
         let filter = Filter::new(names.iter().copied(), sources.iter().copied()).unwrap();
@@ -573,6 +585,8 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
 }
 
 /// What fails before the first scrape is first seen at 1: only this says that it was 0 before.
+///
+/// Promise (Short tasks): Failures before the first scrape count, at any scrape interval, and none twice
 #[test]
 fn lifecycle_counters_of_a_workload_have_created_samples_in_openmetrics() {
     let text = encode(&full(), Format::OpenMetrics);
@@ -596,7 +610,7 @@ fn lifecycle_counters_of_a_workload_have_created_samples_in_openmetrics() {
 
 /// A record of an agent that did not note it: whatever the allocs since then say, those counters are older.
 #[test]
-fn created_sample_is_absent_where_the_time_is_not_known() {
+fn created_sample_is_absent_if_its_time_is_unknown() {
     let job = synthetic::job("shop", &["web"]);
     let task = TaskName::from("web");
     let mut totals = Totals::default();
@@ -653,8 +667,11 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
 }
 
 /// Those of exits and OOM kills name its event too; at most 128 code points.
+///
+/// Promise (Measured values): Counters and histograms over many allocs name the latest one as exemplar, and a real
+/// Prometheus stores it
 #[test]
-fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
+fn aggregate_series_have_exemplars_of_the_latest_alloc_in_openmetrics_only() {
     let (snapshot, metrics) = exemplary(ALLOC);
     let text = encode_whole(&snapshot, &metrics, Format::Text);
     assert!(!text.contains(" # "), "text 0.0.4 knows no exemplars");
@@ -683,7 +700,7 @@ fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
 }
 
 #[test]
-fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
+fn exemplar_above_the_length_limit_is_shortened_or_left_out() {
     // Of 128 code points `alloc_id` takes 8 and `event_id` with its number 10.
     for (length, said) in [(110, Some(true)), (111, Some(false)), (120, Some(false)), (121, None)] {
         let (snapshot, metrics) = exemplary(&"ä".repeat(length));
@@ -697,6 +714,8 @@ fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
     }
 }
 
+/// Promise (Measured values): `allostat_series` adds up to the number of exposed series
+/// Promise (Measured values): `allostat_series` is at most 5% of a body and one row
 #[test]
 fn the_number_of_series_of_each_family_is_what_stands_there() {
     let (_, metrics) = exemplary(ALLOC);
@@ -726,15 +745,17 @@ fn the_number_of_series_of_each_family_is_what_stands_there() {
 }
 
 /// The identity and use of an observed alloc are exposed; of its lifecycle nothing, which is not 0.
+///
+/// Promise (Measured values): An observed alloc has measures and no lifecycle, and changes no line of other allocs
 #[test]
-fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_others() {
+fn observed_alloc_has_measures_without_lifecycle_and_changes_no_other_line() {
     let (shop, mut said) = (synthetic::job("shop", &["web"]), Said::default());
     let managed = Arc::new(synthetic::alloc(ALLOC, &shop, vec![synthetic::task("web", TaskState::Running, NOW)]));
     said.task(ALLOC, 0, synthetic::usage(40_000_000));
     let observed = Arc::new(synthetic::observed("nginx.service", &["main"]));
     said.task("nginx.service", 0, synthetic::usage(20_000_000));
     said.alloc("nginx.service", synthetic::usage(30_000_000));
-    let body = |allocs: Vec<Arc<Published>>, format| {
+    let body = |allocs: Vec<Arc<PublishedAlloc>>, format| {
         let mut totals = Totals::default();
         known(&mut totals, &shop);
         let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
@@ -771,6 +792,8 @@ fn labels_of(body: &str, name: &str, alloc: &str) -> String {
     labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
+/// Promise (Observed workloads): Pods and units have the labels of their own tools; an unnamed container has its ID as
+/// workload
 #[test]
 fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
     let of = |id: &str, source, workload: &str, namespace: &str, name: &str, cgroup: &str| {
@@ -820,6 +843,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// From a reading to the text: bytes and counts to the last digit, nanoseconds to the last one.
+    ///
+    /// Promise (Absent values and sums): Any u64 survives from kernel text to exposition; no parser panics
     #[test]
     fn any_u64_comes_out_digit_for_digit(bytes: u64, kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()], cpu: u64) {
         let usage = Usage::from([(Field::memory_usage_bytes, bytes), (Field::oom_kills, kills), (Field::cpu_usage_ns, cpu)]);
@@ -1099,8 +1124,9 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
 /// plugins.
 const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
+/// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or one of a few of ours
 #[test]
-fn attributes_with_a_list_of_values_say_what_stands_in_it() {
+fn attributes_with_a_closed_list_have_only_its_values() {
     let ((_, metrics), filter) = (exemplary(ALLOC), Filter::default());
     let points_of = |snapshot: &Snapshot| {
         let walk = Walk::new(snapshot, &metrics, &filter);
@@ -1121,6 +1147,9 @@ fn attributes_with_a_list_of_values_say_what_stands_in_it() {
 }
 
 /// Where a store keeps nothing but the resource, it says what the device is; who has it is a point of the alloc's.
+///
+/// Promise (Measured values): A device is an OTLP resource with its model, vendor and driver; an alloc lists its
+/// devices
 #[test]
 fn device_is_a_resource_and_its_alloc_names_it() {
     let (snapshot, metrics, filter) = (full(), Metrics::new(), Filter::default());
@@ -1155,8 +1184,12 @@ fn pushed(walk: &Walk<'_>, aggregation: HistogramAggregation) -> Vec<u8> {
 }
 
 /// One snapshot in both: each series is a point with its value, and there is no other point.
+///
+/// Promise (Measured values): OTLP equals `/metrics` point by point: one resource each, with true times and start times
+/// Promise (Measured values): Exponential OTLP histograms have the count and sum of the explicit ones, and deltas that
+/// add up
 #[test]
-fn otlp_says_point_by_point_what_the_exposition_says() {
+fn otlp_points_equal_the_exposition_one_by_one() {
     let (_, metrics) = exemplary(ALLOC);
     for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         let filter = Filter::default();
@@ -1169,6 +1202,9 @@ fn otlp_says_point_by_point_what_the_exposition_says() {
 }
 
 /// The same bytes, read by the protocol library of another language.
+///
+/// Promise (Measured values): A Python reader with Google's gRPC receives point by point what `/metrics` exposes; rotel
+/// accepts all of it
 #[test]
 fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
     let (_, metrics) = exemplary(ALLOC);
@@ -1302,6 +1338,8 @@ fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::S
 }
 
 /// Receivers go on with the last value until they get the end of a series.
+///
+/// Promise (Measured values): An OTLP series that ends gets one last point without a value (`NoRecordedValue`)
 #[test]
 fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
     let running = full();

@@ -1,5 +1,8 @@
 //! A real disk that fails under a running agent: every read and write answers EIO, or it turns read-only. The disk is
 //! an ext4 file system in a file; what was never synced to it is lost.
+//!
+//! Promise (Durability and recovery): A real disk with EIO, or turned read-only, ends no task, loses nothing
+//! acknowledged, and is reported
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -159,6 +162,8 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Promise (Measured values): On a failing disk points wait in memory, the counters balance, and queued data is there
+/// after a repair
 #[test]
 fn a_disk_that_answers_nothing_any_more_costs_no_task_and_no_acknowledged_state() {
     if !crate::common::is_root() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use allostat::model::units::Timestamp;
-use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
+use allostat::store::queue::{PushOutcome, Queue, QueueLimits, SegmentFiles};
 use allostat::store::{Batch, SledStore, Store};
 
 /// A small file system of its own, unmounted with the value.
@@ -61,7 +61,7 @@ fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room(
 }
 
 #[test]
-fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is_room() {
+fn full_disk_queue_waits_in_memory_and_is_complete_once_there_is_room() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -76,18 +76,18 @@ fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is
         queue.push(Timestamp(pushed), 1, [pushed.to_le_bytes().to_vec(), vec![7; 50_000]].concat())
     };
     let mut durable: u64 = 0;
-    while push(&mut queue) == Accepted::Durable {
+    while push(&mut queue) == PushOutcome::Durable {
         durable += 1;
         assert!(durable < 1_000, "the disk never filled up");
     }
     assert!(queue.refused.as_ref().is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull));
     assert!(durable > 10);
     for _ in 0..9 {
-        assert_eq!(push(&mut queue), Accepted::InMemory);
+        assert_eq!(push(&mut queue), PushOutcome::InMemory);
     }
     assert_eq!(queue.in_memory(), 10);
     std::fs::remove_file(disk.path("ballast")).unwrap();
-    assert_eq!(push(&mut queue), Accepted::Durable);
+    assert_eq!(push(&mut queue), PushOutcome::Durable);
     assert_eq!(queue.in_memory(), 0);
     drop(queue);
     let mut queue = open();
@@ -101,6 +101,8 @@ fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is
     assert_eq!(queue.segments(), 1, "those that were settled are gone");
 }
 
+/// Promise (Input validation): Output without room on disk is reported at the end of its task, and counted, over
+/// restarts
 #[test]
 fn output_lost_to_a_full_disk_is_reported_with_the_end_of_its_task_and_counted() {
     if !crate::common::is_root() {
@@ -159,8 +161,10 @@ impl Drop for Unmounted {
 }
 
 /// The kernel sends SIGXFSZ with it, which ends a process that has not said otherwise.
+///
+/// Promise (Input validation): A file that reaches the limit of file sizes is a full disk: it ends no process
 #[test]
-fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {
+fn file_size_limit_is_handled_as_a_full_disk_without_ending_the_agent() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let agent = crate::common::Agent::start();
     let job = |n: u32| {

@@ -1,5 +1,8 @@
 //! A real agent on a host with NVIDIA's driver and a GPU, beside what the driver's own `nvidia-smi` says. Everything
 //! that a GPU can be made to say without one stands in `devices`.
+//!
+//! Promise (Devices): Values of a real GPU, its energy and its tasks equal `nvidia-smi`'s, and a helper that dies loses
+//! nothing
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -210,7 +213,7 @@ fn memory_and_work_of_a_gpu_are_reported_for_the_task_that_uses_it() {
 
 /// Energy is what the GPU drew: between the least and the most power that was reported meanwhile.
 #[test]
-fn the_energy_of_a_gpu_is_its_power_over_time_and_a_task_that_holds_it_alone_has_all_of_it() {
+fn gpu_energy_is_power_over_time_and_an_exclusive_task_has_all_of_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
     if !crate::common::is_root() {
         skip_test!("not-root");

@@ -1,4 +1,7 @@
 //! A server that is no agent, or is in hostile hands, against every command: no text of it steers the terminal.
+//!
+//! Promise (Input validation): `restart` waits no longer than its job lets tasks end, and 10 s, for a server without
+//! progress
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -256,7 +259,7 @@ fn every_command_is_tried_on_a_hostile_server() {
 }
 
 #[test]
-fn nothing_that_a_hostile_server_answers_steers_the_terminal() {
+fn hostile_server_answers_never_control_the_terminal() {
     let dir = test_dir();
     let job = dir.path().join("job.hcl");
     let text = "job \"j\" {\n type = \"batch\"\n group \"g\" {\n task \"t\" {\n driver = \"mock\"\n config {\n run_for = \"1s\"\n }\n }\n }\n}\n";
@@ -282,6 +285,8 @@ fn nothing_that_a_hostile_server_answers_steers_the_terminal() {
     }
 }
 
+/// Promise (Input validation): `fs cat` writes a file unchanged into a pipe, and makes control characters visible on a
+/// terminal
 #[test]
 fn fs_cat_escapes_control_characters_on_a_terminal_only() {
     let address = serve(lies);

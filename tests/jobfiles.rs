@@ -1,5 +1,8 @@
 //! Job files in the shapes of Nomad's documentation: each runs, with the warnings that its head names, or is refused at
 //! the place of the word that its head names.
+//!
+//! Promise (Task groups and lifecycle order): Job files in the shapes of Nomad's documentation run, or are refused at
+//! their place
 
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]
@@ -122,7 +125,7 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
 
 /// 226 KB of file that would have become 5.5 GB of one argument, in the agent's memory and again at its next start.
 #[test]
-fn a_file_that_asks_for_more_than_a_program_can_be_given_is_refused_before_anything_is_stored() {
+fn job_file_with_an_oversized_argument_is_refused_before_anything_is_stored() {
     let agent = Agent::start();
     let (value, references) = ("m".repeat(100_000), "${meta.M}".repeat(14_000));
     let file = agent.data_dir().join("bomb.hcl");

@@ -27,8 +27,9 @@ fn every_example_is_a_job_without_problems() {
     }
 }
 
+/// Promise (Input validation): A broken job file: file, line, column, the line, the nearest valid name
 #[test]
-fn what_is_said_about_a_file_is_what_the_golden_report_says() {
+fn job_file_report_equals_its_golden_file() {
     let cases = files_in("tests/golden/jobspec", &["hcl", "json"]);
     assert!(cases.len() >= 6, "{cases:?}");
     for path in cases {
@@ -44,8 +45,10 @@ fn what_is_said_about_a_file_is_what_the_golden_report_says() {
     }
 }
 
+/// Promise (Code, boards and alerts): Help texts, default configuration, pages of commands, endpoints and job files
+/// match the code
 #[test]
-fn every_word_variable_and_attribute_stands_in_the_documentation() {
+fn every_job_file_key_variable_and_attribute_is_documented() {
     use allostat::jobspec::fields::Support;
     use allostat::model::env;
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");

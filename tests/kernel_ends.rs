@@ -10,7 +10,7 @@ use crate::common::{
     Cgroups, Description, description, is_root, must_have_pass, patience, wait_for, work_in, workload,
 };
 use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, KernelPassError, Sampling, TaskReader};
-use allostat::host::hierarchy::{Layout, Version};
+use allostat::host::hierarchy::{CgroupVersion, Layout};
 use allostat::host::roots::Roots;
 use allostat::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use allostat::model::id::CgroupPath;
@@ -111,6 +111,8 @@ fn notes(ended: &[EndedCgroup]) -> EndNotes {
 
 const SPIN: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
+/// Promise (Observed workloads): CPU time of an ended cgroup includes what no CPU had flushed, as the parent has it;
+/// its peak is its own
 #[test]
 fn cpu_time_of_an_ended_cgroup_is_its_parents_growth_and_its_peak_is_its_own() {
     if !is_root() {
@@ -132,6 +134,8 @@ fn cpu_time_of_an_ended_cgroup_is_its_parents_growth_and_its_peak_is_its_own() {
     }
 }
 
+/// Promise (Observed workloads): A code, a signal and an OOM kill are reported as by `wait`; a container ends as its
+/// first process
 #[test]
 fn process_end_is_reported_as_wait_returns_it_and_threads_are_one() {
     if !is_root() {
@@ -167,7 +171,7 @@ fn oom_victim_is_distinguished_from_a_killed_process() {
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
     scene.others.make("oom");
     let Some(home) = scene.sampling.layout.controller("memory") else { skip_test!("no-cgroup-controller") };
-    let file = if home.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
+    let file = if home.version == CgroupVersion::V1 { "memory.limit_in_bytes" } else { "memory.max" };
     let directory = home.mount.join(scene.others.parent.trim_start_matches('/')).join("oom");
     fs::write(directory.join(file), (16 * MIB).to_string()).expect("root may set a limit");
     let ended = scene.live("oom", &format!("exec {} touch 64 1", workload().display()));
@@ -265,6 +269,8 @@ impl Drop for Busy {
     }
 }
 
+/// Promise (Observed workloads): Kernel reports of ends are tested when they are opened: a wrong offset of exit or
+/// usage reports nothing
 #[test]
 fn moved_exit_status_field_disables_reports_of_ends() {
     if !is_root() {
@@ -365,6 +371,8 @@ fn exchanged_user_and_system_time_are_both_absent_for_ended_cgroups() {
 }
 
 /// The mark stands where it cannot be tried: of a process that has waited for others another number stands there.
+///
+/// Promise (Observed workloads): No process counts as an OOM victim that its cgroup's counter does not count
 #[test]
 fn no_process_is_an_oom_victim_without_a_counter_of_it() {
     if !is_root() {

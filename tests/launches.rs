@@ -65,6 +65,8 @@ fn a_job_of_each_second_is_launched_shown_and_stopped_and_its_children_run_on() 
 }
 
 /// At any moment: between the decision and the record, between the record and the start, after it.
+///
+/// Promise (Input validation): A periodic job is launched once per due time, whatever dies between decision and start
 #[test]
 fn an_agent_that_is_killed_again_and_again_starts_no_child_twice() {
     let mut agent = Agent::start();
@@ -96,6 +98,7 @@ fn an_agent_that_is_killed_again_and_again_starts_no_child_twice() {
     agent.stop();
 }
 
+/// Promise (Input validation): A dispatch's payload is written beneath the task's directory, before each start
 #[test]
 fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child() {
     let agent = Agent::start();
@@ -153,7 +156,7 @@ fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child(
 }
 
 #[test]
-fn a_forced_launch_waits_for_its_child_and_a_restarted_agent_knows_the_job() {
+fn forced_launch_waits_for_its_child_and_a_restarted_agent_retains_the_job() {
     let mut agent = Agent::start();
     let head =
         "periodic {\n    cron = \"@yearly\"\n    time_zone = \"Europe/Berlin\"\n    prohibit_overlap = true\n  }";

@@ -16,14 +16,14 @@ use crate::common::{Cgroups, Cli, allostat, is_root, patience, test_dir, wait_fo
 const ROLE: &str = "ALLOSTAT_TEST_ROLE";
 const LIES_AT: &str = "ALLOSTAT_TEST_LIES_AT";
 const HEARD: &str = "ALLOSTAT_TEST_HEARD";
-const NAME: &str = "liars::who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed";
+const NAME: &str = "liars::impostor_at_the_default_addresses_gets_no_byte_and_is_not_trusted";
 const TCP: &str = "127.0.0.1:9740";
 const NOBODY_UID: u32 = 65534;
 const USER: u32 = 12_345;
 const SECRET: &str = "hunter2-of-the-job";
 
 #[test]
-fn who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed() {
+fn impostor_at_the_default_addresses_gets_no_byte_and_is_not_trusted() {
     match std::env::var(ROLE).as_deref() {
         Ok("attacked") => return attacked(),
         Ok("liar") => return lie(),

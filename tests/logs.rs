@@ -1,4 +1,7 @@
 //! `allostat logs` and `allostat events` of a real agent: both streams in order, since a time, several allocs at once.
+//!
+//! Promise (Commands in tasks): Both streams of a task are shown in the order of their writes, since a time, and their
+//! last lines of that
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -177,6 +180,8 @@ fn events_are_narrowed_by_number_time_and_job_and_have_times_that_machines_read(
     agent.stop();
 }
 
+/// Promise (Commands in tasks): A snapshot of an alloc has modes and links, no secrets, and nothing from outside; one
+/// that broke off is an error
 #[test]
 fn files_of_an_alloc_are_followed_and_archived_without_secrets() {
     let agent = Agent::start();
@@ -220,7 +225,7 @@ fn files_of_an_alloc_are_followed_and_archived_without_secrets() {
 
 /// What operators search for in the log of the agent: the five words find what happened, with the alloc.
 #[test]
-fn log_of_the_agent_has_the_words_that_operators_search_for() {
+fn agent_log_has_the_terms_that_operators_search_for() {
     if !is_root() {
         skip_test!("not-root");
     }

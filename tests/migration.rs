@@ -244,6 +244,8 @@ fn described(top: &Path) -> Vec<String> {
     all
 }
 
+/// Promise (Input validation): P-14.2 A migration from another agent waits for the end of the old alloc, and retries
+/// outages until its deadline
 #[test]
 fn data_moves_whole_over_a_link_that_breaks_and_sigkills_of_the_receiver() {
     let old = Old::start();
@@ -301,6 +303,10 @@ fn data_moves_whole_over_a_link_that_breaks_and_sigkills_of_the_receiver() {
     old.agent.stop();
 }
 
+/// Promise (Input validation): P-14.4 A failed migration fails the alloc or starts it empty, as requested, with event
+/// and counter
+/// Promise (Input validation): A migration needs a token or a certificate that may act; plain HTTP never leaves the
+/// host
 #[test]
 fn peer_that_refuses_fails_the_alloc_or_starts_it_empty_as_requested() {
     let old = Old::start();

@@ -2,6 +2,8 @@
 //!
 //! `ALLOSTAT_FUZZ_CASES` is how many names; each body has a hundred of them. Python's `prometheus_client` reads some of
 //! the bodies.
+//!
+//! Promise (Observed workloads): Names with newlines too are escaped in every format
 
 // Compiled into the library for its own tests, and here.
 #[path = "../src/model/fuzzed.rs"]
@@ -68,6 +70,8 @@ fn pairs<'l>(all: impl Iterator<Item = &'l BTreeMap<String, String>>) -> Pairs {
     all.map(|labels| (of(labels, "alloc_id"), of(labels, "task"))).collect()
 }
 
+/// Promise (Absent values and sums): Any name of a cgroup or task is valid in each format, by Python's
+/// `prometheus_client` too
 #[test]
 fn any_name_comes_back_out_of_every_format_and_no_line_is_malformed() {
     let names = variable("ALLOSTAT_FUZZ_CASES").unwrap_or(2_000);

@@ -72,8 +72,10 @@ fn free_port() -> u16 {
     free.expect("one of thousands is free")
 }
 
+/// Promise (Ports): An alloc holds its ports from before its first task to its end, over restarts of its tasks and of
+/// the agent
 #[test]
-fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_agent() {
+fn task_environment_has_its_ports_and_they_survive_an_agent_restart() {
     let mut agent = Agent::start();
     let fixed = free_port();
     let id =
@@ -113,6 +115,7 @@ fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_
     agent.stop();
 }
 
+/// Promise (Ports): A static port in use is named with its owner by `plan`, `run` and events, and waited for
 #[test]
 fn a_static_port_that_is_held_is_named_with_its_owner_before_anything_starts() {
     let agent = Agent::start();
@@ -155,7 +158,7 @@ fn a_port_that_another_program_has_is_named_or_skipped() {
 }
 
 #[test]
-fn a_host_network_that_the_agent_does_not_know_is_refused_at_its_place() {
+fn unknown_host_network_is_refused_at_its_place() {
     let config = "network {\n host_networks = [\"lo=127.0.0.1\"]\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let id = run(&agent, "local", "port \"http\" {\n host_network = \"lo\"\n }");
@@ -313,6 +316,7 @@ fn real_plugins_connect_a_bridge_its_ports_lead_inside_and_nothing_is_left() {
     agent.stop();
 }
 
+/// Promise (Ports): A network `cni/NAME` is that of the host's configuration, with the ports and arguments of the job
 #[test]
 fn real_plugins_connect_the_network_that_a_configuration_of_the_host_names() {
     if !is_root() {
@@ -352,7 +356,7 @@ fn real_plugins_connect_the_network_that_a_configuration_of_the_host_names() {
 
 /// With a plugin of the test: what `cni/NAME` asks of it.
 #[test]
-fn plugins_of_a_named_configuration_get_its_fields_the_ports_and_the_arguments_of_the_job() {
+fn named_cni_configuration_gets_its_fields_the_ports_and_the_job_arguments() {
     use std::os::unix::fs::PermissionsExt;
     if !is_root() {
         skip_test!("not-root");
@@ -467,6 +471,8 @@ fn bridge_is_connected_once_and_disconnected_at_the_end_over_agent_kills() {
 }
 
 /// Of `raw_exec` and `exec`: with `mode = "none"` a task sees a loopback and nothing else.
+///
+/// Promise (Input validation): Tasks of `raw_exec` and `exec` join the network namespace of their group
 #[test]
 fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
     if !is_root() {
@@ -494,6 +500,8 @@ fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
 }
 
 /// Of `exec`, whose tasks have a root of their own.
+///
+/// Promise (Input validation): `hostname` and `dns` of a group are in the files of `exec` tasks and containers
 #[test]
 fn an_exec_task_sees_the_hosts_file_and_the_resolver_of_its_group() {
     if !is_root() {

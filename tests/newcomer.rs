@@ -44,6 +44,7 @@ const LIMITED: &str = r#"job "limited" {
 }
 "#;
 
+/// Promise (Input validation): Limits not enforced for lack of cgroups are reported, each with its place and the reason
 #[test]
 fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
     if !is_root() {
@@ -73,8 +74,10 @@ fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
     agent.stop();
 }
 
+/// Promise (Durability and recovery): An ordinary user's agent runs a task whose `user` is that user, and blames no
+/// kernel for missing rights
 #[test]
-fn an_ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel_for_what_it_cannot_see() {
+fn ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -114,8 +117,10 @@ fn capability_rows(agent: &Agent) -> std::collections::BTreeMap<String, (String,
     rows.collect()
 }
 
+/// Promise (Input validation): A task without a cgroup has the peak of its largest process and I/O while it runs;
+/// `node` agrees with `stats`
 #[test]
-fn task_without_cgroup_has_process_peak_and_io_while_it_runs_and_node_agrees_with_stats() {
+fn task_without_cgroup_has_process_peak_and_io_and_node_agrees_with_stats() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -169,6 +174,8 @@ fn enforced_limits_cause_no_warning() {
     agent.stop();
 }
 
+/// Promise (Input validation): The reason of a failed start is complete on the socket, and without commands, values and
+/// `PATH` over TCP
 #[test]
 fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
     let agent = Agent::start();
@@ -216,6 +223,8 @@ fn refused(cli: &Cli, code: i32, words: &[&str]) {
 
 /// A file that is not UTF-8, empty, of an unknown driver, with an unclosed text or one wrong element of a list: its
 /// place.
+///
+/// Promise (Input validation): A file that is not text, is empty or has one wrong element is refused with its place
 #[test]
 fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
     let dir = test_dir();
@@ -234,7 +243,7 @@ fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
 }
 
 #[test]
-fn an_empty_file_is_no_configuration_and_says_what_it_lacks() {
+fn empty_file_is_no_configuration_and_its_missing_parts_are_named() {
     let dir = test_dir();
     let file = dir.path().join("x.hcl");
     for text in ["", "\n \n"] {
@@ -246,7 +255,7 @@ fn an_empty_file_is_no_configuration_and_says_what_it_lacks() {
 }
 
 #[test]
-fn check_knows_which_drivers_there_are() {
+fn check_refuses_unknown_drivers_with_a_suggestion() {
     let dir = test_dir();
     let file = dir.path().join("job.hcl");
     std::fs::write(&file, LIMITED.replace("raw_exec", "raw_exce")).expect("a file can be written");
@@ -257,7 +266,7 @@ fn check_knows_which_drivers_there_are() {
 }
 
 #[test]
-fn of_a_list_the_element_that_is_wrong_is_underlined() {
+fn wrong_list_element_is_underlined_alone() {
     let dir = test_dir();
     let file = dir.path().join("agent.hcl");
     std::fs::write(&file, "drivers {\n  enabled = [\"raw_exec\", \"dokcer\"]\n}\n").expect("a file can be written");
@@ -281,8 +290,10 @@ fn a_data_directory_that_is_a_file_is_called_one() {
 
 /// Stopping what has ended says so; a data directory that is a file is called one; a command waits for a restoring
 /// agent.
+///
+/// Promise (Input validation): Stopping an ended alloc reports that; a command waits for a recovering agent
 #[test]
-fn stopping_what_has_ended_says_so_and_an_empty_id_is_none() {
+fn stop_of_an_ended_alloc_reports_so_and_an_empty_id_is_refused() {
     let agent = Agent::start();
     with_job(&agent, &["run"], LIMITED).ok();
     let id = agent.alloc_ids()[0].clone();
@@ -296,7 +307,7 @@ fn stopping_what_has_ended_says_so_and_an_empty_id_is_none() {
 }
 
 #[test]
-fn an_unknown_metric_is_refused_with_the_nearest_and_a_known_one_may_be_absent() {
+fn unknown_metric_is_refused_with_the_nearest_and_an_absent_one_is_not() {
     let agent = Agent::start();
     let asked = |name: &str| agent.get(&format!("/metrics?name[]={name}"));
     let answer = asked("allostat_task_memory_usage_byte");
@@ -313,8 +324,10 @@ fn an_unknown_metric_is_refused_with_the_nearest_and_a_known_one_may_be_absent()
     agent.stop();
 }
 
+/// Promise (Input validation): A malformed HTTP request gets 400, a too large head 431; an unknown metric gets the
+/// nearest name
 #[test]
-fn a_head_that_is_too_large_and_what_is_no_request_are_refused_and_the_next_one_is_served() {
+fn oversized_head_and_malformed_request_are_refused_and_the_next_one_is_served() {
     let agent = Agent::start();
     let send = |text: String| {
         let mut stream = TcpStream::connect(agent.address).expect("the agent listens");
@@ -376,6 +389,8 @@ fn supervisors_are_called_allostat() {
     agent.stop();
 }
 
+/// Promise (Input validation): A task of another user has that account's environment, not root's; supervisors are
+/// called `allostat`
 #[test]
 fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     if !is_root() {
@@ -422,8 +437,10 @@ fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     agent.stop();
 }
 
+/// Promise (Input validation): An agent's empty cgroup is removed with it; one with tasks, or created by another
+/// process, stays
 #[test]
-fn an_agent_takes_its_empty_cgroup_with_it_and_leaves_one_with_tasks_and_one_of_others() {
+fn agent_removes_its_empty_cgroup_and_no_used_or_foreign_one() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -472,6 +489,7 @@ fn as_written(line: &str, bin: &Path) -> Command {
     command
 }
 
+/// Promise (Input validation): The README's commands work as written
 #[test]
 fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
     let _address = default_address_shared();

@@ -1,4 +1,7 @@
 //! The fake NVML lays its structures out as NVIDIA's header says, and has only functions that the header declares.
+//!
+//! Promise (Code, boards and alerts): The fake NVML has the structures of NVIDIA's header, and no function that the
+//! header lacks
 
 use std::fmt::Write as _;
 use std::process::Command;

@@ -55,7 +55,7 @@ fn ask(agent: &Agent, args: &[&str]) -> Command {
 }
 
 #[test]
-fn a_reader_that_goes_away_changes_no_exit_code() {
+fn closed_output_pipe_changes_no_exit_code() {
     let agent = Agent::start();
     let path = agent.scratch().join("fails.hcl");
     std::fs::write(&path, batch("fails", "sleep 1; exit 3")).expect("a file can be written");
@@ -84,7 +84,7 @@ fn a_reader_that_goes_away_changes_no_exit_code() {
 }
 
 #[test]
-fn no_command_panics_wherever_its_output_goes() {
+fn no_command_panics_on_any_kind_of_output() {
     let agent = Agent::start();
     agent.run(&batch("ran", "echo said; exit 0"));
     let id = agent.alloc_ids().remove(0);
@@ -156,7 +156,7 @@ fn no_command_panics_wherever_its_output_goes() {
 }
 
 #[test]
-fn an_agent_whose_log_cannot_be_written_serves_all_the_same() {
+fn agent_with_an_unwritable_log_serves_requests() {
     for sink in [Sink::Full, Sink::Unread] {
         let mut agent = Agent::to_start(AgentOptions::default());
         agent.log_to(sink.open(), sink.open());
@@ -198,8 +198,10 @@ fn a_demo_without_a_reader_ends_and_leaves_nothing() {
 }
 
 /// An agent that is none: it answers whatever it is asked with an error full of what steers a terminal.
+///
+/// Promise (Input validation): Error texts of an agent, and names of files, control no terminal
 #[test]
-fn what_an_agent_answers_steers_no_terminal() {
+fn hostile_agent_errors_never_control_the_terminal() {
     use std::io::Write;
     let dir = test_dir();
     let path = dir.path().join("s");

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::board::{BoardView, Published};
+use allostat::board::{BoardView, PublishedAlloc};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
@@ -22,7 +22,7 @@ use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::{Assembler, Moment, Tick};
-use allostat::snapshot::pass::Pass;
+use allostat::snapshot::pass::SamplingPass;
 use allostat::snapshot::{AllocView, Snapshot};
 use proptest::prelude::*;
 use synthetic::NOW;
@@ -92,7 +92,7 @@ struct World {
     /// Of the alloc's cgroup, beside what its living tasks have: ended attempts, and what they left charged.
     left: Kernel,
     alloc_reader: Arc<TaskReader>,
-    published: Arc<Published>,
+    published: Arc<PublishedAlloc>,
     assembler: Assembler,
     start: Instant,
     elapsed: Duration,
@@ -158,13 +158,14 @@ impl World {
     fn publish(&mut self) {
         let now = (*self.published).clone();
         let readers = self.tasks.iter().map(|t| t.reader.clone()).collect();
-        self.published = Arc::new(Published { readers, alloc_reader: Some(Arc::clone(&self.alloc_reader)), ..now });
+        self.published =
+            Arc::new(PublishedAlloc { readers, alloc_reader: Some(Arc::clone(&self.alloc_reader)), ..now });
     }
     fn change(&mut self, task: usize, change: impl FnOnce(&mut TaskStatus)) {
         let mut status = self.published.status.as_deref().expect("it is managed").clone();
         change(Arc::make_mut(&mut status.tasks[task]));
         status.generation += 1;
-        self.published = Arc::new(Published { status: Some(Arc::new(status)), ..(*self.published).clone() });
+        self.published = Arc::new(PublishedAlloc { status: Some(Arc::new(status)), ..(*self.published).clone() });
         self.publish();
     }
 
@@ -239,12 +240,12 @@ impl World {
     fn snapshot_of_tick(&mut self) -> Arc<Snapshot> {
         self.elapsed += Duration::from_secs(1);
         let (board, moment) = (self.board(), self.moment());
-        self.assembler.tick(&board, &mut Pass::over_all(moment), Tick::default(), moment).0
+        self.assembler.tick(&board, &mut SamplingPass::over_all(moment), Tick::default(), moment).0
     }
     fn snapshot_of_change(&mut self) -> Arc<Snapshot> {
         self.elapsed += Duration::from_millis(3);
         let (board, moment) = (self.board(), self.moment());
-        self.assembler.change(&board, &mut Pass::over_new(moment), moment)
+        self.assembler.change(&board, &mut SamplingPass::over_new(moment), moment)
     }
 }
 
@@ -302,7 +303,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_whatever_order_tasks_begin_and_end_each_snapshot_agrees_with_itself(tasks in 1..3_usize, steps in steps()) {
+    fn snapshots_agree_with_themselves_for_any_order_of_task_starts_and_ends(tasks in 1..3_usize, steps in steps()) {
         let mut world = World::of(tasks);
         let mut earlier: Option<Arc<Snapshot>> = None;
         for step in steps {
@@ -327,7 +328,7 @@ proptest! {
 }
 
 #[test]
-fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_used_when_it_has_ended() {
+fn alloc_is_read_at_the_start_of_its_task_and_has_no_current_usage_after_its_end() {
     let mut world = World::of(1);
     let usage = |snapshot: &Snapshot| snapshot.allocs[0].usage.clone();
     assert_eq!(usage(&world.snapshot_of_tick()).memory_usage_bytes(), None, "nothing has run: there is no 0");
@@ -354,7 +355,7 @@ fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_use
 }
 
 #[test]
-fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it() {
+fn alloc_usage_is_at_least_the_sum_of_its_tasks() {
     let mut world = World::of(2);
     world.begin(0);
     world.begin(1);
@@ -370,6 +371,8 @@ fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it
     assert_eq!(world.snapshot_of_tick().allocs[0].usage.memory_usage_bytes(), Some(22_000));
 }
 
+/// Promise (Measured values): The age of the oldest exposed value is a series, for tasks and each host collector, and
+/// an alert uses it
 #[test]
 fn age_of_the_oldest_shown_value_is_exposed_and_is_not_the_last_sample() {
     let mut world = World::of(2);
@@ -401,13 +404,14 @@ fn age_of_the_oldest_shown_value_is_exposed_and_is_not_the_last_sample() {
     assert_eq!(oldest(&world.snapshot_of_tick()), None, "what has ended grows no older");
 }
 
+/// Promise (Absent values and sums): Observed usage is read on demand, not at every tick without a client
 #[test]
-fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
+fn idle_observed_tasks_retain_their_values_and_are_read_for_a_client() {
     for (source, waits) in [(AllocSource::Docker, true), (AllocSource::Managed, false), (AllocSource::Process, false)] {
         let mut world = World::of(1);
         world.begin(0);
         let identity = Arc::new(AllocIdentity { source, ..(*world.published.identity).clone() });
-        world.published = Arc::new(Published { identity, ..(*world.published).clone() });
+        world.published = Arc::new(PublishedAlloc { identity, ..(*world.published).clone() });
         world.snapshot_of_tick();
         let reader = world.tasks[0].reader.clone().expect("it runs");
         let used = || reader.latest().and_then(|reading| reading.usage.cpu_usage_ns());
@@ -417,11 +421,11 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
         world.elapsed += Duration::from_secs(1);
         let (board, moment) = (world.board(), world.moment());
         assert!(world.assembler.shows(&board));
-        world.assembler.only_read(&board, &mut Pass::over_all(moment).without_observed().silent());
+        world.assembler.only_read(&board, &mut SamplingPass::over_all(moment).without_observed().silent());
         assert_eq!(used() == before, waits, "{source:?}");
         world.elapsed += Duration::from_millis(300);
         let moment = world.moment();
-        let mut pass = Pass::over_new(moment).answering_all().with_observed();
+        let mut pass = SamplingPass::over_new(moment).answering_all().with_observed();
         let (shown, _) = world.assembler.tick(&board, &mut pass, Tick::default(), moment);
         let now = before.map(|before| before + 500_000);
         assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");
@@ -430,8 +434,11 @@ fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
 
 /// Right after a restart of the agent a task may end before its first reading; its end is on the board a moment later.
 /// By then its alloc and its workload must not have used less.
+///
+/// Promise (Absent values and sums): A task that ends unread right after a restart of the agent lowers no sum until its
+/// end is shown
 #[test]
-fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
+fn task_that_ended_before_its_first_sample_has_the_values_of_its_end() {
     let World { sampling, .. } = World::of(1);
     let end = Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_usage_bytes, 5)]);
     let never_read = TaskReader::reported(&sampling);
@@ -447,15 +454,16 @@ fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
     assert_eq!(never_ran.latest(), None, "no value is known");
 }
 
+/// Promise (Measured values): With any number of reading threads, each alloc is shown with the values of its own tasks
 #[test]
-fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
+fn alloc_samples_match_their_tasks_with_any_number_of_reader_threads() {
     let World { sampling, mut assembler, .. } = World::of(1);
     let job = synthetic::job("shop", &TASKS[..1]);
     let readers: Vec<_> = (0..1_000).map(|_| Arc::new(TaskReader::reported(&sampling))).collect();
     let published = |(n, reader): (usize, &Arc<TaskReader>)| {
         let tasks = vec![synthetic::task(TASKS[0], TaskState::Running, NOW)];
         let alloc = synthetic::alloc(&format!("a{n}"), &job, tasks);
-        Arc::new(Published { readers: vec![Some(Arc::clone(reader))], ..alloc })
+        Arc::new(PublishedAlloc { readers: vec![Some(Arc::clone(reader))], ..alloc })
     };
     let allocs = readers.iter().enumerate().map(published).collect();
     let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()), ..BoardView::default() };
@@ -466,7 +474,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
             reader.report([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
         }
         let moment = Moment { now: Instant::now(), at: NOW };
-        let mut pass = Pass::over_all(moment).on(NonZero::new(threads).expect("some"));
+        let mut pass = SamplingPass::over_all(moment).on(NonZero::new(threads).expect("some"));
         let (snapshot, _) = assembler.tick(&board, &mut pass, Tick::default(), moment);
         for (n, alloc) in (0_u64..).zip(&snapshot.allocs) {
             assert_eq!(alloc.identity.id.as_str(), format!("a{n}"));

@@ -42,6 +42,9 @@ fn wait_for_reason(agent: &Agent, id: &str, reason: &str) {
     });
 }
 
+/// Promise (Input validation): An alloc whose constraint fails waits; `run` and `plan` name it and the node's value,
+/// and exit with 1
+/// Promise (Input validation): A changed attribute or changed metadata of the node places a waiting alloc
 #[test]
 fn unmet_constraint_waits_and_changed_metadata_places_it() {
     let mut agent = Agent::start();
@@ -137,6 +140,7 @@ fn distinct_hosts_leaves_the_surplus_unplaced() {
     agent.stop();
 }
 
+/// Promise (Input validation): `system` and `sysbatch` jobs run one alloc
 #[test]
 fn system_job_runs_one_alloc_and_is_shown_as_one() {
     let agent = Agent::start();
@@ -165,6 +169,8 @@ fn cores(agent: &Agent, id: &str) -> BTreeSet<u32> {
     cores
 }
 
+/// Promise (Input validation): Reserved cores are disjoint, over restarts of the agent too, and given back with the
+/// alloc
 #[test]
 fn reserved_cores_are_disjoint_also_after_a_restart_of_the_agent() {
     if !is_root() {

@@ -41,6 +41,7 @@ fn some_life(agent: &Agent) -> Vec<work::Alloc<'_>> {
     allocs
 }
 
+/// Promise (Measured values): `promtool check metrics` and the OpenMetrics parser of `prometheus_client` report nothing
 #[test]
 fn promtool_finds_nothing_wrong_with_the_metrics_of_real_tasks() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
@@ -73,6 +74,7 @@ fn the_open_metrics_parser_of_prometheus_client_finds_nothing_wrong() {
     agent.stop();
 }
 
+/// Promise (Measured values): Both formats carry the same samples
 #[test]
 fn both_formats_carry_the_same_samples() {
     let agent = Agent::start();
@@ -99,8 +101,9 @@ fn both_formats_carry_the_same_samples() {
     agent.stop();
 }
 
+/// Promise (Measured values): The values that Prometheus stored equal the kernel's and the API's
 #[test]
-fn prometheus_stores_what_the_kernel_and_the_api_say() {
+fn prometheus_stores_the_values_of_the_kernel_and_the_api() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -197,8 +200,10 @@ fn stored_of_what_has_ended(server: &Prometheus) -> BTreeMap<String, String> {
 
 /// Each server reads a format of its own, two of them are the next Prometheus: they store the same, and only those that
 /// asked for protocol buffers have native histograms, whose quantiles lie in the buckets of the others.
+///
+/// Promise (Measured values): Real Prometheus 2 and 3 store the same from each format; native histograms agree
 #[test]
-fn servers_store_the_same_from_each_format_and_native_histograms_from_protocol_buffers() {
+fn servers_store_equal_values_from_each_format_and_native_histograms_from_protobuf() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -288,6 +293,9 @@ fn its_quantiles_lie_in_the_buckets(family: &str, least: u64, native: &Prometheu
 }
 
 /// What has ended is gone after a second for who has it: a server that comes each fifteen seconds still gets all of it.
+///
+/// Promise (Measured values): Prometheus servers with different intervals all receive final series, which then end for
+/// all
 #[test]
 fn servers_that_come_at_different_paces_all_get_what_is_final_and_then_see_it_go() {
     if !is_root() {
@@ -333,6 +341,7 @@ fn servers_that_come_at_different_paces_all_get_what_is_final_and_then_see_it_go
     agent.stop();
 }
 
+/// Promise (Short tasks): Short tasks reach Prometheus exactly once
 #[test]
 fn short_tasks_reach_prometheus_exactly_once() {
     if !is_root() {
@@ -392,7 +401,7 @@ fn encoded(text: &str) -> String {
 
 /// Three failures within the first scrape interval: the series is first seen at 3, and `increase()` says 0.
 #[test]
-fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_nothing_twice() {
+fn failures_before_the_first_scrape_are_counted_once_at_any_scrape_interval() {
     let agent = Agent::start();
     let fails = |id: &str| {
         let restart = "attempts = 2\n interval = \"1m\"\n delay = \"10ms\"\n mode = \"fail\"";

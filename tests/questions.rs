@@ -110,8 +110,10 @@ fn answers(question: &Question, said: &Cli) {
     }
 }
 
+/// Promise (Input validation): Each command of docs/questions.md answers its question, on terminals of 80 and 120
+/// columns and in a pipe
 #[test]
-fn each_documented_question_is_answered_in_a_pipe_for_its_owner_and_for_others() {
+fn each_documented_question_is_answered_in_a_pipe_for_its_owner_and_other_users() {
     let host = host();
     let all = questions();
     assert!(all.len() >= 20, "{}", all.len());
@@ -136,7 +138,7 @@ fn each_documented_question_is_answered_in_a_pipe_for_its_owner_and_for_others()
 }
 
 #[test]
-fn each_documented_answer_is_on_the_terminal_without_colours_where_none_are_wanted() {
+fn each_documented_answer_fits_the_terminal_and_has_no_colours_if_disabled() {
     let host = host();
     for question in questions() {
         for (size, plain) in [((80, 24), false), ((120, 40), false), ((200, 50), false), ((80, 24), true)] {

@@ -14,7 +14,7 @@ use allostat::host::beneath::{self, FileRights};
 use allostat::host::disk_usage;
 use allostat::host::foreign_tree::ForeignTree;
 use allostat::host::secrets_fs;
-use allostat::host::transfer::{Below, Moved, move_dir};
+use allostat::host::transfer::{MoveResult, RootedPath, move_dir};
 use allostat::host::tree;
 use allostat::runner::write_snapshot;
 use rustix::fs::{FileType, Mode, RenameFlags, mknodat, renameat_with};
@@ -198,10 +198,10 @@ fn foreign_tree_of_a_raced_directory_reads_nothing_from_outside() {
 /// Moves the raced directory to a place, and gives another one to race with.
 fn moved(ground: &Ground, root: &Path) -> io::Result<()> {
     let target = root.join("target");
-    let from = Below { root: &ground.root(), names: &["d", "e"] };
-    let moved = move_dir(from, Below { root, names: &["target"] }, &AtomicBool::new(false));
+    let from = RootedPath { root: &ground.root(), names: &["d", "e"] };
+    let moved = move_dir(from, RootedPath { root, names: &["target"] }, &AtomicBool::new(false));
     let moved = match moved {
-        Ok(Moved::Renamed | Moved::Copied) => Ok(()),
+        Ok(MoveResult::Renamed | MoveResult::Copied) => Ok(()),
         Ok(other) => Err(io::Error::other(format!("{other:?}"))),
         Err(error) => Err(error),
     };

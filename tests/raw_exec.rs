@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::common::{Agent, patience, wait_for};
 
+/// Promise (Input validation): `oom_score_adj` and `denied_envvars` of `raw_exec` hold
 #[test]
 fn a_task_has_its_oom_score_and_not_the_variables_that_it_denies() {
     let agent = Agent::start();

@@ -123,7 +123,7 @@ fn usage(reader: &TaskReader) -> Arc<Usage> {
 }
 
 #[test]
-fn a_real_cgroup_reads_as_its_files_say_with_and_without_descriptors() {
+fn real_cgroup_readings_equal_its_files_with_and_without_descriptors() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -157,7 +157,7 @@ fn a_real_cgroup_reads_as_its_files_say_with_and_without_descriptors() {
 
 /// Other tests may set a rule, or take the last one away, at the same time.
 #[test]
-fn io_is_there_where_the_kernel_counts_it_on_some_disk_and_else_absent_with_a_reason() {
+fn io_is_present_where_the_kernel_counts_it_and_else_absent_with_a_reason() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -179,7 +179,7 @@ fn io_is_there_where_the_kernel_counts_it_on_some_disk_and_else_absent_with_a_re
 }
 
 #[test]
-fn what_processes_leave_behind_is_still_read_and_a_removed_cgroup_is_gone_for_ever() {
+fn cgroup_without_processes_is_still_read_and_a_removed_one_is_gone_for_good() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -266,6 +266,8 @@ fn after(reader: &TaskReader, began: Instant, seconds: u64) -> Arc<Usage> {
     reader.read(began + Duration::from_secs(seconds), Timestamp(1), false).expect("the cgroup is there").usage
 }
 
+/// Promise (Measured values): A spike between two samples is in the window peak of task and alloc, where the kernel
+/// reports it
 #[test]
 fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_not() {
     if !is_root() {
@@ -315,7 +317,7 @@ fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_no
 
 /// The peak of the file is one since the last reset then; what was kept beside it is as old as the cgroup.
 #[test]
-fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() {
+fn v1_lifetime_peak_is_saved_before_each_reset_and_is_removed_with_the_cgroup() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -350,7 +352,7 @@ fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() 
 }
 
 #[test]
-fn without_a_descriptor_to_keep_a_window_peak_of_v2_is_absent_and_the_rest_is_as_before() {
+fn v2_window_peak_without_descriptors_is_absent_and_other_values_are_present() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use allostat::collectors::{
     ErrorReason, FdBudget, ReadingError, Sampling, TaskReader, fields_of, final_files, host, parse_final,
 };
-use allostat::host::hierarchy::{Layout, Mode};
+use allostat::host::hierarchy::{CgroupMode, Layout};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::metric::Samples;
@@ -221,6 +221,8 @@ fn expected(machine: &str) -> [(&'static str, Vec<(&'static str, u64)>); 2] {
     [("web", web), ("sidecar", sidecar)]
 }
 
+/// Promise (Absent values and sums): Each fixture machine gives exactly its kernel's values (v1, v2 old and new,
+/// hybrid, no PSI, garbage)
 #[test]
 fn each_machine_gives_exactly_its_kernels_values_and_no_zero_for_the_rest() {
     for machine in ["v1", "hybrid", "v2-old", "v2-new", "no-psi"] {
@@ -347,6 +349,8 @@ fn only_own_fields_differ(machine: &str, file: &str, whole: &Fields, changed: &F
     }
 }
 
+/// Promise (Absent values and sums): Removing a file removes only its own fields; a broken one loses its own fields and
+/// is one counted error
 #[test]
 fn removing_any_file_removes_only_its_own_fields_and_is_no_error() {
     with_each_file_changed(
@@ -419,7 +423,10 @@ fn the_alloc_is_read_from_its_own_cgroup() {
 #[test]
 fn modes_are_distinguished() {
     let modes = MACHINES.map(|m| sampling(&fixture(m)).layout.mode());
-    assert_eq!(modes, [Mode::V1, Mode::Hybrid, Mode::V2, Mode::V2, Mode::V2, Mode::V2]);
+    assert_eq!(
+        modes,
+        [CgroupMode::V1, CgroupMode::Hybrid, CgroupMode::V2, CgroupMode::V2, CgroupMode::V2, CgroupMode::V2]
+    );
     assert_eq!(sampling(&fixture("garbage")).layout.problems().len(), 1, "the broken line of mountinfo is named");
 }
 
@@ -504,7 +511,7 @@ fn counters_never_fall_within_an_attempt() {
 }
 
 #[test]
-fn where_nothing_moves_only_the_probes_are_read_until_nine_seconds_have_gone_by() {
+fn idle_cgroup_has_only_its_probes_read_for_nine_seconds() {
     let dir = tempfile::tempdir().unwrap();
     copy(&fixture("v2-new"), dir.path());
     let sampling = sampling(dir.path());

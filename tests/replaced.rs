@@ -83,7 +83,7 @@ fn failed_alloc_is_rescheduled_once_by_an_agent_that_was_killed_during_the_delay
 }
 
 #[test]
-fn stop_of_a_job_whose_alloc_is_to_be_rescheduled_cancels_that_over_a_kill() {
+fn stop_of_a_job_with_an_alloc_due_for_rescheduling_cancels_it_over_a_kill() {
     let mut agent = Agent::start();
     submit(&agent, &job("waits", "exit 7", SLOW, ""));
     let first = failed(&agent, "waits");

@@ -80,6 +80,9 @@ const LARGE: &str = "device \"nvidia/gpu\" {\n constraint {\n attribute = \"${de
 
 /// Its device stands in its environment, in the API, in `status` and in the metrics; a later alloc gets the name of the
 /// holder, over a death of the agent too, and gets it at last.
+///
+/// Promise (Devices): A device is one task's from before its start until its last process, over every crash; none
+/// twice, none forever
 #[test]
 fn gpu_belongs_to_one_task_from_start_to_end_over_a_kill_of_the_agent() {
     let mut host = Host::new();

@@ -96,6 +96,7 @@ fn events(agent: &Agent, alloc: &str) -> Vec<(String, String)> {
     own.map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
 }
 
+/// Promise (Input validation): Services are listed while their tasks run, and are gone before `shutdown_delay`
 #[test]
 fn service_is_listed_while_its_task_runs_and_taken_off_before_the_shutdown_delay() {
     let server = Server::start(200);
@@ -125,8 +126,9 @@ fn service_is_listed_while_its_task_runs_and_taken_off_before_the_shutdown_delay
     agent.stop();
 }
 
+/// Promise (Input validation): A failing check restarts its task by the restart policy, with Nomad's event
 #[test]
-fn failing_http_check_restarts_its_task_until_the_restart_policy_gives_up() {
+fn failing_http_check_restarts_its_task_until_restarts_are_exhausted() {
     let server = Server::start(200);
     let agent = Agent::start();
     let restart = "      restart {\n        attempts = 1\n        interval = \"1h\"\n        delay = \"0s\"\n        mode = \"fail\"\n      }";
@@ -163,7 +165,7 @@ fn failing_http_check_restarts_its_task_until_the_restart_policy_gives_up() {
 }
 
 #[test]
-fn check_series_say_status_failures_and_duration() {
+fn check_series_have_status_failures_and_duration() {
     let server = Server::start(500);
     let agent = Agent::start();
     let service = format!(
@@ -192,6 +194,7 @@ fn check_series_say_status_failures_and_duration() {
     agent.stop();
 }
 
+/// Promise (Input validation): `run --wait` ends with the health of a service; health outlives the agent
 #[test]
 fn run_wait_ends_with_the_health_of_a_service() {
     let server = Server::start(200);
@@ -220,6 +223,7 @@ fn run_wait_ends_with_the_health_of_a_service() {
     agent.stop();
 }
 
+/// Promise (Input validation): A script check runs in the context of its task
 #[test]
 fn script_check_runs_in_the_context_of_its_task() {
     let agent = Agent::start();
@@ -264,6 +268,7 @@ fn script_check_of_an_exec_task_sees_the_root_of_the_task() {
     agent.stop();
 }
 
+/// Promise (Input validation): A hostile server keeps a check no longer than its timeout, and its answer is bounded
 #[test]
 fn check_of_a_server_that_hangs_or_talks_nonsense_is_critical_and_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -308,6 +313,7 @@ fn check_of_a_server_that_hangs_or_talks_nonsense_is_critical_and_bounded() {
     agent.stop();
 }
 
+/// Promise (Input validation): A real Prometheus scrapes what jobs expose by `deploy/prometheus-services.yml`
 #[test]
 fn prometheus_finds_services_by_http_discovery_with_the_config_of_deploy() {
     let server = Server::start(200);

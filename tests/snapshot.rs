@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use allostat::board::{Board, BoardView, Published};
+use allostat::board::{Board, BoardView, PublishedAlloc};
 use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling, TaskReader, measures};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
@@ -24,7 +24,7 @@ use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
+use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot, Snapshots};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ struct Stage {
     wall: Timestamp,
     acknowledged: Option<u64>,
     said: Said,
-    allocs: Vec<Arc<Published>>,
+    allocs: Vec<Arc<PublishedAlloc>>,
     totals: Totals,
 }
 
@@ -57,7 +57,7 @@ impl Stage {
             totals: Totals::default(),
         }
     }
-    fn with(allocs: Vec<Published>) -> Stage {
+    fn with(allocs: Vec<PublishedAlloc>) -> Stage {
         Stage { allocs: allocs.into_iter().map(Arc::new).collect(), ..Stage::new() }
     }
     fn board(&self) -> BoardView {
@@ -83,13 +83,13 @@ impl Stage {
         self.wall = self.wall.plus(Nanos::from_duration(time));
     }
     fn publish(&mut self, n: usize, change: impl FnOnce(&mut AllocStatus)) {
-        let mut alloc = Published::clone(&self.allocs[n]);
+        let mut alloc = PublishedAlloc::clone(&self.allocs[n]);
         change(Arc::make_mut(alloc.status.as_mut().expect("it is managed")));
         self.allocs[n] = Arc::new(alloc);
     }
 }
 
-fn one_running(id: &str, job: &Arc<Job>) -> Published {
+fn one_running(id: &str, job: &Arc<Job>) -> PublishedAlloc {
     synthetic::alloc(id, job, vec![synthetic::task("web", TaskState::Running, NOW)])
 }
 
@@ -108,7 +108,7 @@ fn end(stage: &mut Stage, n: usize, last: &Usage) {
         status.tasks = vec![Arc::new(task)];
     });
     let base = Arc::new(last.without_live());
-    stage.allocs[n] = Arc::new(Published { alloc_base: base, ..(*stage.allocs[n]).clone() });
+    stage.allocs[n] = Arc::new(PublishedAlloc { alloc_base: base, ..(*stage.allocs[n]).clone() });
 }
 
 fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
@@ -127,8 +127,11 @@ fn shown(answer: impl serde::Serialize) -> serde_json::Value {
 
 /// Those that the agent found at its start have series of their own, and so has the first new one; what the others used
 /// is one row that stays when they are collected. The totals of the workload have all.
+///
+/// Promise (Short tasks): A workload with endless allocs costs a bounded number of series an hour; its totals have all
+/// of them
 #[test]
-fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_never_fall() {
+fn allocs_above_the_churn_limit_are_one_row_with_counters_that_never_fall() {
     let job = synthetic::job("cron", &["web"]);
     let mut stage = Stage::with(vec![one_running("found", &job)]);
     let config = Config { churn_limit: 1, ..Config::default() };
@@ -175,6 +178,9 @@ fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_nev
 }
 
 /// While a task is in recovery, what it, its alloc and the node use is absent, not smaller; its siblings are measured.
+///
+/// Promise (Durability and recovery): While a task is recovering, its usage and that of its alloc and node is absent,
+/// not smaller
 #[test]
 fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     let (shop, bank) = (synthetic::job("shop", &["web"]), synthetic::job("bank", &["web"]));
@@ -251,7 +257,7 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
     let quiet = stage.tick();
     assert_eq!(quiet.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100), "no counter falls");
     assert_eq!(quiet.allocs[0].usage.memory_usage_bytes(), None, "what was used now is gone");
-    let mut other = Published::clone(&stage.allocs[0]);
+    let mut other = PublishedAlloc::clone(&stage.allocs[0]);
     Arc::make_mut(&mut other.identity).tasks[0].name = "other".into();
     stage.allocs[0] = Arc::new(other);
     stage.said.task("nginx", 0, used(7, 3, 2));
@@ -298,7 +304,7 @@ fn observed_workload_has_its_own_sum_and_adds_nothing_to_the_node() {
 }
 
 #[test]
-fn what_did_not_move_is_shared_with_the_snapshot_before() {
+fn unchanged_values_are_shared_with_the_previous_snapshot() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);
     for id in ["a", "b"] {
@@ -325,7 +331,7 @@ fn what_did_not_move_is_shared_with_the_snapshot_before() {
 struct At(Said, Timestamp);
 
 impl Readings for At {
-    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
+    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let mut said = self.0.read(asked);
         for reading in said.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
             reading.at = self.1;
@@ -335,7 +341,7 @@ impl Readings for At {
 }
 
 #[test]
-fn a_task_that_was_looked_at_again_is_not_shown_as_older_than_that() {
+fn resampled_task_without_changes_has_the_time_of_its_last_sample() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
     stage.said.task("a", 0, used(5, 10, 7));
@@ -363,6 +369,7 @@ fn an_alloc_was_read_when_it_was_read_also_after_the_clock_went_back() {
     assert_eq!((alloc.tasks[0].sampled_at, alloc.sampled_at), (Some(earlier), Some(earlier)));
 }
 
+/// Promise (Absent values and sums): No counter of a task, alloc or workload ever falls, not even from live to ended
 #[test]
 fn at_the_hand_over_nothing_falls_and_nothing_counts_twice() {
     let job = synthetic::job("shop", &["web"]);
@@ -459,7 +466,7 @@ fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
 struct FirstHasEnded(Said);
 
 impl Readings for FirstHasEnded {
-    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
+    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let mut all = self.0.read(asked);
         for reading in all.iter_mut().flatten().filter_map(|said| said.tasks.first_mut()?.as_mut()) {
             *reading = Reading { usage: Arc::new(reading.usage.without_live()), is_end: true, ..reading.clone() };
@@ -470,7 +477,7 @@ impl Readings for FirstHasEnded {
 
 /// Its counters are in all sums; what its alloc uses now is what the others use, and nothing if there are none.
 #[test]
-fn what_has_ended_and_is_not_shown_yet_is_in_the_sums_and_uses_nothing_now() {
+fn ended_task_not_yet_published_is_in_the_sums_without_current_usage() {
     let job = synthetic::job("shop", &["web"]);
     let alone = Stage::with(vec![one_running("a", &job)]);
     for (mut stage, now) in [(alone, None), (two_tasks(true), Some(45)), (two_tasks(false), Some(20))] {
@@ -493,7 +500,7 @@ fn what_has_ended_and_is_not_shown_yet_is_in_the_sums_and_uses_nothing_now() {
 }
 
 #[test]
-fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
+fn alloc_with_a_cgroup_has_the_values_of_the_cgroup() {
     let mut stage = two_tasks(true);
     stage.said.task("a", 0, used(10, 100, 30));
     stage.said.task("a", 1, used(5, 50, 20));
@@ -504,8 +511,10 @@ fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
 }
 
 /// `/metrics`, the API and `stats` all take an alloc's values from its one usage, which holds the sums as well.
+///
+/// Promise (Measured values): Metrics, the API and `stats` report the same sums over the tasks of an alloc
 #[test]
-fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
+fn api_and_metrics_expose_the_same_task_sums_of_an_alloc() {
     let everything = all_used(7);
     let mut stage = two_tasks(true);
     stage.said.task("a", 0, everything.clone());
@@ -563,7 +572,7 @@ fn retired_after(stage: &mut Stage, limit: u64) -> Option<u64> {
 }
 
 #[test]
-fn final_series_stay_five_minutes_or_until_the_scraper_has_them() {
+fn final_series_are_exposed_five_minutes_or_until_the_scraper_has_them() {
     let job = synthetic::job("shop", &["web"]);
     let ended = || {
         let mut stage = Stage::with(vec![one_running("a", &job)]);
@@ -595,7 +604,7 @@ fn an_alloc_that_ended_long_before_the_agent_started_is_not_shown_as_new() {
 }
 
 #[test]
-fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
+fn retired_workload_is_added_to_the_node_and_nothing_falls() {
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &batch), one_running("b", &shop)]);
     stage.said.task("a", 0, used(100, 1, 1));
@@ -681,7 +690,7 @@ fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
+fn monotonicity_check_covers_every_counter_and_peak() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
     stage.said.task("a", 0, all_used(5));
@@ -895,6 +904,8 @@ impl Collector for Witness {
     }
 }
 
+/// Promise (Absent values and sums): Each tick reads the managed tasks; a client gets the newest readings, and no
+/// unread snapshot is assembled
 #[test]
 fn unread_ticks_are_sampled_and_assembled_on_demand() {
     let board = Arc::new(Board::default());
@@ -935,6 +946,7 @@ fn unread_ticks_are_sampled_and_assembled_on_demand() {
     }
 }
 
+/// Promise (Absent values and sums): A change at a tick without a client is in the next snapshot
 #[test]
 fn change_at_an_unread_tick_is_in_the_next_snapshot() {
     let board = Arc::new(Board::default());
@@ -942,7 +954,7 @@ fn change_at_an_unread_tick_is_in_the_next_snapshot() {
     let reader = Arc::new(TaskReader::reported(&parts.sampling));
     let sampler = Sampler::start(parts).unwrap();
     let alloc = one_running("a", &synthetic::job("shop", &["web"]));
-    board.publish([Published { readers: vec![Some(Arc::clone(&reader))], ..alloc }], |_| ());
+    board.publish([PublishedAlloc { readers: vec![Some(Arc::clone(&reader))], ..alloc }], |_| ());
     for n in 1..6 {
         let before = wait(&sampler, |s| s.allocs.len() == 1 && s.epoch > 1).epoch;
         // Ticks that are in no snapshot of their own have seen it by then.
@@ -981,7 +993,7 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
+async fn body_is_streamed_for_one_reader_and_cached_for_a_second_one() {
     let (board, said) = synthetic::many(50);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let [first, second] =

@@ -1,5 +1,8 @@
 //! Other users of the host, against what belongs to tasks: real processes of theirs try to read, list, change, rename,
 //! link and put something there, as it was once done to become root.
+//!
+//! Promise (Input validation): A process at the default addresses that is neither root's nor the caller's gets no byte
+//! and is not trusted
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -183,8 +186,13 @@ const ALL: [&str; 3] = ["agent", "nobody", "daemon"];
 
 /// With or without an account: read, list, change, replace, rename, link, remove, put a file, link, FIFO or directory;
 /// in what belongs to a task of root, of `nobody` or of anybody, and in what an alloc shares.
+///
+/// Promise (Access of other users): Another local user can read, change, replace or add nothing in what belongs to a
+/// task or its alloc
+/// Promise (Access of other users): Users of one alloc share its directory; without ACLs it is closed to them, which is
+/// reported
 #[test]
-fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_can_be_replaced() {
+fn task_files_are_closed_to_every_other_user_and_scripts_of_root_are_irreplaceable() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -236,7 +244,7 @@ fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_ca
 }
 
 #[test]
-fn what_tasks_of_an_ordinary_users_agent_have_is_closed_to_every_other_user() {
+fn task_files_of_an_ordinary_users_agent_are_closed_to_every_other_user() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -298,8 +306,11 @@ fn pids(agent: &Agent, tasks: usize) -> BTreeSet<u64> {
 
 /// What an agent before this one left open is closed at the start, under tasks that run on unharmed, through no link,
 /// and said once with how many and one of them.
+///
+/// Promise (Access of other users): Directories that an earlier agent left open are closed at the start, under running
+/// tasks, and logged once
 #[test]
-fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says_so_once() {
+fn upgrade_closes_open_permissions_of_running_tasks_and_logs_that_once() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -352,6 +363,8 @@ fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says
     agent.stop();
 }
 
+/// Promise (Access of other users): Modes are the same under any umask; a data directory with other uses (`/tmp`) is
+/// left alone
 #[test]
 fn modes_are_the_same_whatever_the_umask_and_tasks_of_another_user_run_under_each() {
     if !is_root() {
@@ -390,6 +403,9 @@ fn modes_are_the_same_whatever_the_umask_and_tasks_of_another_user_run_under_eac
 
 /// A way that is closed to a task's user is reported with file, line and the closed directory by `plan` and `run`, and
 /// before anything runs.
+///
+/// Promise (Access of other users): A path that is closed to a task's user is reported with file and line before
+/// anything runs
 #[test]
 fn directory_closed_to_a_tasks_user_is_reported_before_anything_runs() {
     if !is_root() {
@@ -480,6 +496,8 @@ impl Drop for Holder {
 
 /// The lock is for its owner alone; its holder is reported by its own pid, program and user, never by what is written
 /// in it.
+///
+/// Promise (Access of other users): The lock is for its owner alone; its holder is never determined by its content
 #[test]
 fn lock_held_by_another_user_is_reported_with_its_holder() {
     if !is_root() {
@@ -510,6 +528,8 @@ fn lock_held_by_another_user_is_reported_with_its_holder() {
 
 /// A user that owns the directory, or one above it, could have put there what an agent of root then runs: as it was
 /// done, jobs of his own.
+///
+/// Promise (Access of other users): An agent starts in no directory that another user controls
 #[test]
 fn an_agent_of_root_begins_in_no_directory_that_another_user_has_power_over() {
     if !is_root() {
@@ -548,7 +568,7 @@ fn an_agent_of_root_begins_in_no_directory_that_another_user_has_power_over() {
 /// A path in the settings that leads through another user's directory or link is refused, and what it leads to stays as
 /// it is.
 #[test]
-fn paths_in_another_users_hands_are_refused_and_what_they_lead_to_stays_as_it_is() {
+fn paths_controlled_by_another_user_are_refused_and_their_targets_are_unchanged() {
     if !is_root() {
         skip_test!("not-root");
     }

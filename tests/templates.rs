@@ -56,6 +56,8 @@ fn task_dir(agent: &Agent) -> PathBuf {
     agent.data_dir().join("alloc").join(id).join("t")
 }
 
+/// Promise (Input validation): `template` renders files and variables before each start, in Go's syntax, within a
+/// budget
 #[test]
 fn templates_become_files_and_variables_before_the_task_starts() {
     let agent = Agent::start();
@@ -90,6 +92,7 @@ EOF
     agent.stop();
 }
 
+/// Promise (Input validation): A template's fault is named with line and column, and nothing runs
 #[test]
 fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
     let agent = Agent::start();
@@ -122,6 +125,8 @@ fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
 }
 
 /// Its directories are the task's own: what it plants there is never followed.
+///
+/// Promise (Input validation): The agent follows no link that a task plants below its directories
 #[test]
 fn a_link_that_the_task_plants_is_replaced_and_never_followed() {
     let agent = Agent::start();
@@ -166,6 +171,8 @@ fn rendered_files_belong_to_the_user_of_the_task() {
     agent.stop();
 }
 
+/// Promise (Input validation): P-15.3 Secrets of a task are on a tmpfs of its own until its alloc ends; none of them
+/// reaches a disk
 #[test]
 fn secrets_are_on_a_tmpfs_of_their_task_until_its_alloc_ends() {
     if !is_root() {

@@ -22,6 +22,7 @@ fn running(agent: &Agent) -> Vec<u64> {
     allocs.filter_map(|alloc| alloc["tasks"]["t"]["attempt"].as_u64()).collect()
 }
 
+/// Promise (Input validation): An action on several allocs asks at a terminal, and only yes acts; `--yes` asks nothing
 #[test]
 fn action_on_several_allocs_is_confirmed_at_a_terminal_and_only_yes_acts() {
     let agent = Agent::start();
@@ -84,7 +85,7 @@ fn action_on_several_allocs_is_confirmed_at_a_terminal_and_only_yes_acts() {
 }
 
 #[test]
-fn yes_on_the_command_line_asks_nothing_at_a_terminal() {
+fn stop_with_yes_has_no_prompt_at_a_terminal() {
     let agent = Agent::start();
     agent.run(TWO_ALLOCS);
     wait_for("both to run", LONG * patience(), || (running(&agent) == [1, 1]).then_some(()));
@@ -107,6 +108,7 @@ fn lines(text: &str) -> Vec<String> {
     plain.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
 }
 
+/// Promise (Input validation): `catalogue` fits terminals of 80 and 120 columns, and is whole in a pipe
 #[test]
 fn catalogue_fits_the_width_of_its_terminal_and_is_whole_in_a_pipe() {
     // Its sentence is wider than 80 columns.

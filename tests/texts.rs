@@ -35,7 +35,7 @@ fn ends_with(file: &str, heading: &str, text: &str) {
 
 #[test]
 fn page_of_drivers_ends_with_the_fields_of_the_mock_driver() {
-    ends_with("docs/drivers.md", "## `mock`", &allostat::runner::drivers::Mock::page());
+    ends_with("docs/drivers.md", "## `mock`", &allostat::runner::drivers::MockDriver::page());
 }
 
 #[test]
@@ -82,6 +82,8 @@ const SUBJECTS: [(&str, &str, &[&str]); 6] = [
     ("The agent", "Health of the agent, and totals over its lifetime.", &["allostat_", "process_"]),
 ];
 
+/// Promise (Code, boards and alerts): The page of metrics has every family as the catalogue has it, and so has
+/// `allostat catalogue NAME`
 #[test]
 fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
     let mut page = String::from(
@@ -126,7 +128,7 @@ fn the_page_of_hcl_functions_has_each_one_as_the_code_has_it() {
 }
 
 #[test]
-fn the_catalogue_says_of_a_name_what_the_page_says_and_of_none_the_nearest() {
+fn catalogue_command_prints_the_page_entry_of_a_name_or_the_nearest_names() {
     let say = |args: &[&str]| {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_allostat")).arg("catalogue").args(args).output();
         let output = output.expect("it must start");
@@ -193,6 +195,8 @@ fn the_help_lists_every_command_and_every_exit_code() {
     }
 }
 
+/// Promise (Input validation): Plain TCP exposes what `telemetry.public` allows and docs/endpoints.md lists, and no
+/// secret
 #[test]
 fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -208,7 +212,7 @@ fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
     let public = std::fs::read_to_string(root.join("docs/endpoints.md")).expect("the page must be there");
     for r in allostat::api::ROUTES {
         let method = if r.method == allostat::api::Method::Get { "GET" } else { "POST" };
-        let from = r.access.on_tcp_from().map(allostat::api::Public::as_str);
+        let from = r.access.on_tcp_from().map(allostat::api::PublicAccess::as_str);
         let (short, row) = match from {
             Some(from) => {
                 (format!("| `{method} {}` | `{from}` |", r.path), format!("| `{method} {}` | `{from}` |", r.path))
@@ -224,7 +228,7 @@ fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
             r.path
         );
     }
-    for setting in allostat::api::Public::ALL {
+    for setting in allostat::api::PublicAccess::ALL {
         assert!(public.contains(&format!("| `\"{}\"` ", setting.as_str())), "docs/endpoints.md: {}", setting.as_str());
     }
     assert_eq!(page.matches("| `GET /").count() + page.matches("| `POST /").count(), allostat::api::ROUTES.len());

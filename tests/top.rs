@@ -32,6 +32,11 @@ fn agent() -> (Agent, String) {
     (agent, id)
 }
 
+/// Promise (Devices): `top` shows running workloads under their names, answers each key as `?` lists, and fits 40 to
+/// 300 columns
+/// Promise (Devices): Whatever ends or stops `top` restores the terminal: `q`, SIGTERM, SIGINT, SIGHUP, SIGTSTP
+/// Promise (Input validation): `top` lists the processes of an open task with user, memory, peak, CPU and a clean
+/// command
 #[test]
 fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
     let (agent, id) = agent();
@@ -68,6 +73,8 @@ fn covered(screen: &str) -> Option<f64> {
     text.parse().ok()
 }
 
+/// Promise (Input validation): The curves of an open task in `top` are those of the hour that the agent keeps, from the
+/// first look on
 #[test]
 fn opened_task_has_curves_from_before_top_began() {
     let config = "history {\n  series_interval = \"5s\"\n}\n".to_owned();
@@ -104,7 +111,7 @@ fn colours(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn it_fills_a_terminal_that_grows_and_shrinks_is_plain_where_that_is_wanted_and_reads_over_http() {
+fn top_fills_a_resized_terminal_is_plain_without_colour_and_reads_over_http() {
     let (agent, id) = agent();
     let mut top = OnTerminal::of(&agent);
     top.shows("shop/steady");
@@ -144,7 +151,7 @@ fn it_fills_a_terminal_that_grows_and_shrinks_is_plain_where_that_is_wanted_and_
 }
 
 #[test]
-fn whatever_signal_ends_or_stops_it_the_terminal_is_given_back() {
+fn top_restores_the_terminal_on_any_signal() {
     let (agent, _) = agent();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut top = OnTerminal::of(&agent);
@@ -179,8 +186,9 @@ fn whatever_signal_ends_or_stops_it_the_terminal_is_given_back() {
     agent.stop();
 }
 
+/// Promise (Devices): A lost agent is shown on the screen, and retried until it is back
 #[test]
-fn agent_that_goes_away_is_reported_and_retried_until_it_is_back() {
+fn unreachable_agent_is_reported_by_top_and_retried_until_it_is_back() {
     let (mut agent, _) = agent();
     let mut top = OnTerminal::of(&agent);
     top.shows("shop/steady");
@@ -205,6 +213,7 @@ fn without_agent(args: &[&str], others: &Cgroups, home: &Path) -> Command {
     command
 }
 
+/// Promise (Devices): Without an agent `top` and `stats` sample themselves, and write nothing
 #[test]
 fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     if !is_root() {
@@ -278,8 +287,9 @@ fn top_without_an_agent_survives_an_environment_of_64_gib() {
     large.wait().unwrap();
 }
 
+/// Promise (Devices): `top --once`, `top --json`, `stats` and `/v1/tasks` equal `/v1/stats`
 #[test]
-fn once_and_as_json_it_says_what_the_api_says() {
+fn top_once_and_json_have_the_values_of_the_api() {
     let (agent, id) = agent();
     let json: Value = serde_json::from_str(&agent.cli(&["top", "--json"]).ok()).unwrap();
     let api = agent.json("/v1/stats");
@@ -329,7 +339,7 @@ fn once_and_as_json_it_says_what_the_api_says() {
 
 /// Of each task the short row has what the long answers have.
 #[test]
-fn the_short_rows_say_what_the_long_answers_say() {
+fn short_task_rows_equal_the_long_answers() {
     let (agent, id) = agent();
     let (short, long, list) = wait_for("answers of one moment", LONG * patience(), || {
         let (short, long) = (agent.json("/v1/tasks"), agent.json("/v1/stats"));
@@ -381,7 +391,7 @@ fn client_with_the_answer_before_gets_what_changed() {
 }
 
 #[test]
-fn what_is_wrong_with_the_command_line_is_said_with_what_would_be_right() {
+fn top_argument_errors_name_the_valid_values() {
     let dir = test_dir();
     for (args, words) in [
         (&["top", "--sort", "size"][..], &["name", "memory", "%mem"][..]),

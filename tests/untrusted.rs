@@ -362,6 +362,7 @@ fn alone(test: &str, count: usize) {
     assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
 }
 
+/// Promise (Observed workloads): No hostile input takes more than 64 MiB of memory or a second of CPU time
 #[test]
 fn ten_thousand_hostile_inputs_stay_within_memory_and_time() {
     alone("untrusted::ten_thousand_hostile_inputs_stay_within_memory_and_time", 10_000);

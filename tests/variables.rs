@@ -52,6 +52,8 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
+/// Promise (Input validation): Job files are HCL2: variables, locals, expressions and functions, within a budget of
+/// steps and bytes
 #[test]
 fn run_evaluates_variables_locals_loops_and_files() {
     let agent = Agent::start();
@@ -73,7 +75,7 @@ fn run_evaluates_variables_locals_loops_and_files() {
 }
 
 #[test]
-fn what_is_wrong_with_variables_names_the_file_and_the_place() {
+fn variable_errors_name_the_file_and_the_place() {
     let dir = test_dir();
     let job = write(dir.path(), "job.hcl", &JOB.replace("MOTD", "/nowhere/motd"));
     let check = |args: &[&str], name_of: Option<&str>| {
@@ -99,6 +101,7 @@ fn what_is_wrong_with_variables_names_the_file_and_the_place() {
     assert!(said.contains("`ports` of --var: it is a number, not a string") && !said.contains("geheim"), "{said}");
 }
 
+/// Promise (Input validation): `file()` reads with the caller's rights; the agent reads no file of a job
 #[test]
 fn files_are_read_with_the_callers_rights_and_never_by_the_agent() {
     if !is_root() {
@@ -144,6 +147,7 @@ fn secretive(driver: &str, group: &str, task: &str, config: &str) -> String {
     )
 }
 
+/// Promise (Input validation): No message, answer, event or log has a sensitive value
 #[test]
 fn check_shows_a_sensitive_value_in_no_message() {
     let dir = test_dir();

@@ -72,8 +72,10 @@ fn output(agent: &Agent) -> String {
     agent.cli(&["logs", &id]).stdout
 }
 
+/// Promise (Input validation): `exec` and `docker` tasks mount host volumes, read-only where settings, group or task
+/// ask for it
 #[test]
-fn exec_task_mounts_host_volumes_and_read_only_ones_stay_unchanged() {
+fn exec_task_mounts_host_volumes_and_read_only_ones_are_unchanged() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -107,8 +109,9 @@ fn exec_task_mounts_host_volumes_and_read_only_ones_stay_unchanged() {
     assert!(data.join("out").exists(), "a volume outlives its allocs");
 }
 
+/// Promise (Input validation): A mount propagates as its `propagation_mode` says
 #[test]
-fn mounts_of_the_host_reach_the_tasks_that_ask_for_them_alone() {
+fn late_host_mounts_reach_only_volume_mounts_with_propagation() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -135,6 +138,8 @@ fn mounts_of_the_host_reach_the_tasks_that_ask_for_them_alone() {
     drop(outer);
 }
 
+/// Promise (Input validation): An alloc waits for a host volume that this node does not declare; `run` and `plan` name
+/// both and exit with 1
 #[test]
 fn missing_volume_waits_and_is_named_and_settings_place_it() {
     let top = tempfile::tempdir().expect("a directory");
@@ -195,6 +200,8 @@ fn agent_refuses_a_host_volume_that_is_not_there() {
     says(&agent.log(), &["node.host_volumes", "/no/such/volume"]);
 }
 
+/// Promise (Input validation): `fs` reads nothing outside of an alloc's directory and no secrets, whatever a task links
+/// or swaps
 #[test]
 fn files_of_an_alloc_are_listed_and_read_but_its_secrets() {
     let agent = Agent::start();
@@ -234,6 +241,8 @@ fn files_of_an_alloc_are_listed_and_read_but_its_secrets() {
     agent.stop();
 }
 
+/// Promise (Input validation): The disk usage of each alloc is measured, links and holes not counted; unmeasured is
+/// absent
 #[test]
 fn disk_usage_of_an_alloc_is_exported_beside_its_size() {
     let agent = Agent::start();
@@ -257,7 +266,7 @@ fn disk_usage_of_an_alloc_is_exported_beside_its_size() {
 }
 
 #[test]
-fn whatever_a_task_swaps_meanwhile_no_answer_has_its_secrets() {
+fn file_answers_never_have_secrets_while_a_task_swaps_its_paths() {
     let agent = Agent::start();
     let script = "mkdir local/a; echo inside > local/a/f; echo SECRET > secrets/f; ln -s ../secrets local/b; echo ready; \
                   while :; do mv -T local/a local/x; mv -T local/b local/a; mv -T local/x local/b; done";

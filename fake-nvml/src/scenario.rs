@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_as_it_was() {
+    fn written_scenario_reads_back_equal() {
         let mut scenario = Scenario::new().with(Device::of("a100-mig")).fault(Fault::slow("nvmlShutdown", 3).after(1));
         scenario.xid(0, 79);
         scenario.devices[0].fields.clear();

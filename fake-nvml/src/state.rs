@@ -27,7 +27,7 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct State {
     path: PathBuf,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     pub(crate) scenario: Arc<Scenario>,
     /// Why the scenario could not be read: every call then fails.
     broken: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) struct State {
 
 /// By which a file is known to be another one.
 #[derive(PartialEq)]
-struct Stamp(u64, u64, i64, i64);
+struct FileStamp(u64, u64, i64, i64);
 
 /// What a call is about.
 #[derive(Debug, Clone, Copy)]
@@ -55,15 +55,15 @@ pub(crate) enum Target<'a> {
 
 /// Where in the scenario that stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Place {
+struct ScenarioPlace {
     device: usize,
     instance: Option<usize>,
 }
 
 /// What a call was found to be about, for those who answer it.
-pub(crate) struct Found {
+pub(crate) struct ResolvedTarget {
     pub(crate) scenario: Arc<Scenario>,
-    place: Option<Place>,
+    place: Option<ScenarioPlace>,
     /// By how much a list is longer.
     pub(crate) grown: u32,
     /// The count that a list reports, whatever it has.
@@ -79,12 +79,12 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
 }
 
 /// One call from its arrival to its code.
-pub(crate) fn call(function: &str, target: Target, answer: impl FnOnce(&Found) -> Result<(), Code>) -> Code {
+pub(crate) fn call(function: &str, target: Target, answer: impl FnOnce(&ResolvedTarget) -> Result<(), Code>) -> Code {
     let answered = arrive_and_suffer(function, target).and_then(|found| answer(&found));
     answered.err().unwrap_or(codes::SUCCESS)
 }
 
-fn arrive_and_suffer(function: &str, target: Target) -> Result<Found, Code> {
+fn arrive_and_suffer(function: &str, target: Target) -> Result<ResolvedTarget, Code> {
     let mut now = state();
     let due = now.arrive(function, target)?;
     if due.is_empty() {
@@ -138,7 +138,7 @@ impl State {
 
     /// Reads the scenario if the file is another one than it was.
     fn refresh(&mut self) {
-        let stamp = fs::metadata(&self.path).ok().map(|m| Stamp(m.ino(), m.size(), m.mtime(), m.mtime_nsec()));
+        let stamp = fs::metadata(&self.path).ok().map(|m| FileStamp(m.ino(), m.size(), m.mtime(), m.mtime_nsec()));
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
@@ -199,9 +199,14 @@ impl State {
         }
     }
 
-    fn find(&self, function: &str, target: Target, (grown, claimed): (u32, Option<u32>)) -> Result<Found, Code> {
+    fn find(
+        &self,
+        function: &str,
+        target: Target,
+        (grown, claimed): (u32, Option<u32>),
+    ) -> Result<ResolvedTarget, Code> {
         let place = self.place(target)?;
-        let found = Found { scenario: Arc::clone(&self.scenario), place, grown, claimed };
+        let found = ResolvedTarget { scenario: Arc::clone(&self.scenario), place, grown, claimed };
         match place.map(|place| &self.scenario.devices[place.device]) {
             Some(device) if device.lost => Err(codes::GPU_IS_LOST),
             Some(device) if device.refuses.contains(function) => Err(codes::NOT_SUPPORTED),
@@ -210,9 +215,9 @@ impl State {
     }
 
     /// A handle stays that of the device for which it was given: one with a new UUID has a new handle.
-    fn place(&self, target: Target) -> Result<Option<Place>, Code> {
+    fn place(&self, target: Target) -> Result<Option<ScenarioPlace>, Code> {
         let devices = &self.scenario.devices;
-        let whole = |device: usize| Place { device, instance: None };
+        let whole = |device: usize| ScenarioPlace { device, instance: None };
         match target {
             Target::Library => Ok(None),
             Target::Index(index) => {
@@ -231,11 +236,11 @@ impl State {
         }
     }
 
-    fn named(&self, uuid: &str) -> Option<Place> {
+    fn named(&self, uuid: &str) -> Option<ScenarioPlace> {
         self.scenario.devices.iter().enumerate().find_map(|(device, values)| {
             let instances = values.mig.iter().filter(|mig| mig.enabled).flat_map(|mig| &mig.instances);
             let instance = instances.enumerate().find(|(_, instance)| instance.uuid == uuid).map(|(at, _)| at);
-            (values.uuid == uuid || instance.is_some()).then_some(Place { device, instance })
+            (values.uuid == uuid || instance.is_some()).then_some(ScenarioPlace { device, instance })
         })
     }
 
@@ -262,8 +267,8 @@ impl State {
     }
 }
 
-impl Found {
-    fn place(&self) -> Result<Place, Code> {
+impl ResolvedTarget {
+    fn place(&self) -> Result<ScenarioPlace, Code> {
         self.place.ok_or(codes::INVALID_ARGUMENT)
     }
     /// The device, whether it was asked for itself or for one of its MIG devices.

@@ -160,7 +160,7 @@ fn the_driver_says_its_versions_and_an_error_its_sentence() {
 }
 
 #[test]
-fn nothing_is_answered_before_the_beginning_and_after_the_end() {
+fn calls_before_init_and_after_shutdown_are_refused() {
     let (_directory, gpus, nvml) = play(&Scenario::new().with(Device::of("t4")));
     let (init, shutdown, count) = {
         let lib = nvml.lib();

@@ -1,4 +1,7 @@
 //! Each thing that can go wrong, as nvml-wrapper meets it: the scenario is changed while the library is loaded.
+//!
+//! Promise (Code, boards and alerts): Each fault of the fake NVML shows in the call that it names, and in no other
+//! device's
 
 #![allow(clippy::unwrap_used)]
 

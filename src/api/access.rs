@@ -15,7 +15,7 @@ pub enum Access {
 
 /// What TCP gives to everybody who is let in and may not act: `telemetry.public`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Public {
+pub enum PublicAccess {
     /// Health alone: who watches and restarts agents needs no more. Who wants no port at all sets `agent.listen` to
     /// `none`.
     None,
@@ -25,32 +25,32 @@ pub enum Public {
     Read,
 }
 
-impl Public {
-    pub const ALL: [Public; 3] = [Public::Metrics, Public::Read, Public::None];
+impl PublicAccess {
+    pub const ALL: [PublicAccess; 3] = [PublicAccess::Metrics, PublicAccess::Read, PublicAccess::None];
     pub fn as_str(self) -> &'static str {
         match self {
-            Public::None => "none",
-            Public::Metrics => "metrics",
-            Public::Read => "read",
+            PublicAccess::None => "none",
+            PublicAccess::Metrics => "metrics",
+            PublicAccess::Read => "read",
         }
     }
-    pub fn parse(text: &str) -> Option<Public> {
-        Public::ALL.into_iter().find(|public| public.as_str() == text)
+    pub fn parse(text: &str) -> Option<PublicAccess> {
+        PublicAccess::ALL.into_iter().find(|public| public.as_str() == text)
     }
 }
 
 impl Access {
     /// From which setting on TCP answers readers. `None`: never.
-    pub fn on_tcp_from(self) -> Option<Public> {
+    pub fn on_tcp_from(self) -> Option<PublicAccess> {
         match self {
-            Access::Health => Some(Public::None),
-            Access::Metrics => Some(Public::Metrics),
-            Access::Read => Some(Public::Read),
+            Access::Health => Some(PublicAccess::None),
+            Access::Metrics => Some(PublicAccess::Metrics),
+            Access::Read => Some(PublicAccess::Read),
             Access::SocketOnly(_) => None,
         }
     }
     /// Why TCP does not answer a reader; `None`: it does.
-    pub(super) fn refused_on_tcp(self, public: Public) -> Option<String> {
+    pub(super) fn refused_on_tcp(self, public: PublicAccess) -> Option<String> {
         const WHERE: &str = "only on the Unix socket of the agent, allostat.sock in its data directory, and over TCP with a token \
                              or a certificate that may act";
         if self.on_tcp_from().is_some_and(|from| public >= from) {

@@ -8,15 +8,15 @@ use serde::Serialize;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::services::health_of;
-use super::{Context, Method, Route, node};
+use super::{ApiContext, Method, Route, node};
 use crate::exporters::json::allocs as views;
 use crate::exporters::json::allocs::{AllocAnswer, AllocsAnswer};
 use crate::exporters::json::stats::{AllocStats, stats};
 use crate::model::id::{AllocId, JobId, TaskName};
-use crate::model::observed::{Elsewhere, command_elsewhere};
-use crate::runner::{Restarted, Wait};
+use crate::model::observed::{RuntimeAction, command_elsewhere};
+use crate::runner::{RestartTarget, Wait};
 use crate::snapshot::{AllocView, Snapshot};
 
 pub(super) static LIST: Route = Route {
@@ -172,7 +172,7 @@ pub(super) fn find_among(
     };
     let ambiguous = |message: String| Err(ApiError::new(Code::Ambiguous, message).on("id"));
     let picked = match pick(ids(), id) {
-        Picked::None => pick(ids(), &wanted),
+        PrefixMatch::None => pick(ids(), &wanted),
         picked => picked,
     };
     let mut native = snapshot.allocs.iter().filter(is_called);
@@ -182,8 +182,8 @@ pub(super) fn find_among(
     let is_whole = |at: usize| snapshot.allocs[at].identity.id.as_str().eq_ignore_ascii_case(id);
     let named = named(snapshot, id, is_meant);
     match (picked, named.as_slice()) {
-        (Picked::One(at), named) if named.is_empty() || is_whole(at) => Ok(Arc::clone(&snapshot.allocs[at])),
-        (Picked::Many(some), []) => {
+        (PrefixMatch::One(at), named) if named.is_empty() || is_whole(at) => Ok(Arc::clone(&snapshot.allocs[at])),
+        (PrefixMatch::Many(some), []) => {
             ambiguous(format!("more than one alloc has the ID prefix {id:?}: {}", some.join(", ")))
         }
         (_, []) => {
@@ -229,7 +229,7 @@ fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> boo
 /// [`find`], to act on it: of a managed and an observed alloc with one name, the managed one.
 ///
 /// Errors: another runtime runs it; then with the command that does it there.
-pub(super) fn ours(snapshot: &Snapshot, id: &str, action: Elsewhere) -> Result<Arc<AllocView>, ApiError> {
+pub(super) fn ours(snapshot: &Snapshot, id: &str, action: RuntimeAction) -> Result<Arc<AllocView>, ApiError> {
     let alloc = find_among(snapshot, id, |alloc| alloc.observed.is_none())?;
     let Some(observed) = &alloc.observed else { return Ok(alloc) };
     let (id, source) = (&alloc.identity.id, alloc.identity.source);
@@ -245,30 +245,30 @@ pub(super) fn ours(snapshot: &Snapshot, id: &str, action: Elsewhere) -> Result<A
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Picked<'a> {
+enum PrefixMatch<'a> {
     One(usize),
     /// The first few.
     Many(Vec<&'a str>),
     None,
 }
 
-fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Picked<'a> {
+fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> PrefixMatch<'a> {
     if wanted.is_empty() {
-        return Picked::None;
+        return PrefixMatch::None;
     }
     let mut found = Vec::new();
     for (at, id) in ids.enumerate() {
         if id == wanted {
-            return Picked::One(at);
+            return PrefixMatch::One(at);
         }
         if found.len() < MOST_NAMED && id.starts_with(wanted) {
             found.push((at, id));
         }
     }
     match found.as_slice() {
-        [] => Picked::None,
-        [(at, _)] => Picked::One(*at),
-        many => Picked::Many(many.iter().map(|(_, id)| *id).collect()),
+        [] => PrefixMatch::None,
+        [(at, _)] => PrefixMatch::One(*at),
+        many => PrefixMatch::Many(many.iter().map(|(_, id)| *id).collect()),
     }
 }
 
@@ -278,8 +278,8 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
     ids.max_by_key(|id| shared(id)).filter(|id| shared(id) >= 3)
 }
 
-async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Stop)?;
+async fn stop(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
+    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
     // One that failed and was to be replaced had not come to its end.
@@ -289,8 +289,8 @@ async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     Ok(Reply { status: 202, ..Reply::json(&answer) })
 }
 
-async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Restart)?;
+async fn restart(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
+    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Restart)?;
     let all = match request.query().get("all") {
         None | Some("false") => false,
         Some("true") => true,
@@ -299,17 +299,17 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     let task = request.query().get("task").map(|name| task_of(&alloc, name)).transpose()?;
     let what = match (&task, all) {
         (Some(_), true) => return Err(ApiError::bad_parameter("all", "name a task, or say all=true, not both")),
-        (Some(task), false) => Restarted::Task(task.as_str()),
-        (None, true) => Restarted::All,
-        (None, false) => Restarted::Running,
+        (Some(task), false) => RestartTarget::Task(task.as_str()),
+        (None, true) => RestartTarget::All,
+        (None, false) => RestartTarget::Running,
     };
     let id = &alloc.identity.id;
     let tasks = context.runner.restart(id, what).await?;
     Ok(Reply { status: 202, ..Reply::json(&RestartAnswer { id: id.clone(), tasks }) })
 }
 
-async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Signal)?;
+async fn signal(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
+    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Signal)?;
     let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
         return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));
@@ -342,16 +342,16 @@ mod tests {
 
     #[test]
     fn a_unique_prefix_is_enough_and_an_ambiguous_one_names_the_candidates() {
-        assert_eq!(pick(IDS.into_iter(), "c"), Picked::One(2));
-        assert_eq!(pick(IDS.into_iter(), "aab2"), Picked::One(1));
-        assert_eq!(pick(IDS.into_iter(), "aab"), Picked::Many(vec!["aab10000", "aab20000"]));
-        assert_eq!(pick(IDS.into_iter(), "d"), Picked::None);
-        assert_eq!(pick(IDS.into_iter(), ""), Picked::None, "nothing is no prefix of everything");
+        assert_eq!(pick(IDS.into_iter(), "c"), PrefixMatch::One(2));
+        assert_eq!(pick(IDS.into_iter(), "aab2"), PrefixMatch::One(1));
+        assert_eq!(pick(IDS.into_iter(), "aab"), PrefixMatch::Many(vec!["aab10000", "aab20000"]));
+        assert_eq!(pick(IDS.into_iter(), "d"), PrefixMatch::None);
+        assert_eq!(pick(IDS.into_iter(), ""), PrefixMatch::None, "nothing is no prefix of everything");
     }
 
     #[test]
     fn a_whole_id_wins_over_being_a_prefix() {
-        assert_eq!(pick(["ab", "abc"].into_iter(), "ab"), Picked::One(0));
+        assert_eq!(pick(["ab", "abc"].into_iter(), "ab"), PrefixMatch::One(0));
     }
 
     #[test]
@@ -365,9 +365,9 @@ mod tests {
         fn a_prefix_finds_only_what_it_begins(ids in prop::collection::btree_set("[a-c]{1,6}", 0..20), wanted in "[a-c]{1,4}") {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             match pick(ids.iter().copied(), &wanted) {
-                Picked::One(at) => prop_assert!(ids[at].starts_with(&wanted)),
-                Picked::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&wanted))),
-                Picked::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&wanted))),
+                PrefixMatch::One(at) => prop_assert!(ids[at].starts_with(&wanted)),
+                PrefixMatch::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&wanted))),
+                PrefixMatch::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&wanted))),
             }
         }
     }

@@ -61,7 +61,7 @@ fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 
 /// What a request or an answer carries: of one of these media types.
 #[derive(Debug)]
-pub struct Content {
+pub struct BodyContract {
     pub kinds: &'static [&'static str],
     /// Of JSON.
     pub schema: Option<SchemaOf>,
@@ -69,12 +69,12 @@ pub struct Content {
     pub about: &'static str,
 }
 
-impl Content {
-    pub(super) const fn json<T: JsonSchema>(about: &'static str) -> Content {
-        Content { kinds: &["application/json"], schema: Some(schema_of::<T>), about }
+impl BodyContract {
+    pub(super) const fn json<T: JsonSchema>(about: &'static str) -> BodyContract {
+        BodyContract { kinds: &["application/json"], schema: Some(schema_of::<T>), about }
     }
-    pub(super) const fn other(kinds: &'static [&'static str], about: &'static str) -> Content {
-        Content { kinds, schema: None, about }
+    pub(super) const fn other(kinds: &'static [&'static str], about: &'static str) -> BodyContract {
+        BodyContract { kinds, schema: None, about }
     }
 }
 
@@ -82,7 +82,7 @@ impl Content {
 #[derive(Debug)]
 pub struct EndpointAnswer {
     pub status: u16,
-    pub content: Content,
+    pub content: BodyContract,
 }
 
 impl EndpointAnswer {
@@ -91,10 +91,10 @@ impl EndpointAnswer {
         EndpointAnswer::json_as::<T>(200, "The answer")
     }
     pub(super) const fn json_as<T: JsonSchema>(status: u16, about: &'static str) -> EndpointAnswer {
-        EndpointAnswer { status, content: Content::json::<T>(about) }
+        EndpointAnswer { status, content: BodyContract::json::<T>(about) }
     }
     /// 200 with one of these media types.
     pub(super) const fn other(kinds: &'static [&'static str], about: &'static str) -> EndpointAnswer {
-        EndpointAnswer { status: 200, content: Content::other(kinds, about) }
+        EndpointAnswer { status: 200, content: BodyContract::other(kinds, about) }
     }
 }

@@ -3,32 +3,38 @@
 use std::sync::{Arc, OnceLock};
 
 use super::http::Origin;
-use super::unsent::Unsent;
-use super::{Config, Context, Gate};
+use super::unsent::UnsentBudget;
+use super::{ApiContext, Config, Gate};
 
 /// Concurrency: any thread; opened once.
-pub struct Door {
+pub struct ServerState {
     pub config: Config,
     pub(super) gate: Gate,
-    context: OnceLock<Arc<Context>>,
-    readers: Arc<Unsent>,
-    operators: Arc<Unsent>,
+    context: OnceLock<Arc<ApiContext>>,
+    readers: Arc<UnsentBudget>,
+    operators: Arc<UnsentBudget>,
 }
 
-impl Door {
+impl ServerState {
     /// Closed: `/healthz` answers, everything else says that the agent is not ready.
-    pub fn new(config: Config, gate: Gate) -> Arc<Door> {
-        Arc::new(Door { config, gate, context: OnceLock::new(), readers: Arc::default(), operators: Arc::default() })
+    pub fn new(config: Config, gate: Gate) -> Arc<ServerState> {
+        Arc::new(ServerState {
+            config,
+            gate,
+            context: OnceLock::new(),
+            readers: Arc::default(),
+            operators: Arc::default(),
+        })
     }
     /// What ran before is restored: from now on everything is answered.
-    pub fn open(&self, context: Arc<Context>) {
+    pub fn open(&self, context: Arc<ApiContext>) {
         let _ = self.context.set(context);
     }
     /// What its answers count in.
-    pub(super) fn unsent(&self, origin: Origin) -> &Arc<Unsent> {
+    pub(super) fn unsent(&self, origin: Origin) -> &Arc<UnsentBudget> {
         if origin.may_act() { &self.operators } else { &self.readers }
     }
-    pub(super) fn context(&self) -> Option<&Arc<Context>> {
+    pub(super) fn context(&self) -> Option<&Arc<ApiContext>> {
         self.context.get()
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::access::Access;
 use super::contract::{EndpointAnswer, QueryRule};
 use super::error::ApiError;
-use super::http::{Reply, Request, encoded};
+use super::http::{ApiRequest, Reply, encoded};
 use super::negotiate;
-use super::{Context, Method, Route};
+use super::{ApiContext, Method, Route};
 use crate::exporters::dropin::{cadvisor, nomad};
 use crate::exporters::prometheus::compressed;
 use crate::model::answer::{Encoding, Format};
@@ -53,9 +53,9 @@ pub(super) static NOMAD: Route = Route {
 };
 
 async fn page(
-    context: &Arc<Context>,
-    request: &Request,
-    encode: fn(&Context, Format) -> Vec<u8>,
+    context: &Arc<ApiContext>,
+    request: &ApiRequest,
+    encode: fn(&ApiContext, Format) -> Vec<u8>,
 ) -> Result<Reply, ApiError> {
     let form = negotiate::representation(request.list_header("accept").as_deref());
     let accepted = request.list_header("accept-encoding");
@@ -67,7 +67,7 @@ async fn page(
 }
 
 /// Of all CPUs together. `None`: the host does not report it.
-fn total_mhz(context: &Context) -> Option<f64> {
+fn total_mhz(context: &ApiContext) -> Option<f64> {
     match context.runner.facts().now().get(HostAttribute::CpuTotalCompute.as_str())? {
         Attribute::Number { value, .. } => Some(value.as_f64()),
         Attribute::Text(_) | Attribute::Bool(_) => None,

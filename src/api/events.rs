@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Origin, Reply, Request};
-use super::pieces::Following;
-use super::{Context, Method, Route, allocs};
+use super::http::{ApiRequest, Origin, Reply};
+use super::pieces::PieceSource;
+use super::{ApiContext, Method, Route, allocs};
 use crate::board::events::{Item, Reader};
 use crate::exporters::json as views;
 use crate::exporters::json::EventAnswer;
@@ -102,19 +102,19 @@ impl Followers {
 
 /// Which events a reader wants.
 #[derive(Debug, Clone, Default)]
-struct Filter {
+struct EventFilter {
     alloc: Option<AllocId>,
     task: Option<String>,
 }
 
-impl Filter {
+impl EventFilter {
     fn wants(&self, event: &Event) -> bool {
         self.alloc.as_ref().is_none_or(|id| event.alloc_id.as_ref() == Some(id))
             && self.task.as_deref().is_none_or(|task| event.task.as_ref().is_some_and(|of| of.as_str() == task))
     }
 }
 
-fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+fn events(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let query = request.query();
     let alloc = query.get("alloc").map(|id| allocs::find(&context.snapshot(), id)).transpose();
     let alloc = alloc.map_err(|e| e.on("alloc"))?;
@@ -123,11 +123,11 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
     if let (Some(alloc), Some(task)) = (&alloc, task) {
         allocs::task_of(alloc, task)?;
     }
-    let filter = Filter { alloc: alloc.map(|alloc| alloc.identity.id.clone()), task: task.map(str::to_owned) };
+    let filter = EventFilter { alloc: alloc.map(|alloc| alloc.identity.id.clone()), task: task.map(str::to_owned) };
     let since = place(request)?;
     let detail = request.origin.detail();
     if wants_stream(request)? {
-        let feed = Feed {
+        let feed = EventFeed {
             _seat: context.followers.seat(request.origin)?,
             reader: context.runner.events().follow(since),
             detail,
@@ -150,7 +150,7 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
 }
 
 /// Behind which number to begin. The header is of a reader that comes back, to where it once began: it knows better.
-fn place(request: &Request) -> Result<u64, ApiError> {
+fn place(request: &ApiRequest) -> Result<u64, ApiError> {
     if let Some(id) = request.header("last-event-id").filter(|id| !id.is_empty()) {
         let no_number = |_| ApiError::bad_parameter("last-event-id", format!("Last-Event-ID is no number: {id:?}"));
         return id.parse().map_err(no_number);
@@ -162,7 +162,7 @@ fn place(request: &Request) -> Result<u64, ApiError> {
     }
 }
 
-fn wants_stream(request: &Request) -> Result<bool, ApiError> {
+fn wants_stream(request: &ApiRequest) -> Result<bool, ApiError> {
     if request.query().get("follow").is_some() {
         return request.query().flag("follow");
     }
@@ -171,10 +171,10 @@ fn wants_stream(request: &Request) -> Result<bool, ApiError> {
 }
 
 /// The events of one follower, as they go to the wire.
-struct Feed {
+struct EventFeed {
     reader: Reader,
     detail: Detail,
-    filter: Filter,
+    filter: EventFilter,
     metrics: Arc<Metrics>,
     /// The last id that was sent.
     sent_id: u64,
@@ -185,13 +185,13 @@ struct Feed {
     _seat: OwnedSemaphorePermit,
 }
 
-impl Following for Feed {
+impl PieceSource for EventFeed {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
         Box::pin(async move { Ok(self.piece().await) })
     }
 }
 
-impl Feed {
+impl EventFeed {
     async fn piece(&mut self) -> Option<Bytes> {
         loop {
             // The first at once: the reader knows then that it is heard, and where it stands.
@@ -257,12 +257,12 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::events::Log;
+    use crate::board::events::EventLog;
     use crate::model::event::EventKind;
     use crate::model::units::Timestamp;
 
-    fn feed(log: &Arc<Log>, since: u64, filter: Filter) -> Feed {
-        Feed {
+    fn feed(log: &Arc<EventLog>, since: u64, filter: EventFilter) -> EventFeed {
+        EventFeed {
             _seat: Followers::of(2).seat(Origin::Socket).unwrap(),
             reader: log.follow(since),
             detail: Detail::Full,
@@ -273,7 +273,7 @@ mod tests {
             next_sign: None,
         }
     }
-    fn push(log: &Log, task: &str) {
+    fn push(log: &EventLog, task: &str) {
         let event = Event {
             seq: 0,
             task_seq: 1,
@@ -283,19 +283,19 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some(task.into()),
             message: "a\nb".to_owned(),
-            details: crate::model::few::Few::default(),
+            details: crate::model::few::SmallMap::default(),
             fails_task: false,
         };
         log.settle(&[log.stage(event).seq]);
     }
-    async fn next(feed: &mut Feed) -> String {
+    async fn next(feed: &mut EventFeed) -> String {
         String::from_utf8(feed.next().await.unwrap().expect("it goes on").to_vec()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_gives_a_sign_of_life_each_15_s() {
-        let log = Arc::new(Log::default());
-        let mut feed = feed(&log, 0, Filter::default());
+        let log = Arc::new(EventLog::default());
+        let mut feed = feed(&log, 0, EventFilter::default());
         assert_eq!(next(&mut feed).await, ":\n\n", "the first at once");
         for _ in 0..3 {
             let began = Instant::now();
@@ -309,9 +309,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn filtered_reader_gets_its_place_and_keep_alives_in_a_flood_of_other_events() {
-        let log = Arc::new(Log::default());
-        let wanted = Filter { task: Some("rare".to_owned()), ..Filter::default() };
+    async fn filtered_event_reader_gets_place_and_heartbeats_in_a_flood_of_other_events() {
+        let log = Arc::new(EventLog::default());
+        let wanted = EventFilter { task: Some("rare".to_owned()), ..EventFilter::default() };
         let mut feed = feed(&log, 0, wanted);
         assert_eq!(next(&mut feed).await, ":\n\n");
         let flood = async {

@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
-use super::contract::{Content, EndpointAnswer, QueryRule};
+use super::contract::{BodyContract, EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{AfterUpgrade, Peer, Reply, Request};
-use super::{Context, Method, Route, allocs};
+use super::http::{AfterUpgrade, ApiRequest, Peer, Reply};
+use super::{ApiContext, Method, Route, allocs};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::pty::WindowSize;
-use crate::model::observed::Elsewhere;
+use crate::model::observed::RuntimeAction;
 use crate::runner::ExecNote;
 use crate::runner::drivers::{BoxFuture, ExecRequest, ExecSession, TerminalRequest};
 use crate::telemetry::execs::ExecOutcome;
@@ -34,10 +34,10 @@ pub(super) static EXEC: Route = Route {
     access: Access::SocketOnly("commands are run in tasks"),
     about: "run a command in the task; the body is JSON: command, terminal; upgrades to allostat-exec/1",
     query: QueryRule::NONE,
-    body: Some(Content::json::<ExecBody>("The command")),
+    body: Some(BodyContract::json::<ExecBody>("The command")),
     answers: &[EndpointAnswer {
         status: 101,
-        content: Content::other(&[], "The connection carries frames of allostat-exec/1 from here on"),
+        content: BodyContract::other(&[], "The connection carries frames of allostat-exec/1 from here on"),
     }],
     handler: |context, request| Box::pin(exec(context, request)),
 };
@@ -129,7 +129,7 @@ struct Upgrade {
     stops: tokio::sync::watch::Receiver<bool>,
 }
 
-async fn exec(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn exec(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let body: ExecBody = serde_json::from_slice(&request.body)
         .map_err(|e| ApiError::new(Code::BadRequest, format!("the body is not what exec takes: {e}")).on("body"))?;
     let asked = checked(body)?;
@@ -139,7 +139,7 @@ async fn exec(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
         let why = format!("exec needs a connection that upgrades: Upgrade: {EXEC_PROTOCOL}");
         return Err(ApiError::new(Code::BadRequest, why).on("upgrade"));
     }
-    let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Exec)?;
+    let alloc = allocs::ours(&context.snapshot(), request.param(0), RuntimeAction::Exec)?;
     let task = allocs::task_of(&alloc, request.param(1))?;
     let seat = context.exec.seat(request.peer)?;
     let metrics = Arc::clone(&context.metrics);
@@ -216,6 +216,8 @@ impl AfterUpgrade for Upgrade {
 mod tests {
     use super::*;
 
+    /// Promise (Commands in tasks): Exec sessions are bounded per user and agent, can be switched off, and need an
+    /// upgrade
     #[test]
     fn sessions_of_one_user_and_of_all_are_bounded_and_places_come_back() {
         let sessions = ExecSessions::new(false);

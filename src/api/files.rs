@@ -18,9 +18,9 @@ use serde::Serialize;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
-use super::pieces::Following;
-use super::{Context, Method, Route, allocs};
+use super::http::{ApiRequest, Reply};
+use super::pieces::PieceSource;
+use super::{ApiContext, Method, Route, allocs};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
 use crate::model::id::AllocId;
@@ -100,7 +100,7 @@ pub(super) static CAT: Route = Route {
             .await?;
             let offset = offset.min(size);
             let end = limit.map_or(size, |limit| offset.saturating_add(limit).min(size));
-            let content = Content { file: Arc::new(file), at: offset, end };
+            let content = FileRemainder { file: Arc::new(file), at: offset, end };
             Ok(Reply::following("application/octet-stream", Box::new(content))
                 .header("x-allostat-offset", offset.to_string())
                 .header("x-allostat-size", size.to_string()))
@@ -147,8 +147,8 @@ const PIECE: usize = 64 << 10;
 
 /// Opens the directory of an alloc, finds what `path` names in it and works with that on a thread that may block.
 async fn found<T: Send + 'static>(
-    context: &Arc<Context>,
-    request: &Request,
+    context: &Arc<ApiContext>,
+    request: &ApiRequest,
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let id = managed(context, request)?;
@@ -156,12 +156,12 @@ async fn found<T: Send + 'static>(
 }
 
 /// The path that a request names; by default the directory of the alloc.
-pub(super) fn asked_path(request: &Request) -> &str {
+pub(super) fn asked_path(request: &ApiRequest) -> &str {
     request.query().get("path").unwrap_or("/")
 }
 
 /// The alloc that a request names. Errors: there is none; it is only observed.
-pub(super) fn managed(context: &Context, request: &Request) -> Result<AllocId, ApiError> {
+pub(super) fn managed(context: &ApiContext, request: &ApiRequest) -> Result<AllocId, ApiError> {
     let alloc = allocs::find_among(&context.snapshot(), request.param(0), |alloc| alloc.observed.is_none())?;
     if alloc.observed.is_some() {
         let (id, source) = (&alloc.identity.id, alloc.identity.source.as_str());
@@ -173,7 +173,7 @@ pub(super) fn managed(context: &Context, request: &Request) -> Result<AllocId, A
 
 /// The same for an alloc that is known.
 pub(super) async fn found_in<T: Send + 'static>(
-    context: &Context,
+    context: &ApiContext,
     id: &AllocId,
     path: &str,
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
@@ -237,13 +237,13 @@ fn row(name: &str, facts: &FileFacts) -> FileAnswer {
 }
 
 /// The rest of a file. One that became shorter meanwhile ends early, which its reader learns from the connection.
-struct Content {
+struct FileRemainder {
     file: Arc<File>,
     at: u64,
     end: u64,
 }
 
-impl Following for Content {
+impl PieceSource for FileRemainder {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
         Box::pin(async move {
             let left = self.end.saturating_sub(self.at);
@@ -292,7 +292,7 @@ mod tests {
         let path = dir.path().join("file");
         let bytes: Vec<u8> = (0..PIECE * 2 + 10).map(|n| u8::try_from(n % 251).unwrap()).collect();
         std::fs::write(&path, &bytes).unwrap();
-        let content = |at, end| Content { file: Arc::new(File::open(&path).unwrap()), at, end };
+        let content = |at, end| FileRemainder { file: Arc::new(File::open(&path).unwrap()), at, end };
         let mut whole = content(5, bytes.len() as u64);
         let mut read = Vec::new();
         while let Some(piece) = whole.next().await.unwrap() {

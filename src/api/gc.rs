@@ -10,7 +10,7 @@ use super::http::Reply;
 use super::{Method, Route};
 use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Timestamp};
-use crate::runner::Collect;
+use crate::runner::GcScope;
 
 pub(super) static GC: Route = Route {
     method: Method::Post,
@@ -27,8 +27,8 @@ pub(super) static GC: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             let what = match (request.query().get("alloc"), request.query().get("all")) {
-                (None, None | Some("false")) => Collect::Limits,
-                (None, Some("true")) => Collect::All,
+                (None, None | Some("false")) => GcScope::Limits,
+                (None, Some("true")) => GcScope::All,
                 (Some(id), None | Some("false")) => {
                     let alloc = find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?;
                     if alloc.observed.is_some() {
@@ -38,7 +38,7 @@ pub(super) static GC: Route = Route {
                         );
                         return Err(ApiError::new(Code::Conflict, message).on("alloc"));
                     }
-                    Collect::One(alloc.identity.id.clone())
+                    GcScope::One(alloc.identity.id.clone())
                 }
                 (Some(_), Some("true")) => {
                     return Err(ApiError::bad_parameter("all", "name an alloc, or say all=true, not both"));

@@ -5,8 +5,8 @@
 //!   Idle --first byte--> Receiving --request read--> Answering --answer written--> Idle
 //!   75 s                 10 s                        30 s without progress in writing
 //! ```
-//! An answer that goes on ([`Pieces`](super::pieces::Pieces)) stays in `Answering`: it may be silent for as long as it
-//! likes, and a peer that does not take what there is to say has the same 30 s.
+//! An answer that goes on ([`StreamedBody`](super::pieces::StreamedBody)) stays in `Answering`: it may be silent for as
+//! long as it likes, and a peer that does not take what there is to say has the same 30 s.
 
 use std::future::Future;
 use std::io;
@@ -25,7 +25,7 @@ use crate::telemetry::lock;
 
 /// How patient a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct ConnectionTimeouts {
     /// Between requests. 75 s: longer than any usual scrape interval, so that a scraper keeps its connection.
     pub idle: Duration,
     /// From the first byte of a request to its last: a peer that dribbles is cut off.
@@ -34,14 +34,18 @@ pub struct Patience {
     pub write: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience { idle: Duration::from_secs(75), receive: Duration::from_secs(10), write: Duration::from_secs(30) }
+impl Default for ConnectionTimeouts {
+    fn default() -> ConnectionTimeouts {
+        ConnectionTimeouts {
+            idle: Duration::from_secs(75),
+            receive: Duration::from_secs(10),
+            write: Duration::from_secs(30),
+        }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     Idle,
     Receiving,
     Answering,
@@ -50,22 +54,26 @@ enum Phase {
 type OnWritten = Box<dyn FnOnce() + Send>;
 
 /// What the service reports to its connection.
-pub(super) struct Progress(Mutex<State>);
+pub(super) struct ResponseProgress(Mutex<State>);
 
 struct State {
-    phase: Phase,
+    phase: ConnectionPhase,
     /// The body was handed over to its last byte; it is written once the connection has been flushed.
     body_done: bool,
     on_written: Option<OnWritten>,
 }
 
-impl Progress {
-    pub(super) fn new() -> Arc<Progress> {
-        Arc::new(Progress(Mutex::new(State { phase: Phase::Idle, body_done: false, on_written: None })))
+impl ResponseProgress {
+    pub(super) fn new() -> Arc<ResponseProgress> {
+        Arc::new(ResponseProgress(Mutex::new(State {
+            phase: ConnectionPhase::Idle,
+            body_done: false,
+            on_written: None,
+        })))
     }
     /// The whole request was read: the peer now waits for us.
     pub(super) fn received(&self) {
-        lock(&self.0).phase = Phase::Answering;
+        lock(&self.0).phase = ConnectionPhase::Answering;
     }
     /// `action` runs when the present answer is with the kernel, whole; never if the peer went before.
     pub(super) fn when_written(&self, action: impl FnOnce() + Send + 'static) {
@@ -82,7 +90,7 @@ impl Progress {
             return;
         }
         state.body_done = false;
-        state.phase = Phase::Idle;
+        state.phase = ConnectionPhase::Idle;
         let action = state.on_written.take();
         drop(state);
         if let Some(action) = action {
@@ -92,29 +100,29 @@ impl Progress {
 }
 
 /// The socket, watched.
-pub(super) struct Guarded<I> {
+pub(super) struct GuardedSocket<I> {
     io: I,
-    progress: Arc<Progress>,
-    patience: Patience,
-    phase: Phase,
+    progress: Arc<ResponseProgress>,
+    patience: ConnectionTimeouts,
+    phase: ConnectionPhase,
     read_deadline: Pin<Box<Sleep>>,
     write_deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<I> Guarded<I> {
-    pub(super) fn new(io: I, progress: Arc<Progress>, patience: Patience) -> Guarded<I> {
+impl<I> GuardedSocket<I> {
+    pub(super) fn new(io: I, progress: Arc<ResponseProgress>, patience: ConnectionTimeouts) -> GuardedSocket<I> {
         // A new connection has something to say: it gets the time of a request, not of an idle one.
         let read_deadline = Box::pin(sleep_until(Instant::now() + patience.receive));
-        lock(&progress.0).phase = Phase::Receiving;
-        Guarded { io, progress, patience, phase: Phase::Receiving, read_deadline, write_deadline: None }
+        lock(&progress.0).phase = ConnectionPhase::Receiving;
+        GuardedSocket { io, progress, patience, phase: ConnectionPhase::Receiving, read_deadline, write_deadline: None }
     }
 
     /// The phase now. One that has just begun has its time from here on.
-    fn enter_phase(&mut self) -> Phase {
+    fn enter_phase(&mut self) -> ConnectionPhase {
         let phase = lock(&self.progress.0).phase;
         if phase != self.phase {
             self.phase = phase;
-            let patience = if phase == Phase::Idle { self.patience.idle } else { self.patience.receive };
+            let patience = if phase == ConnectionPhase::Idle { self.patience.idle } else { self.patience.receive };
             self.read_deadline.as_mut().reset(Instant::now() + patience);
         }
         phase
@@ -134,19 +142,19 @@ impl<I> Guarded<I> {
     }
 }
 
-impl<I: Read + Unpin> Read for Guarded<I> {
+impl<I: Read + Unpin> Read for GuardedSocket<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let me = &mut *self;
         let phase = me.enter_phase();
         match Pin::new(&mut me.io).poll_read(cx, buf) {
             Poll::Ready(result) => {
                 let mut state = lock(&me.progress.0);
-                if state.phase == Phase::Idle {
-                    state.phase = Phase::Receiving;
+                if state.phase == ConnectionPhase::Idle {
+                    state.phase = ConnectionPhase::Receiving;
                 }
                 Poll::Ready(result)
             }
-            Poll::Pending if phase == Phase::Answering => Poll::Pending,
+            Poll::Pending if phase == ConnectionPhase::Answering => Poll::Pending,
             Poll::Pending => match me.read_deadline.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer says nothing"))),
                 Poll::Pending => Poll::Pending,
@@ -155,7 +163,7 @@ impl<I: Read + Unpin> Read for Guarded<I> {
     }
 }
 
-impl<I: Write + Unpin> Write for Guarded<I> {
+impl<I: Write + Unpin> Write for GuardedSocket<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.io).poll_write(cx, buf);
         self.write_progress(cx, result)
@@ -165,7 +173,7 @@ impl<I: Write + Unpin> Write for Guarded<I> {
         if matches!(result, Poll::Ready(Ok(()))) {
             self.progress.flushed();
             // Idle from now on, not from the next read; polled, so that its end wakes the reader.
-            if self.enter_phase() == Phase::Idle {
+            if self.enter_phase() == ConnectionPhase::Idle {
                 let _ = self.read_deadline.as_mut().poll(cx);
             }
         }
@@ -188,23 +196,23 @@ impl<I: Write + Unpin> Write for Guarded<I> {
 }
 
 /// An answer's body: one shared piece, which reports to its connection when it was taken.
-pub(super) struct Whole {
+pub(super) struct WholeBody {
     bytes: Option<Bytes>,
-    progress: Arc<Progress>,
+    progress: Arc<ResponseProgress>,
 }
 
-impl Whole {
-    pub(super) fn new(bytes: Bytes, progress: Arc<Progress>) -> Whole {
+impl WholeBody {
+    pub(super) fn new(bytes: Bytes, progress: Arc<ResponseProgress>) -> WholeBody {
         if bytes.is_empty() {
             // An empty body is never polled for its frames.
             progress.body_done();
-            return Whole { bytes: None, progress };
+            return WholeBody { bytes: None, progress };
         }
-        Whole { bytes: Some(bytes), progress }
+        WholeBody { bytes: Some(bytes), progress }
     }
 }
 
-impl Body for Whole {
+impl Body for WholeBody {
     type Data = Bytes;
     type Error = BrokenOff;
 

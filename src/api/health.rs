@@ -6,7 +6,7 @@ use super::access::Access;
 use super::contract::{EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::Reply;
-use super::{Context, Method, Route};
+use super::{ApiContext, Method, Route};
 use crate::model::id::TaskName;
 use crate::snapshot::AllocView;
 use crate::snapshot::sampler::Heartbeat;
@@ -53,7 +53,7 @@ fn alive(heartbeat: &Heartbeat) -> Result<Reply, ApiError> {
     Err(ApiError::new(Code::Unhealthy, message))
 }
 
-fn ready(context: &Context, may_name: bool) -> Result<(), ApiError> {
+fn ready(context: &ApiContext, may_name: bool) -> Result<(), ApiError> {
     let snapshot = context.snapshot();
     if snapshot.epoch == 0 {
         return Err(ApiError::new(Code::NotReady, "nothing is sampled yet"));

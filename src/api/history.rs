@@ -3,9 +3,9 @@
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::{Method, Route};
-use crate::exporters::history::{HistoryAnswer, Sought};
+use crate::exporters::history::{HistoryAnswer, HistoryQuery};
 use crate::jobspec::quantity::parse_ago;
 use crate::model::alloc::AllocSource;
 use crate::model::units::{Nanos, Timestamp};
@@ -48,7 +48,7 @@ pub(super) static HISTORY: Route = Route {
     },
 };
 
-fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
+fn sought(request: &ApiRequest, now: Timestamp) -> Result<HistoryQuery, ApiError> {
     let query = request.query();
     let text = |name: &str| query.get(name).map(str::to_owned);
     let source =
@@ -61,7 +61,7 @@ fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
     if limit == 0 || limit > MOST {
         return Err(ApiError::bad_parameter("limit", format!("limit is 1 to {MOST}, not {limit}")));
     }
-    Ok(Sought {
+    Ok(HistoryQuery {
         id: text("id"),
         job: text("job"),
         source: source.transpose()?,

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_names_the_bound_address_the_hosts_name_and_configured_names_are_ours() {
+    fn host_header_accepts_loopback_bound_address_host_name_and_configured_names() {
         for host in [
             "localhost",
             "LOCALHOST:9740",

@@ -7,9 +7,9 @@ use hyper::HeaderMap;
 use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Code};
-use super::pieces::Following;
+use super::pieces::PieceSource;
 use super::target::{Query, RequestTarget};
-use super::unsent::{Turn, Unsent};
+use super::unsent::{UnsentBudget, WriteTurn};
 use crate::exporters::prometheus::{BodyStart, BodyStream, BrokenOff};
 use crate::host::http::tunnel::Tunnel;
 use crate::model::answer::Detail;
@@ -64,7 +64,7 @@ pub(super) trait AfterUpgrade: Send {
 
 /// A request that passed the door.
 #[derive(Debug)]
-pub struct Request {
+pub struct ApiRequest {
     pub origin: Origin,
     pub peer: Peer,
     /// Its connection can stop being HTTP.
@@ -77,10 +77,10 @@ pub struct Request {
     pub headers: HeaderMap,
     /// Empty unless the route takes a body.
     pub body: Bytes,
-    pub(super) unsent: Arc<Unsent>,
+    pub(super) unsent: Arc<UnsentBudget>,
 }
 
-impl Request {
+impl ApiRequest {
     pub fn query(&self) -> &Query {
         &self.target.query
     }
@@ -92,7 +92,7 @@ impl Request {
         self.headers.get(name).and_then(|v| v.to_str().ok())
     }
     /// To write an answer that may be large, in pieces. Errors: two other answers take long.
-    pub(super) async fn turn(&self) -> Result<Turn, ApiError> {
+    pub(super) async fn turn(&self) -> Result<WriteTurn, ApiError> {
         self.unsent.turn().await
     }
     /// All lines of a list header as one.
@@ -109,9 +109,9 @@ pub struct Reply {
     pub headers: Vec<(&'static str, String)>,
     pub body: Bytes,
     /// Instead of the body: what comes, piece by piece.
-    pub source: Option<Box<dyn Following>>,
+    pub source: Option<Box<dyn PieceSource>>,
     /// Held until the answer is written.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<WriteTurn>,
     /// Runs once the answer was written whole.
     pub when_written: Option<Box<dyn FnOnce() + Send>>,
     /// What the connection carries from then on, instead of HTTP.
@@ -129,13 +129,13 @@ impl Reply {
         reply.header("connection", "Upgrade").header("upgrade", protocol)
     }
     /// An answer that goes on until its source ends or its reader goes.
-    pub fn following(content_type: &'static str, source: Box<dyn Following>) -> Reply {
+    pub fn following(content_type: &'static str, source: Box<dyn PieceSource>) -> Reply {
         Reply { source: Some(source), ..Reply::new(content_type, Bytes::new()) }
     }
     /// JSON that is written while it is read, whole where it is short.
     ///
     /// Errors: its writer failed before anything was sent.
-    pub(super) async fn json_in_turn(turn: Turn, stream: BodyStream) -> Result<Reply, BrokenOff> {
+    pub(super) async fn json_in_turn(turn: WriteTurn, stream: BodyStream) -> Result<Reply, BrokenOff> {
         const JSON: &str = "application/json";
         let reply = match stream.begun().await? {
             BodyStart::Whole(body) => Reply::new(JSON, body),
@@ -144,7 +144,7 @@ impl Reply {
         Ok(Reply { turn: Some(turn), ..reply })
     }
     /// Counted until it is written. Errors: there is no room for it.
-    pub(super) fn counted(mut self, unsent: &Arc<Unsent>) -> Result<Reply, ApiError> {
+    pub(super) fn counted(mut self, unsent: &Arc<UnsentBudget>) -> Result<Reply, ApiError> {
         let turn = self.turn.take();
         match self.source.take() {
             Some(source) => self.source = Some(unsent.hold_stream(source, turn)?),
@@ -180,7 +180,7 @@ pub(super) async fn encoded<T: Send + 'static>(work: impl FnOnce() -> T + Send +
 }
 
 /// The reply under this tag; for a client that has it already, that it has not changed.
-pub(super) fn tagged(request: &Request, tag: &str, reply: Reply) -> Reply {
+pub(super) fn tagged(request: &ApiRequest, tag: &str, reply: Reply) -> Reply {
     let tag = format!("\"{tag}\"");
     let have = request.list_header("if-none-match").unwrap_or_default();
     let is_same = have.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);

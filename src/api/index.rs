@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::contract::{EndpointAnswer, QueryRule};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::{Method, ROUTES, Route, negotiate, page};
 
 pub(super) static INDEX: Route = Route {
@@ -16,7 +16,7 @@ pub(super) static INDEX: Route = Route {
     handler: |_, request| Box::pin(async { Ok(index(request)) }),
 };
 
-fn index(request: &Request) -> Reply {
+fn index(request: &ApiRequest) -> Reply {
     if negotiate::prefers_html(request.list_header("accept").as_deref()) {
         return page::page();
     }

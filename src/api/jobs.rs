@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::Access;
-use super::contract::{Content, EndpointAnswer, Parameter, QueryRule};
+use super::contract::{BodyContract, EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::submission::{self, JobText, Submitted};
 use super::target::Query;
-use super::{Context, Method, Route, plan};
+use super::{ApiContext, Method, Route, plan};
 use crate::jobspec::GivenVariables;
-use crate::jobspec::evaluate::recorded::{Recorded, WithInputs};
+use crate::jobspec::evaluate::recorded::{RecordedInputs, WithInputs};
 use crate::model::migration::{MigrationFailure, MigrationSource};
 
 pub(super) static SUBMIT: Route = Route {
@@ -26,7 +26,7 @@ pub(super) static SUBMIT: Route = Route {
         Parameter::new("migrate_from", "PEER/ALLOC: the alloc of another agent whose data the alloc takes over."),
         Parameter::new("on_migration_failure", "`fail` (default) or `start_empty`."),
     ]),
-    body: Some(Content::other(
+    body: Some(BodyContract::other(
         &["text/plain", "application/json"],
         "The job file: HCL, Nomad's JSON, or with form=inputs a JSON object",
     )),
@@ -57,7 +57,7 @@ fn migration(query: &Query) -> Result<Option<MigrationSource>, ApiError> {
     source.transpose().map_err(|why| ApiError::bad_parameter("migrate_from", why))
 }
 
-async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn submit(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let query = request.query();
     let is_json = request.header("content-type").is_some_and(|t| t.starts_with("application/json"));
     let unnamed = if is_json { "job.json" } else { "job.hcl" };
@@ -67,7 +67,7 @@ async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
             file,
             text: request.body.to_vec(),
             variables: GivenVariables::default(),
-            recorded: Recorded::default(),
+            recorded: RecordedInputs::default(),
         },
         Some("inputs") => {
             let whole: WithInputs = serde_json::from_slice(&request.body)

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
-use super::contract::{Content, EndpointAnswer, QueryRule};
+use super::contract::{BodyContract, EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
-use super::{Context, Method, Route};
+use super::http::{ApiRequest, Reply};
+use super::{ApiContext, Method, Route};
 use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::JobKind;
@@ -110,7 +110,7 @@ pub(super) static DISPATCH: Route = Route {
     access: Access::SocketOnly("jobs are launched"),
     about: "launch the parameterized job; the body is JSON: Payload (base64), Meta, IdempotencyToken",
     query: QueryRule::NONE,
-    body: Some(Content::json::<DispatchBody>("The parameters; may be empty")),
+    body: Some(BodyContract::json::<DispatchBody>("The parameters; may be empty")),
     answers: LAUNCHED,
     handler: |context, request| Box::pin(dispatch(context, request)),
 };
@@ -196,7 +196,7 @@ pub struct LaunchAnswer {
 /// So long an answer waits for the snapshot that has its allocs.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
-async fn dispatch(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn dispatch(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let id = request.param(0);
     let wrong = |e: serde_json::Error| ApiError::new(Code::BadRequest, format!("the body is no dispatch: {e}"));
     let body: DispatchBody = if request.body.is_empty() {
@@ -223,7 +223,7 @@ async fn dispatch(context: &Arc<Context>, request: &Request) -> Result<Reply, Ap
     answer(context, launched).await
 }
 
-async fn answer(context: &Arc<Context>, launched: LaunchedChild) -> Result<Reply, ApiError> {
+async fn answer(context: &Arc<ApiContext>, launched: LaunchedChild) -> Result<Reply, ApiError> {
     let mut snapshots = context.snapshots.clone();
     let is_there = |id: &AllocId, all: &[Arc<crate::snapshot::AllocView>]| all.iter().any(|a| a.identity.id == *id);
     let seen = snapshots.wait_for(|s| launched.allocs.iter().all(|id| is_there(id, &s.allocs)));
@@ -243,7 +243,7 @@ pub struct ChildAnswer {
     allocs: Vec<AllocId>,
 }
 
-fn children(context: &Context) -> BTreeMap<JobId, Vec<ChildAnswer>> {
+fn children(context: &ApiContext) -> BTreeMap<JobId, Vec<ChildAnswer>> {
     let mut all: BTreeMap<JobId, Vec<ChildAnswer>> = BTreeMap::new();
     for alloc in &context.runner.board().view().allocs {
         let Some((status, parent)) = alloc.status.as_ref().and_then(|s| Some((s, s.job.parent()?))) else { continue };

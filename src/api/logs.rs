@@ -16,12 +16,12 @@ use std::sync::Arc;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
-use super::{Context, Method, Route, allocs};
+use super::http::{ApiRequest, Reply};
+use super::{ApiContext, Method, Route, allocs};
 use crate::model::id::TaskName;
-use crate::model::observed::Elsewhere;
+use crate::model::observed::RuntimeAction;
 use merged::{MergedFrom, MergedPlace};
-use rotated::{MAX_PIECE_BYTES, Place, files, offset_of, place_of, read_range, tail_start};
+use rotated::{LogPosition, MAX_PIECE_BYTES, files, offset_of, place_of, read_range, tail_start};
 
 pub(super) static LOGS: Route = Route {
     method: Method::Get,
@@ -44,14 +44,14 @@ pub(super) static LOGS: Route = Route {
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
+enum LogStart {
     Offset(u64),
     /// So many lines before the end.
     Tail(u64),
-    After(Place),
+    After(LogPosition),
 }
 
-async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn logs(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let query = request.query();
     let stream = match query.get("stream") {
         None | Some("stdout") => "stdout",
@@ -65,11 +65,11 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
         return Err(ApiError::bad_parameter("since", "since needs stream=both"));
     }
     let odd = |text| ApiError::bad_parameter("after", format!("after is an x-allostat-place, not {text:?}"));
-    let after = query.get("after").map(|text| Place::parse(text).ok_or_else(|| odd(text))).transpose()?;
+    let after = query.get("after").map(|text| LogPosition::parse(text).ok_or_else(|| odd(text))).transpose()?;
     let from = match (query.number("tail")?, query.number("offset")?, after) {
-        (None, None, Some(place)) => From::After(place),
-        (Some(lines), None, None) => From::Tail(lines),
-        (None, offset, None) => From::Offset(offset.unwrap_or(0)),
+        (None, None, Some(place)) => LogStart::After(place),
+        (Some(lines), None, None) => LogStart::Tail(lines),
+        (None, offset, None) => LogStart::Offset(offset.unwrap_or(0)),
         _ => return Err(ApiError::bad_parameter("offset", "give one of tail, offset and after")),
     };
     let (dir, task) = logs_of(context, request)?;
@@ -86,8 +86,8 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
 }
 
 /// The directory of an alloc's logs, and its task.
-fn logs_of(context: &Context, request: &Request) -> Result<(PathBuf, TaskName), ApiError> {
-    let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Logs)?;
+fn logs_of(context: &ApiContext, request: &ApiRequest) -> Result<(PathBuf, TaskName), ApiError> {
+    let alloc = allocs::ours(&context.snapshot(), request.param(0), RuntimeAction::Logs)?;
     // The name comes from the alloc, never from the request: no path that the caller chooses.
     let task = allocs::task_of(&alloc, request.param(1))?;
     let group = alloc.status.as_ref().and_then(|status| status.task_group());
@@ -99,7 +99,7 @@ fn logs_of(context: &Context, request: &Request) -> Result<(PathBuf, TaskName), 
     Ok((dir, task))
 }
 
-async fn both(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn both(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let query = request.query();
     let odd = |text| ApiError::bad_parameter("after", format!("after is an x-allostat-place of both, not {text:?}"));
     let after = query.get("after").map(|text| MergedPlace::parse(text).ok_or_else(|| odd(text))).transpose()?;
@@ -127,25 +127,25 @@ async fn both(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Piece {
+struct LogExcerpt {
     bytes: Vec<u8>,
     offset: u64,
     next: u64,
-    place: Place,
+    place: LogPosition,
     size: u64,
 }
 
-fn read(dir: &Path, prefix: &str, from: From) -> io::Result<Piece> {
+fn read(dir: &Path, prefix: &str, from: LogStart) -> io::Result<LogExcerpt> {
     let files = files(dir, prefix)?;
     let size: u64 = files.iter().map(|file| file.size).sum();
     let offset = match from {
-        From::Offset(offset) => offset.min(size),
-        From::Tail(lines) => tail_start(&files, size, lines)?,
-        From::After(place) => offset_of(&files, place),
+        LogStart::Offset(offset) => offset.min(size),
+        LogStart::Tail(lines) => tail_start(&files, size, lines)?,
+        LogStart::After(place) => offset_of(&files, place),
     };
     let bytes = read_range(&files, offset, size.min(offset + MAX_PIECE_BYTES))?;
     let next = offset + bytes.len() as u64;
-    Ok(Piece { place: place_of(&files, next), next, bytes, offset, size })
+    Ok(LogExcerpt { place: place_of(&files, next), next, bytes, offset, size })
 }
 
 #[cfg(test)]
@@ -167,54 +167,54 @@ mod tests {
     #[test]
     fn rotated_files_read_as_one() {
         let dir = logs_of(&["one\n", "two\n", "three\n"]);
-        let all = read(dir.path(), "web.stdout.", From::Offset(0)).unwrap();
+        let all = read(dir.path(), "web.stdout.", LogStart::Offset(0)).unwrap();
         assert_eq!(all.bytes, b"one\ntwo\nthree\n");
         assert_eq!((all.offset, all.next, all.size), (0, 14, 14));
-        assert_eq!(read(dir.path(), "web.stdout.", From::Offset(2)).unwrap().bytes, b"e\ntwo\nthree\n");
-        assert_eq!(read(dir.path(), "web.stdout.", From::Tail(2)).unwrap().bytes, b"two\nthree\n");
-        assert_eq!(read(dir.path(), "web.stdout.", From::Offset(99)).unwrap().next, 14);
+        assert_eq!(read(dir.path(), "web.stdout.", LogStart::Offset(2)).unwrap().bytes, b"e\ntwo\nthree\n");
+        assert_eq!(read(dir.path(), "web.stdout.", LogStart::Tail(2)).unwrap().bytes, b"two\nthree\n");
+        assert_eq!(read(dir.path(), "web.stdout.", LogStart::Offset(99)).unwrap().next, 14);
     }
 
     #[test]
-    fn a_place_goes_on_where_it_was_when_older_files_are_gone_and_with_what_is_left_when_its_own_is() {
+    fn log_place_resumes_after_older_files_are_removed_and_after_its_own_is() {
         let dir = logs_of(&["one\n", "two\n"]);
-        let after = |place| read(dir.path(), "web.stdout.", From::After(place)).unwrap();
-        assert_eq!(after(Place::default()).bytes, b"one\ntwo\n", "from before anything was written");
-        let end = after(Place { file: 8, bytes: 2 });
+        let after = |place| read(dir.path(), "web.stdout.", LogStart::After(place)).unwrap();
+        assert_eq!(after(LogPosition::default()).bytes, b"one\ntwo\n", "from before anything was written");
+        let end = after(LogPosition { file: 8, bytes: 2 });
         assert_eq!((end.bytes.as_slice(), end.place.to_string().as_str()), (&b"e\ntwo\n"[..], "9.4"));
-        assert_eq!(Place::parse("9.4"), Some(end.place));
+        assert_eq!(LogPosition::parse("9.4"), Some(end.place));
         assert_eq!(after(end.place).bytes, b"");
         std::fs::write(dir.path().join("web.stdout.10"), "three\n").unwrap();
         std::fs::remove_file(dir.path().join("web.stdout.8")).unwrap();
         assert_eq!(after(end.place).bytes, b"three\n");
         std::fs::remove_file(dir.path().join("web.stdout.9")).unwrap();
-        assert_eq!(after(Place { file: 9, bytes: 1 }).bytes, b"three\n", "the rest of 9 is gone");
+        assert_eq!(after(LogPosition { file: 9, bytes: 1 }).bytes, b"three\n", "the rest of 9 is gone");
         for wrong in ["", "9", ".", "9.", "-1.2", "9.4.1", "x.y"] {
-            assert_eq!(Place::parse(wrong), None, "{wrong}");
+            assert_eq!(LogPosition::parse(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn a_task_that_wrote_nothing_has_an_empty_log() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(&dir.path().join("none"), "web.stdout.", From::Offset(0)).unwrap(), Piece::default());
+        assert_eq!(read(&dir.path().join("none"), "web.stdout.", LogStart::Offset(0)).unwrap(), LogExcerpt::default());
     }
 
     #[test]
     fn a_link_that_a_task_put_among_its_logs_is_not_followed() {
         let dir = logs_of(&["mine\n"]);
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("web.stdout.99")).unwrap();
-        assert_eq!(read(dir.path(), "web.stdout.", From::Offset(0)).unwrap().bytes, b"mine\n");
+        assert_eq!(read(dir.path(), "web.stdout.", LogStart::Offset(0)).unwrap().bytes, b"mine\n");
     }
 
     #[test]
-    fn a_tail_larger_than_one_answer_begins_with_its_first_line_and_says_where_to_go_on() {
+    fn log_tail_larger_than_one_answer_begins_at_its_first_line_and_has_the_next_place() {
         // Three MiB over two files; a line lies across both, and more than one look is needed to find the first.
         let line = |n: u64| format!("{n:<1022}|\n");
         let text: String = (0..3 << 10).map(line).collect();
         let (older, newer) = text.split_at((1 << 20) + 100);
         let dir = logs_of(&[older, newer]);
-        let piece = read(dir.path(), "web.stdout.", From::Tail(2500)).unwrap();
+        let piece = read(dir.path(), "web.stdout.", LogStart::Tail(2500)).unwrap();
         let begins = (3072 - 2500) << 10;
         assert_eq!((piece.offset, piece.next, piece.size), (begins, begins + MAX_PIECE_BYTES, 3 << 20));
         assert!(piece.bytes.starts_with(line(572).as_bytes()));
@@ -228,7 +228,7 @@ mod tests {
             let text = parts.concat();
             let all: Vec<&str> = text.split_inclusive('\n').collect();
             let skip = all.len().saturating_sub(usize::try_from(lines).unwrap());
-            let tail = read(dir.path(), "web.stdout.", From::Tail(lines)).unwrap();
+            let tail = read(dir.path(), "web.stdout.", LogStart::Tail(lines)).unwrap();
             prop_assert_eq!(String::from_utf8(tail.bytes).unwrap(), all[skip..].concat());
         }
         #[test]

@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::ApiError;
-use super::http::{Origin, Reply, Request, encoded};
+use super::http::{ApiRequest, Origin, Reply, encoded};
 use super::negotiate::{self, Representation};
-use super::{Context, Method, Route};
+use super::{ApiContext, Method, Route};
 use crate::exporters::catalogue;
 use crate::exporters::prometheus::Bodies;
 use crate::exporters::walk::Filter;
@@ -43,7 +43,7 @@ const SCRAPER_MARK: &str = "x-prometheus-scrape-timeout-seconds";
 const MAX_KEY_CHARS: usize = 200;
 
 /// Which body is wanted.
-struct Wanted {
+struct MetricsQuery {
     form: Representation,
     encoding: Encoding,
     /// Families by name, `?name[]=`; none: all.
@@ -56,18 +56,18 @@ struct Wanted {
     scraper: Option<ScraperKey>,
 }
 
-impl Wanted {
+impl MetricsQuery {
     /// Only a whole body can be an acknowledged one.
     fn is_everything(&self) -> bool {
         self.names.is_empty() && self.sources.is_empty() && self.profile.is_none()
     }
 }
 
-async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn metrics(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let began = Instant::now();
     let accept = request.list_header("accept");
     let accept_encoding = request.list_header("accept-encoding");
-    let wanted = Wanted {
+    let wanted = MetricsQuery {
         form: negotiate::representation(accept.as_deref()),
         encoding: negotiate::encoding(accept_encoding.as_deref(), request.origin.is_loopback()),
         names: request.query().all("name[]"),
@@ -101,7 +101,12 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
 /// What is not compressed is written while it is sent, but for what several want of one snapshot.
 ///
 /// Errors: an unknown family or source.
-async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted, began: Instant) -> Result<Reply, ApiError> {
+async fn body(
+    context: &ApiContext,
+    snapshot: Arc<Snapshot>,
+    wanted: &MetricsQuery,
+    began: Instant,
+) -> Result<Reply, ApiError> {
     let (format, encoding, kind) = (wanted.form.format, wanted.encoding, wanted.form.content_type);
     let (bodies, is_plain) = (Arc::clone(&context.bodies), encoding == Encoding::Identity);
     let narrowed = if wanted.is_everything() { None } else { Some(filter(&bodies, wanted)?) };
@@ -129,7 +134,7 @@ async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted, began
 }
 
 /// Errors: an unknown family or source.
-fn filter(bodies: &Bodies, wanted: &Wanted) -> Result<Filter, ApiError> {
+fn filter(bodies: &Bodies, wanted: &MetricsQuery) -> Result<Filter, ApiError> {
     let family = |name: &String| catalogue::family(name).map(|f| f.name).ok_or_else(|| unknown(name));
     let names = wanted.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
     let sources = wanted.sources.iter().map(String::as_str);
@@ -138,7 +143,7 @@ fn filter(bodies: &Bodies, wanted: &Wanted) -> Result<Filter, ApiError> {
 }
 
 /// Errors: there is no such profile.
-fn profile(request: &Request) -> Result<Option<Profile>, ApiError> {
+fn profile(request: &ApiRequest) -> Result<Option<Profile>, ApiError> {
     let wanted = request.query().all("profile");
     let Some(text) = wanted.last() else { return Ok(None) };
     let known = || format!("{text:?} is none of {}", Profile::ALL.map(Profile::as_str).join(", "));
@@ -150,7 +155,7 @@ fn unknown(name: &str) -> ApiError {
     ApiError::bad_parameter("name[]", format!("there is no metric {name:?}; {advice}"))
 }
 
-fn scraper(request: &Request, accept: &str) -> Option<ScraperKey> {
+fn scraper(request: &ApiRequest, accept: &str) -> Option<ScraperKey> {
     request.headers.get(SCRAPER_MARK)?;
     let bounded = |text: &str| text.chars().take(MAX_KEY_CHARS).collect();
     Some(ScraperKey {

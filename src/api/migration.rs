@@ -6,9 +6,9 @@ use super::access::Access;
 use super::contract::{EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
 use super::files::{found_in, managed};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::snapshot::{SNAPSHOT_TYPE, archived};
-use super::{Context, Method, Route};
+use super::{ApiContext, Method, Route};
 use crate::runner::{DataRefusal, has_data, write_migration};
 
 pub(super) static MIGRATION: Route = Route {
@@ -22,7 +22,7 @@ pub(super) static MIGRATION: Route = Route {
     handler: |context, request| Box::pin(migration(context, request)),
 };
 
-async fn migration(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn migration(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let id = managed(context, request)?;
     let ended = context.runner.ended_data(&id).map_err(|refusal| refused(&refusal))?;
     if !found_in(context, &id, "/", |tree, _| has_data(tree)).await? {

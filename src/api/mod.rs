@@ -57,17 +57,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use crate::host::http::Method;
-pub use access::{Access, Public};
-pub use contract::{Content, EndpointAnswer, Parameter, QueryRule, SchemaOf};
-pub use door::Door;
+pub use access::{Access, PublicAccess};
+pub use contract::{BodyContract, EndpointAnswer, Parameter, QueryRule, SchemaOf};
+pub use door::ServerState;
 pub use error::{ApiError, Code};
 pub use events::Followers;
 pub use exec::{
     BadFrame, EXEC_PROTOCOL, ExecBody, ExecFrame, ExecSessions, FrameDecoder, LONGEST_PAYLOAD, TerminalBody, WINDOW,
 };
 pub use gc::Removed;
-pub use guard::Patience;
-pub use http::{Origin, Peer, Reply, Request};
+pub use guard::ConnectionTimeouts;
+pub use http::{ApiRequest, Origin, Peer, Reply};
 pub use launches::{DispatchBody, LaunchAnswer};
 pub use openapi::document;
 pub use server::{serve_tcp, serve_unix};
@@ -106,7 +106,7 @@ pub struct Config {
     /// Names of certificates whose owners may act over TCP; `*`: of each that the web configuration verifies.
     pub acting_certificates: Vec<String>,
     /// What TCP gives to everybody who is let in.
-    pub public: Public,
+    pub public: PublicAccess,
     /// Names besides loopback, the address itself and the host's own name that a Host header may carry; `*.domain`: all
     /// below it.
     pub host_names: Vec<String>,
@@ -116,7 +116,7 @@ pub struct Config {
     pub disable_remote_exec: bool,
     /// The longest body: a job file of 1 MiB.
     pub max_body_bytes: usize,
-    pub patience: Patience,
+    pub patience: ConnectionTimeouts,
 }
 
 pub const DEFAULT_PORT: u16 = 9740;
@@ -131,18 +131,18 @@ impl Default for Config {
             web_config_file: None,
             token_file: None,
             acting_certificates: Vec::new(),
-            public: Public::default(),
+            public: PublicAccess::default(),
             host_names: Vec::new(),
             max_connections: 256,
             disable_remote_exec: false,
             max_body_bytes: 1 << 20,
-            patience: Patience::default(),
+            patience: ConnectionTimeouts::default(),
         }
     }
 }
 
 /// What the handlers know.
-pub struct Context {
+pub struct ApiContext {
     pub snapshots: Snapshots,
     pub bodies: Arc<Bodies>,
     /// `None`: what has ended is not kept.
@@ -165,14 +165,14 @@ pub struct Context {
     pub cpu_window: CpuWindow,
 }
 
-impl Context {
+impl ApiContext {
     /// For answers about what there is, and not about its use: its values may be some ticks old.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshots.borrow())
     }
 }
 
-pub type Handler = for<'a> fn(&'a Arc<Context>, &'a Request) -> BoxFuture<'a, Result<Reply, ApiError>>;
+pub type Handler = for<'a> fn(&'a Arc<ApiContext>, &'a ApiRequest) -> BoxFuture<'a, Result<Reply, ApiError>>;
 
 /// One endpoint.
 pub struct Route {
@@ -183,7 +183,7 @@ pub struct Route {
     pub about: &'static str,
     pub query: QueryRule,
     /// What a request carries; `None`: nothing.
-    pub body: Option<Content>,
+    pub body: Option<BodyContract>,
     /// To requests that are not refused.
     pub answers: &'static [EndpointAnswer],
     pub handler: Handler,

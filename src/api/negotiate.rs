@@ -59,18 +59,18 @@ pub struct Representation {
 /// How names would be escaped that are not of the old alphabet: ours all are, so that each of these gives the same
 /// bytes. `dots` is not among them: it escapes underscores as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Escaping {
+enum NameEscaping {
     Utf8,
     Underscores,
     Values,
 }
 
-impl Escaping {
-    fn of(element: &Element<'_>) -> Option<Escaping> {
+impl NameEscaping {
+    fn of(element: &Element<'_>) -> Option<NameEscaping> {
         match element.parameter("escaping")? {
-            "allow-utf-8" => Some(Escaping::Utf8),
-            "values" => Some(Escaping::Values),
-            _ => Some(Escaping::Underscores),
+            "allow-utf-8" => Some(NameEscaping::Utf8),
+            "values" => Some(NameEscaping::Values),
+            _ => Some(NameEscaping::Underscores),
         }
     }
 }
@@ -79,9 +79,9 @@ macro_rules! called {
     ($base:literal, $escaping:expr) => {
         match $escaping {
             None => $base,
-            Some(Escaping::Utf8) => concat!($base, "; escaping=allow-utf-8"),
-            Some(Escaping::Underscores) => concat!($base, "; escaping=underscores"),
-            Some(Escaping::Values) => concat!($base, "; escaping=values"),
+            Some(NameEscaping::Utf8) => concat!($base, "; escaping=allow-utf-8"),
+            Some(NameEscaping::Underscores) => concat!($base, "; escaping=underscores"),
+            Some(NameEscaping::Values) => concat!($base, "; escaping=values"),
         }
     };
 }
@@ -98,48 +98,51 @@ pub fn prefers_html(accept: Option<&str>) -> bool {
 
 /// What can be written, the best first: of equal weights it wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ExpositionKind {
     Protobuf,
     OpenMetrics,
     Text1,
     Text,
 }
 
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::Protobuf, Kind::OpenMetrics, Kind::Text1, Kind::Text];
+impl ExpositionKind {
+    const ALL: [ExpositionKind; 4] =
+        [ExpositionKind::Protobuf, ExpositionKind::OpenMetrics, ExpositionKind::Text1, ExpositionKind::Text];
 
     /// Those that an element means, and how exactly: `type/sub` over `type/*` over `*/*`.
-    fn meant(element: &Element<'_>) -> Option<(Kind, u8)> {
+    fn meant(element: &Element<'_>) -> Option<(ExpositionKind, u8)> {
         let version = element.parameter("version");
         match element.name.as_str() {
             "application/vnd.google.protobuf" => {
                 let is_ours = element.parameter("proto") == Some("io.prometheus.client.MetricFamily")
                     && element.parameter("encoding") == Some("delimited");
-                is_ours.then_some((Kind::Protobuf, 2))
+                is_ours.then_some((ExpositionKind::Protobuf, 2))
             }
-            "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => Some((Kind::OpenMetrics, 2)),
-            "text/plain" if version == Some("1.0.0") => Some((Kind::Text1, 2)),
-            "text/plain" if matches!(version, None | Some("0.0.4")) => Some((Kind::Text, 2)),
-            "text/*" => Some((Kind::Text, 1)),
-            "*/*" => Some((Kind::Text, 0)),
+            "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => {
+                Some((ExpositionKind::OpenMetrics, 2))
+            }
+            "text/plain" if version == Some("1.0.0") => Some((ExpositionKind::Text1, 2)),
+            "text/plain" if matches!(version, None | Some("0.0.4")) => Some((ExpositionKind::Text, 2)),
+            "text/*" => Some((ExpositionKind::Text, 1)),
+            "*/*" => Some((ExpositionKind::Text, 0)),
             _ => None,
         }
     }
 
-    fn representation(self, escaping: Option<Escaping>) -> Representation {
+    fn representation(self, escaping: Option<NameEscaping>) -> Representation {
         let (format, content_type) = match self {
-            Kind::Protobuf => (
+            ExpositionKind::Protobuf => (
                 Format::Protobuf,
                 called!(
                     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
                     escaping
                 ),
             ),
-            Kind::OpenMetrics => {
+            ExpositionKind::OpenMetrics => {
                 (Format::OpenMetrics, called!("application/openmetrics-text; version=1.0.0; charset=utf-8", escaping))
             }
-            Kind::Text1 => (Format::Text, called!("text/plain; version=1.0.0; charset=utf-8", escaping)),
-            Kind::Text => (Format::Text, "text/plain; version=0.0.4; charset=utf-8"),
+            ExpositionKind::Text1 => (Format::Text, called!("text/plain; version=1.0.0; charset=utf-8", escaping)),
+            ExpositionKind::Text => (Format::Text, "text/plain; version=0.0.4; charset=utf-8"),
         };
         Representation { format, content_type }
     }
@@ -148,17 +151,22 @@ impl Kind {
 /// The format for this `Accept` header. Nothing that we can write is wanted: text, as every Prometheus exporter does,
 /// because a scraper can do more with it than with a refusal.
 pub fn representation(accept: Option<&str>) -> Representation {
-    let mut wanted: [Option<(u8, u16, Option<Escaping>)>; 4] = [None; 4];
+    let mut wanted: [Option<(u8, u16, Option<NameEscaping>)>; 4] = [None; 4];
     for element in elements(accept.unwrap_or("")) {
-        let Some((kind, exactness)) = Kind::meant(&element) else { continue };
+        let Some((kind, exactness)) = ExpositionKind::meant(&element) else { continue };
         // The more exact range decides the weight of a format.
         let slot = &mut wanted[kind as usize];
         if slot.is_none_or(|(have, weight, _)| (exactness, element.weight) > (have, weight)) {
-            *slot = Some((exactness, element.weight, Escaping::of(&element)));
+            *slot = Some((exactness, element.weight, NameEscaping::of(&element)));
         }
     }
-    let weight = |kind: &Kind| wanted[*kind as usize].map_or(0, |(_, weight, _)| weight);
-    let best = Kind::ALL.into_iter().rev().max_by_key(weight).filter(|kind| weight(kind) > 0).unwrap_or(Kind::Text);
+    let weight = |kind: &ExpositionKind| wanted[*kind as usize].map_or(0, |(_, weight, _)| weight);
+    let best = ExpositionKind::ALL
+        .into_iter()
+        .rev()
+        .max_by_key(weight)
+        .filter(|kind| weight(kind) > 0)
+        .unwrap_or(ExpositionKind::Text);
     best.representation(wanted[best as usize].and_then(|(_, _, escaping)| escaping))
 }
 
@@ -200,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_or_anything_gets_text() {
+    fn accept_header_absent_or_unspecific_selects_text() {
         for accept in
             [None, Some(""), Some("*/*"), Some("text/*"), Some("application/json"), Some("text/html, */*;q=0.8")]
         {
@@ -227,7 +235,7 @@ mod tests {
 
     /// As version 2.42 asks with native histograms, and 3 without and with.
     #[test]
-    fn who_can_store_native_histograms_gets_them_and_prometheus_3_what_it_likes_best() {
+    fn accept_header_of_prometheus_with_native_histograms_selects_protobuf() {
         let pb = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
         let accept = format!(
             "{pb},application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,\
@@ -252,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn text_1_0_0_is_what_it_is_called_and_its_escaping_is_said() {
+    fn text_1_0_0_is_negotiated_with_its_content_type_and_escaping() {
         for (accept, called) in [
             ("text/plain;version=1.0.0", "text/plain; version=1.0.0; charset=utf-8"),
             (

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::access::Access;
 use super::contract::{EndpointAnswer, QueryRule};
 use super::http::Reply;
-use super::{Context, Method, Route};
+use super::{ApiContext, Method, Route};
 use crate::exporters::json::node::{NodeSummary, node as summary};
 use crate::fingerprint::{FingerprinterInfo, FingerprinterState};
 use crate::model::answer::{Detail, WITHHELD};
@@ -130,7 +130,7 @@ pub struct StrayAnswer {
     pub alloc_id: Option<String>,
 }
 
-fn node(context: &Context, snapshot: &Snapshot, detail: Detail) -> NodeAnswer {
+fn node(context: &ApiContext, snapshot: &Snapshot, detail: Detail) -> NodeAnswer {
     let runner = &context.runner;
     let identity = &snapshot.info.identity;
     let is_full = detail == Detail::Full;

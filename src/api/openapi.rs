@@ -6,7 +6,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::access::Access;
-use super::contract::{Content, EndpointAnswer, QueryRule};
+use super::contract::{BodyContract, EndpointAnswer, QueryRule};
 use super::error::ErrorBody;
 use super::http::{Reply, encoded};
 use super::{DEFAULT_PORT, Method, ROUTES, Route};
@@ -114,11 +114,11 @@ fn operation(route: &Route, answers: &mut SchemaGenerator, requests: &mut Schema
     operation
 }
 
-fn described(content: &Content) -> Value {
+fn described(content: &BodyContract) -> Value {
     json!({ "description": content.about })
 }
 
-fn add_content(to: &mut Value, content: &Content, generator: &mut SchemaGenerator) {
+fn add_content(to: &mut Value, content: &BodyContract, generator: &mut SchemaGenerator) {
     let schema = content.schema.map(|schema| schema(generator));
     for kind in content.kinds {
         to["content"][*kind] = match &schema {

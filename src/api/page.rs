@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::access::Access;
 use super::contract::{EndpointAnswer, QueryRule};
-use super::http::{Reply, Request, tagged};
+use super::http::{ApiRequest, Reply, tagged};
 use super::{ApiError, Method, Route};
 
 const HTML: &str = include_str!("page/index.html");
@@ -60,7 +60,7 @@ pub(super) fn page() -> Reply {
     guarded(Reply::new("text/html; charset=utf-8", HTML)).header("vary", "accept")
 }
 
-fn file(request: &Request, kind: &'static str, text: &'static str) -> Result<Reply, ApiError> {
+fn file(request: &ApiRequest, kind: &'static str, text: &'static str) -> Result<Reply, ApiError> {
     static TAG: LazyLock<String> = LazyLock::new(|| {
         let mut hash = DefaultHasher::new();
         FILES.hash(&mut hash);

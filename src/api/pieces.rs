@@ -11,12 +11,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::guard::{Progress, Whole};
+use super::guard::{ResponseProgress, WholeBody};
 use crate::exporters::prometheus::{BodyStream, BrokenOff};
 use crate::runner::drivers::BoxFuture;
 
 /// Where the pieces come from.
-pub trait Following: Send {
+pub trait PieceSource: Send {
     /// `None`: the end. Errors: what was sent is not the whole, which the peer learns from a connection that breaks
     /// off.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>>;
@@ -26,7 +26,7 @@ pub trait Following: Send {
     }
 }
 
-impl Following for BodyStream {
+impl PieceSource for BodyStream {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
         Box::pin(BodyStream::next(self))
     }
@@ -35,21 +35,21 @@ impl Following for BodyStream {
     }
 }
 
-type Next = BoxFuture<'static, (Box<dyn Following>, Result<Option<Bytes>, BrokenOff>)>;
+type Next = BoxFuture<'static, (Box<dyn PieceSource>, Result<Option<Bytes>, BrokenOff>)>;
 
-pub(super) struct Pieces {
+pub(super) struct StreamedBody {
     /// `None`: it has ended.
     next: Option<Next>,
-    progress: Arc<Progress>,
+    progress: Arc<ResponseProgress>,
 }
 
-impl Pieces {
-    pub(super) fn new(source: Box<dyn Following>, progress: Arc<Progress>) -> Pieces {
-        Pieces { next: Some(next(source)), progress }
+impl StreamedBody {
+    pub(super) fn new(source: Box<dyn PieceSource>, progress: Arc<ResponseProgress>) -> StreamedBody {
+        StreamedBody { next: Some(next(source)), progress }
     }
 }
 
-fn next(mut source: Box<dyn Following>) -> Next {
+fn next(mut source: Box<dyn PieceSource>) -> Next {
     Box::pin(async move {
         let piece = source.next().await;
         (source, piece)
@@ -57,22 +57,22 @@ fn next(mut source: Box<dyn Following>) -> Next {
 }
 
 /// An answer's body, of either kind.
-pub(super) enum Sent {
-    Whole(Whole),
-    Pieces(Pieces),
+pub(super) enum ResponseBody {
+    Whole(WholeBody),
+    Pieces(StreamedBody),
     /// Nothing, and the connection does not go back to waiting for requests.
     Switched,
 }
 
-impl Body for Sent {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BrokenOff;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let pieces = match &mut *self {
-            Sent::Whole(whole) => return Pin::new(whole).poll_frame(cx),
-            Sent::Pieces(pieces) => pieces,
-            Sent::Switched => return Poll::Ready(None),
+            ResponseBody::Whole(whole) => return Pin::new(whole).poll_frame(cx),
+            ResponseBody::Pieces(pieces) => pieces,
+            ResponseBody::Switched => return Poll::Ready(None),
         };
         let Some(waiting) = &mut pieces.next else { return Poll::Ready(None) };
         let (source, piece) = ready!(waiting.as_mut().poll(cx));
@@ -84,16 +84,16 @@ impl Body for Sent {
     }
     fn is_end_stream(&self) -> bool {
         match self {
-            Sent::Whole(whole) => whole.is_end_stream(),
-            Sent::Pieces(pieces) => pieces.next.is_none(),
-            Sent::Switched => true,
+            ResponseBody::Whole(whole) => whole.is_end_stream(),
+            ResponseBody::Pieces(pieces) => pieces.next.is_none(),
+            ResponseBody::Switched => true,
         }
     }
     fn size_hint(&self) -> SizeHint {
         match self {
-            Sent::Whole(whole) => whole.size_hint(),
-            Sent::Pieces(_) => SizeHint::default(),
-            Sent::Switched => SizeHint::with_exact(0),
+            ResponseBody::Whole(whole) => whole.size_hint(),
+            ResponseBody::Pieces(_) => SizeHint::default(),
+            ResponseBody::Switched => SizeHint::with_exact(0),
         }
     }
 }

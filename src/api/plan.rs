@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Context;
+use super::ApiContext;
 use super::error::ApiError;
 use super::submission::{self, GroupEffect, JobText, Submitted};
 use crate::jobspec::diff::difference;
@@ -15,7 +15,7 @@ use crate::model::migration::MigrationSource;
 
 /// What a submission would do, without doing it.
 pub(super) async fn plan(
-    context: &Context,
+    context: &ApiContext,
     job: &JobText,
     migrate_from: Option<MigrationSource>,
 ) -> Result<Submitted, ApiError> {

@@ -6,8 +6,8 @@ use super::access::Access;
 use super::allocs::find;
 use super::contract::{EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request, encoded, tagged};
-use super::{Context, Method, Route};
+use super::http::{ApiRequest, Reply, encoded, tagged};
+use super::{ApiContext, Method, Route};
 use crate::exporters::recent::{AllocSeriesAnswer, RecentHistory, SeriesAnswer};
 use crate::model::id::AllocId;
 
@@ -47,7 +47,7 @@ pub(super) static ALLOC: Route = Route {
 };
 
 /// Of one that has ended and was collected, points stay for the rest of the hour. Errors: there is none.
-fn alloc(context: &Context, recent: &RecentHistory, request: &Request) -> Result<AllocId, ApiError> {
+fn alloc(context: &ApiContext, recent: &RecentHistory, request: &ApiRequest) -> Result<AllocId, ApiError> {
     let name = request.param(0);
     match find(&context.snapshot(), name) {
         Ok(alloc) => Ok(alloc.identity.id.clone()),
@@ -56,7 +56,7 @@ fn alloc(context: &Context, recent: &RecentHistory, request: &Request) -> Result
     }
 }
 
-fn kept(context: &Context) -> Result<Arc<RecentHistory>, ApiError> {
+fn kept(context: &ApiContext) -> Result<Arc<RecentHistory>, ApiError> {
     let off = || ApiError::new(Code::Conflict, "the last hour is not kept: history.series_max_bytes is 0");
     context.recent.clone().ok_or_else(off)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
+use super::http::{ApiRequest, Reply};
 use super::{Method, Route};
 use crate::exporters::history::{ReportQuery, UsageReport};
 use crate::jobspec::quantity::parse_ago;
@@ -50,7 +50,7 @@ pub(super) static REPORT: Route = Route {
     },
 };
 
-fn asked(request: &Request, now: Timestamp) -> Result<ReportQuery, ApiError> {
+fn asked(request: &ApiRequest, now: Timestamp) -> Result<ReportQuery, ApiError> {
     let query = request.query();
     let source =
         query.get("source").map(|word| AllocSource::named(word).map_err(|e| ApiError::bad_parameter("source", e)));

@@ -18,13 +18,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::access::Access;
 use super::error::{ApiError, Code};
-use super::guard::{Guarded, Progress, Whole};
+use super::guard::{GuardedSocket, ResponseProgress, WholeBody};
 use super::host_header::{self, OurNames};
-use super::http::{Origin, Peer, Reply, Request};
-use super::pieces::{Pieces, Sent};
+use super::http::{ApiRequest, Origin, Peer, Reply};
+use super::pieces::{ResponseBody, StreamedBody};
 use super::target::RequestTarget;
-use super::web::{Caller, Guest, handshake_refusal};
-use super::{Config, Door, Method, Public, ROUTES, Route, health};
+use super::web::{ConnectionIdentity, TcpCaller, handshake_refusal};
+use super::{Config, Method, PublicAccess, ROUTES, Route, ServerState, health};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::own_names::own_names;
 use crate::host::roots::Roots;
@@ -38,7 +38,7 @@ const STANDING: usize = 32;
 const ASKS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Serves TCP until `stop` turns true, then finishes what it has begun.
-pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+pub async fn serve_tcp(listener: TcpListener, door: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
     let seats = Seats::of(&door);
     let finish = stop.clone();
     loop {
@@ -70,7 +70,7 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::
 }
 
 /// Serves the Unix socket likewise, with seats of its own: who floods TCP cannot lock the operator out.
-pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+pub async fn serve_unix(listener: UnixListener, door: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
     let seats = Seats::of(&door);
     let finish = stop.clone();
     loop {
@@ -86,7 +86,7 @@ pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch
             continue;
         };
         let (door, finish) = (Arc::clone(&door), finish.clone());
-        let guest = Guest::of_user(socket.peer_cred().ok().map(|peer| peer.uid()));
+        let guest = ConnectionIdentity::of_user(socket.peer_cred().ok().map(|peer| peer.uid()));
         tokio::spawn(async move {
             connection(socket, Origin::Socket, guest, door, finish).await;
             drop(permit);
@@ -121,7 +121,7 @@ struct Seats {
 }
 
 impl Seats {
-    fn of(door: &Door) -> Seats {
+    fn of(door: &ServerState) -> Seats {
         let of = |places| Arc::new(Semaphore::new(places));
         Seats { taken: of(door.config.max_connections), standing: of(STANDING) }
     }
@@ -132,7 +132,7 @@ impl Seats {
 }
 
 /// Every seat is free again: all answers that had begun are written.
-async fn finished(seats: &Seats, door: &Door) {
+async fn finished(seats: &Seats, door: &ServerState) {
     let all = u32::try_from(door.config.max_connections).unwrap_or(u32::MAX);
     let _ = seats.taken.acquire_many(all).await;
 }
@@ -175,11 +175,11 @@ async fn knock(
     mut socket: TcpStream,
     origin: Origin,
     peer: SocketAddr,
-    door: Arc<Door>,
+    door: Arc<ServerState>,
     mut stop: watch::Receiver<bool>,
 ) {
     let Some((config, web)) = door.gate.tls() else {
-        return connection(socket, origin, Guest::default(), door, stop).await;
+        return connection(socket, origin, ConnectionIdentity::default(), door, stop).await;
     };
     let handshake = async {
         let mut first = [0];
@@ -222,14 +222,14 @@ async fn knock(
 pub(super) async fn connection<S>(
     socket: S,
     origin: Origin,
-    guest: Guest,
-    door: Arc<Door>,
+    guest: ConnectionIdentity,
+    door: Arc<ServerState>,
     mut stop: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let progress = Progress::new();
-    let io = Guarded::new(TokioIo::new(socket), Arc::clone(&progress), door.config.patience);
+    let progress = ResponseProgress::new();
+    let io = GuardedSocket::new(TokioIo::new(socket), Arc::clone(&progress), door.config.patience);
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let (door, guest, progress) = (Arc::clone(&door), guest.clone(), Arc::clone(&progress));
         async move { Ok::<_, std::convert::Infallible>(answer(request, (origin, &guest), &door, &progress).await) }
@@ -257,10 +257,10 @@ pub(super) async fn connection<S>(
 
 async fn answer(
     request: hyper::Request<Incoming>,
-    (origin, guest): (Origin, &Guest),
-    door: &Door,
-    progress: &Arc<Progress>,
-) -> hyper::Response<Sent> {
+    (origin, guest): (Origin, &ConnectionIdentity),
+    door: &ServerState,
+    progress: &Arc<ResponseProgress>,
+) -> hyper::Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
     let upgrades = parts.extensions.remove::<OnUpgrade>();
     let head_only = parts.method == hyper::Method::HEAD;
@@ -294,7 +294,7 @@ async fn answer(
         all.extend(door.gate.headers());
     }
     if let Some(upgrade) = reply.upgrade {
-        // Ends: with the session, which the end of either side ends, and that of the agent.
+        // Until the end of the session: of either side, or of the agent.
         tokio::spawn(async move {
             let switched = match upgrades {
                 Some(upgrades) => upgrades.await.ok(),
@@ -302,28 +302,32 @@ async fn answer(
             };
             upgrade.run(switched.map(|io| Box::new(TokioIo::new(io)) as Box<dyn Tunnel>)).await;
         });
-        return built(response, Sent::Switched, progress);
+        return built(response, ResponseBody::Switched, progress);
     }
     let body = match reply.source {
-        Some(source) if !head_only => Sent::Pieces(Pieces::new(source, Arc::clone(progress))),
+        Some(source) if !head_only => ResponseBody::Pieces(StreamedBody::new(source, Arc::clone(progress))),
         // A HEAD request gets all but a length, which there is none of.
-        Some(_) => Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))),
+        Some(_) => ResponseBody::Whole(WholeBody::new(Bytes::new(), Arc::clone(progress))),
         None => {
             // That nothing has changed says nothing of how long it is.
             if reply.status != 304 {
                 response = response.header("content-length", reply.body.len());
             }
             let body = if head_only { Bytes::new() } else { reply.body };
-            Sent::Whole(Whole::new(body, Arc::clone(progress)))
+            ResponseBody::Whole(WholeBody::new(body, Arc::clone(progress)))
         }
     };
     built(response, body, progress)
 }
 
-fn built(response: hyper::http::response::Builder, body: Sent, progress: &Arc<Progress>) -> hyper::Response<Sent> {
+fn built(
+    response: hyper::http::response::Builder,
+    body: ResponseBody,
+    progress: &Arc<ResponseProgress>,
+) -> hyper::Response<ResponseBody> {
     response.body(body).unwrap_or_else(|error| {
         tracing::error!(%error, "an answer's headers are malformed");
-        let mut broken = hyper::Response::new(Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))));
+        let mut broken = hyper::Response::new(ResponseBody::Whole(WholeBody::new(Bytes::new(), Arc::clone(progress))));
         *broken.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         broken
     })
@@ -332,9 +336,9 @@ fn built(response: hyper::http::response::Builder, body: Sent, progress: &Arc<Pr
 async fn reply(
     parts: hyper::http::request::Parts,
     body: Incoming,
-    (origin, guest): (Origin, &Guest),
-    (door, is_upgradable): (&Door, bool),
-    progress: &Arc<Progress>,
+    (origin, guest): (Origin, &ConnectionIdentity),
+    (door, is_upgradable): (&ServerState, bool),
+    progress: &Arc<ResponseProgress>,
 ) -> Result<Reply, ApiError> {
     let peer = match origin {
         Origin::Socket => Peer::User(guest.uid().unwrap_or(u32::MAX)),
@@ -347,11 +351,11 @@ async fn reply(
             let is_here = |address: SocketAddr| address.ip().to_canonical().is_loopback();
             let caller = door.gate.who(guest, &parts.headers, is_here(peer) && is_here(local)).await?;
             // A browser shows its certificate for whichever page sends it here; a token no page knows.
-            if caller == (Caller::Operator { by_certificate: true }) && parts.headers.contains_key("origin") {
+            if caller == (TcpCaller::Operator { by_certificate: true }) && parts.headers.contains_key("origin") {
                 let why = "a page of a browser does not act by its user's certificate";
                 return Err(ApiError::new(Code::NoPages, why).on("origin").because(AccessRefusal::Page));
             }
-            Origin::Tcp { peer, local, operator: caller != Caller::Reader }
+            Origin::Tcp { peer, local, operator: caller != TcpCaller::Reader }
         }
     };
     let target = RequestTarget::parse(parts.uri.path(), parts.uri.query())?;
@@ -382,10 +386,10 @@ async fn reply(
         unsent.has_room()?;
     }
     progress.received();
-    let names = origin.may_act() || door.config.public != Public::None;
+    let names = origin.may_act() || door.config.public != PublicAccess::None;
     let headers = parts.headers;
     let request =
-        Request { origin, peer, is_upgradable, names, target, params, headers, body, unsent: Arc::clone(&unsent) };
+        ApiRequest { origin, peer, is_upgradable, names, target, params, headers, body, unsent: Arc::clone(&unsent) };
     route.query.check(request.query())?;
     (route.handler)(context, &request).await?.counted(&unsent)
 }
@@ -394,7 +398,7 @@ fn check_host(
     parts: &hyper::http::request::Parts,
     local: SocketAddr,
     config: &Config,
-    guest: &Guest,
+    guest: &ConnectionIdentity,
 ) -> Result<(), ApiError> {
     let mut lines = parts.headers.get_all("host").iter();
     let (host, more) = (lines.next().and_then(|h| h.to_str().ok()), lines.next().is_some());

@@ -14,8 +14,8 @@ use serde_json::Serializer;
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request};
-use super::{Context, Method, Route};
+use super::http::{ApiRequest, Reply};
+use super::{ApiContext, Method, Route};
 use crate::board::services::{AllocHealth, AllocServices, CheckView, ServiceInstance};
 use crate::exporters::json::allocs::CheckAnswer;
 use crate::exporters::prometheus::BodyStream;
@@ -138,16 +138,16 @@ fn check_row(check: &CheckView, detail: Detail) -> CheckAnswer {
 type Instance<'a> = (&'a AllocServices, &'a ServiceInstance);
 
 /// Which services a request is for.
-struct Wanted {
+struct ServiceQuery {
     name: Option<String>,
     tag: Option<String>,
     job: Option<String>,
 }
 
-impl Wanted {
-    fn of(request: &Request) -> Wanted {
+impl ServiceQuery {
+    fn of(request: &ApiRequest) -> ServiceQuery {
         let given = |name| request.query().get(name).map(str::to_owned);
-        Wanted { name: given("name"), tag: given("tag"), job: given("job") }
+        ServiceQuery { name: given("name"), tag: given("tag"), job: given("job") }
     }
 
     /// In the order of names.
@@ -166,11 +166,11 @@ impl Wanted {
 
 /// Written in pieces, row after row: jobs decide how long it is.
 async fn answer(
-    context: &Context,
-    request: &Request,
+    context: &ApiContext,
+    request: &ApiRequest,
     write: impl Fn(&[Instance<'_>], &mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<Reply, ApiError> {
-    let (wanted, allocs) = (Wanted::of(request), context.runner.board().services.all());
+    let (wanted, allocs) = (ServiceQuery::of(request), context.runner.board().services.all());
     let turn = request.turn().await?;
     let stream = BodyStream::of_writer(move |out| write(&wanted.choose(&allocs), out));
     let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");

@@ -12,8 +12,8 @@ use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::files::{asked_path, found_in, managed};
 use super::http::Reply;
-use super::pieces::Following;
-use super::{Context, Method, Route};
+use super::pieces::PieceSource;
+use super::{ApiContext, Method, Route};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{ForeignTree, FoundFile};
 use crate::model::id::AllocId;
@@ -52,7 +52,7 @@ pub(super) static SNAPSHOT: Route = Route {
 ///
 /// Errors: four are being written; those of [`found_in`].
 pub(super) async fn archived(
-    context: &Context,
+    context: &ApiContext,
     id: &AllocId,
     path: &str,
     write: impl FnOnce(&ForeignTree, FoundFile, &mut dyn Write) -> io::Result<()> + Send + 'static,
@@ -64,7 +64,7 @@ pub(super) async fn archived(
         let tree = tree.try_clone()?;
         // On a thread of its own: it lasts as long as its reader reads.
         std::thread::Builder::new().name("snapshot".into()).spawn(move || {
-            let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+            let mut writer = ArchiveWriter { held: Vec::with_capacity(PIECE), sender };
             match write(&tree, found, &mut writer) {
                 // Without this the end is one that broke off.
                 Ok(()) => drop(writer.sender.blocking_send(WHOLE)),
@@ -78,19 +78,19 @@ pub(super) async fn archived(
         Ok(())
     })
     .await?;
-    Ok(Reply::following(SNAPSHOT_TYPE, Box::new(Archive { pieces, _seat: seat })))
+    Ok(Reply::following(SNAPSHOT_TYPE, Box::new(ArchiveStream { pieces, _seat: seat })))
 }
 
 /// The archive was written to its end.
 const WHOLE: Bytes = Bytes::new();
 
 /// Where the archive is written to.
-struct Pieces {
+struct ArchiveWriter {
     held: Vec<u8>,
     sender: mpsc::Sender<Bytes>,
 }
 
-impl Write for Pieces {
+impl Write for ArchiveWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(PIECE - self.held.len());
         self.held.extend_from_slice(&bytes[..taken]);
@@ -109,12 +109,12 @@ impl Write for Pieces {
 }
 
 /// Where it is read from.
-struct Archive {
+struct ArchiveStream {
     pieces: mpsc::Receiver<Bytes>,
     _seat: OwnedSemaphorePermit,
 }
 
-impl Following for Archive {
+impl PieceSource for ArchiveStream {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
         Box::pin(async {
             match self.pieces.recv().await {
@@ -138,9 +138,9 @@ mod tests {
         for is_whole in [true, false] {
             let (sender, pieces) = mpsc::channel(WAITING);
             let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-            let mut archive = Archive { pieces, _seat: seat };
+            let mut archive = ArchiveStream { pieces, _seat: seat };
             let written = std::thread::spawn(move || {
-                let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+                let mut writer = ArchiveWriter { held: Vec::with_capacity(PIECE), sender };
                 writer.write_all(&vec![7; PIECE * 2 + 5]).unwrap();
                 writer.flush().unwrap();
                 if is_whole {
@@ -163,7 +163,7 @@ mod tests {
     fn writer_ends_with_its_reader() {
         let (sender, pieces) = mpsc::channel(WAITING);
         drop(pieces);
-        let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+        let mut writer = ArchiveWriter { held: Vec::with_capacity(PIECE), sender };
         assert_eq!(writer.write_all(&vec![7; PIECE * 2]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Context;
+use super::ApiContext;
 use super::error::{ApiError, Code};
 use super::target::encode;
 use crate::host::process;
 use crate::jobspec::cron::CronSchedule;
 use crate::jobspec::diff::ObjectDiff;
-use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
+use crate::jobspec::evaluate::recorded::{RecordedInputs, ReplayedInputs, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
@@ -21,7 +21,7 @@ use crate::model::sensitive::SensitiveValues;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
-use crate::runner::{AwaitedPort, Drivers, Handle, RunnerError, UnknownHostNetwork, Unplaced};
+use crate::runner::{AwaitedPort, Drivers, Handle, RunnerError, UnknownHostNetwork, UnplacedAllocs};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct JobText {
     pub text: Vec<u8>,
     pub variables: GivenVariables,
     /// What the command read for it.
-    pub recorded: Recorded,
+    pub recorded: RecordedInputs,
 }
 
 impl JobText {
@@ -148,7 +148,7 @@ pub struct PlannedTask {
 ///
 /// Errors: a broken file (`invalid_job`, each problem with its place). An unchanged job that runs changes nothing.
 pub(super) async fn submit(
-    context: &Context,
+    context: &ApiContext,
     job: &JobText,
     migrate_from: Option<MigrationSource>,
 ) -> Result<Submitted, ApiError> {
@@ -179,12 +179,12 @@ pub(super) fn without(error: impl Into<ApiError>, values: &SensitiveValues) -> A
 }
 
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
-pub(super) fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
+pub(super) fn understand(context: &ApiContext, job: &JobText) -> Result<ParsedJob, ApiError> {
     let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
     let drivers = context.runner.drivers();
     let known: Vec<&str> = drivers.keys().copied().collect();
     let check = |task: &Task| drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task));
-    let outside = Replay { recorded: &job.recorded };
+    let outside = ReplayedInputs { recorded: &job.recorded };
     let inputs = Inputs { given: &job.variables, outside: &outside };
     let parsed = jobspec::parse_with(&job.file, &text, inputs, |parsed| {
         let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);
@@ -195,7 +195,7 @@ pub(super) fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, 
     parsed.map_err(|errors| invalid(&errors))
 }
 
-pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
+pub(super) async fn describe(context: &ApiContext, parsed: &ParsedJob) -> Submitted {
     let job = &parsed.job;
     let tasks = |group: &TaskGroup| {
         let row = |task: &Task| PlannedTask {
@@ -213,7 +213,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
         tasks: tasks(group),
         ports: group.port_requests().map(|(_, port)| port.clone()).collect(),
     };
-    let waits = |Unplaced { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
+    let waits = |UnplacedAllocs { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));
@@ -235,7 +235,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
 }
 
 /// When a job that launches others does so next.
-fn launches(context: &Context, job: &Job) -> Option<PlannedLaunches> {
+fn launches(context: &ApiContext, job: &Job) -> Option<PlannedLaunches> {
     let next = job.clock().and_then(|clock| {
         let now = context.clock.now().0 / 1_000_000_000;
         CronSchedule::parse(&clock.crons, &clock.time_zone).ok()?.next_after(now)

@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself(text in ".*") {
+        fn url_encoded_text_decodes_to_itself(text in ".*") {
             prop_assert_eq!(decode(&encode(&text), false), Some(text));
         }
         #[test]

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
-use super::http::{Reply, Request, encoded, tagged};
-use super::{ApiError, Context, Method, Route};
+use super::http::{ApiRequest, Reply, encoded, tagged};
+use super::{ApiContext, ApiError, Method, Route};
 use crate::exporters::json::tasks::{self, TasksAnswer};
 use crate::model::answer::Detail;
 use crate::snapshot::Snapshot;
@@ -36,7 +36,7 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Clients that ask each second all receive the same two: of this tick, and of the one before.
 const KEPT: usize = 2;
 
-async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn answer(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let (context, detail) = (Arc::clone(context), request.origin.detail());
     let since = request.query().number("since")?;
     let with_before = request.query().flag("before")?;
@@ -62,7 +62,7 @@ async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
 }
 
 /// All clients that poll share one body for each snapshot, and one that has it already is answered without.
-async fn whole(context: Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+async fn whole(context: Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let detail = request.origin.detail();
     let (tag, body) = encoded(move || {
         let snapshot = context.snapshots.newest_unwatched();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answered_snapshots_are_kept_while_clients_return_and_no_longer() {
+    async fn answered_snapshots_are_held_while_clients_return_and_then_released() {
         let recent = Arc::new(RecentSnapshots::default());
         assert!(recent.find(0).is_none(), "a client without an answer receives everything");
         for taken_at in [1, 2, 2, 3] {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::collectors::{FdBudget, Sampling};
 use crate::exporters::Selection;
 use crate::exporters::recent::RecentConfig;
@@ -34,7 +34,7 @@ use crate::model::id::{BootId, JobId};
 use crate::model::profile::Profile;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::runner::drivers::{DriverContext, Mock, SupervisorPool};
+use crate::runner::drivers::{DriverContext, MockDriver, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, Drivers};
 use crate::snapshot::assemble::Assembler;
@@ -52,7 +52,7 @@ const JOB: &str = "job \"j\" {\n group \"g\" {\n task \"t\" {\n driver = \"mock\
 
 /// A server that ends with the test.
 struct Server {
-    door: Arc<Door>,
+    door: Arc<ServerState>,
     tcp: SocketAddr,
     unix: PathBuf,
     runner: Handle,
@@ -97,7 +97,7 @@ fn snapshot() -> Snapshot {
 async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
     let roots = Roots::default();
     let layout = Layout::detect(&roots).unwrap();
-    let mock = Mock::new(&DriverContext {
+    let mock = MockDriver::new(&DriverContext {
         sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
         clock: Arc::new(SystemClock),
         boot_id: node().boot_id,
@@ -112,7 +112,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         data_dir: Arc::clone(data_dir),
         fill: Arc::new(|| None),
         journal: Journal::inline(Arc::new(MemoryStore::default()), Arc::clone(metrics)),
-        drivers: Drivers::from([(Mock::NAME, Arc::new(mock) as _)]),
+        drivers: Drivers::from([(MockDriver::NAME, Arc::new(mock) as _)]),
         clock: Arc::new(SystemClock),
         cgroups: None,
         devices: None,
@@ -165,7 +165,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let assembler = Assembler::new(snapshot, &Default::default());
     let publisher = Arc::new(SnapshotPublisher::new(of, assembler, Default::default(), snapshots.clone()));
     let recent = RecentHistory::new(RecentConfig::default());
-    let context = Arc::new(Context {
+    let context = Arc::new(ApiContext {
         snapshots: Snapshots::new(receiver, Arc::clone(&publisher)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
         history: None,
@@ -183,7 +183,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         cpu_window: Default::default(),
     });
     let gate = Gate::open(&config, &metrics).unwrap();
-    let door = Door::new(config, gate);
+    let door = ServerState::new(config, gate);
     if opened {
         door.open(context);
     }
@@ -212,27 +212,27 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     }
 }
 
-struct Response {
+struct TestResponse {
     status: u16,
     head: String,
     body: Vec<u8>,
 }
 
-impl Response {
+impl TestResponse {
     fn code(&self) -> String {
         let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         json["code"].as_str().unwrap_or("").to_owned()
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Response> {
+fn parse(bytes: &[u8]) -> Option<TestResponse> {
     let split = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..split]).to_lowercase();
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Response { status, head, body: bytes[split + 4..].to_vec() })
+    Some(TestResponse { status, head, body: bytes[split + 4..].to_vec() })
 }
 
-fn talk(mut stream: impl Read + Write, request: &[u8]) -> Option<Response> {
+fn talk(mut stream: impl Read + Write, request: &[u8]) -> Option<TestResponse> {
     // A server that hangs up early may reset the connection while we still write.
     let _ = stream.write_all(request);
     let mut bytes = Vec::new();
@@ -241,23 +241,23 @@ fn talk(mut stream: impl Read + Write, request: &[u8]) -> Option<Response> {
 }
 
 impl Server {
-    fn tcp_raw(&self, request: &[u8]) -> Option<Response> {
+    fn tcp_raw(&self, request: &[u8]) -> Option<TestResponse> {
         let stream = TcpStream::connect(self.tcp).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         talk(stream, request)
     }
-    fn unix_raw(&self, request: &[u8]) -> Option<Response> {
+    fn unix_raw(&self, request: &[u8]) -> Option<TestResponse> {
         let stream = UnixStream::connect(&self.unix).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         talk(stream, request)
     }
-    fn tcp(&self, method: &str, target: &str, headers: &str) -> Response {
+    fn tcp(&self, method: &str, target: &str, headers: &str) -> TestResponse {
         self.tcp_raw(request(method, target, headers, "").as_bytes()).expect("an answer")
     }
-    fn log(&self) -> &Arc<Log> {
+    fn log(&self) -> &Arc<EventLog> {
         self.runner.events()
     }
-    fn unix(&self, method: &str, target: &str, body: &str) -> Response {
+    fn unix(&self, method: &str, target: &str, body: &str) -> TestResponse {
         self.unix_raw(request(method, target, "", body).as_bytes()).expect("an answer")
     }
 }
@@ -332,8 +332,10 @@ fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() 
     );
 }
 
+/// Promise (Input validation): The host's own name is admitted, and any address if the agent listens on all; no other
+/// name is
 #[test]
-fn a_scraper_may_call_us_by_the_name_of_this_host_and_one_of_each_address_by_any_address() {
+fn host_header_may_be_the_node_name_and_any_address_if_bound_to_all() {
     let node = rustix::system::uname().nodename().to_str().unwrap().to_uppercase();
     let everywhere = Config { listen: Some("[::]:0".parse().unwrap()), ..Config::default() };
     for (config, by_address) in [(Config::default(), 421), (everywhere, 200)] {
@@ -384,7 +386,7 @@ fn head_is_get_without_the_body() {
     assert_eq!((get.status, head.status), (200, 200));
     assert!(get.body.len() > BODY);
     assert!(head.body.is_empty());
-    let kind = |response: &Response| {
+    let kind = |response: &TestResponse| {
         response.head.lines().find(|line| line.starts_with("content-type")).map(str::to_owned).expect("a kind")
     };
     assert_eq!(kind(&head), kind(&get));
@@ -418,6 +420,8 @@ fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
     eventually("the scrape is acknowledged", || acknowledged() == Some(VERSION));
 }
 
+/// Promise (Input validation): A body takes a few pages of memory, a client that does not read delays no other, and a
+/// partial body is never complete
 #[test]
 fn client_that_does_not_read_delays_no_other() {
     let server = server();
@@ -442,8 +446,10 @@ fn client_that_does_not_read_delays_no_other() {
     }
 }
 
+/// Promise (Measured values): A client that requests text 1.0.0, an escaping or zstd receives it, labelled so;
+/// compressed once per snapshot
 #[test]
-fn the_answer_says_what_format_it_is_in() {
+fn metrics_answer_has_the_content_type_of_its_format() {
     // The whole body would take long to compress.
     const ONE: &str = "/metrics?name[]=allostat_allocs";
     let server = server();
@@ -470,7 +476,7 @@ fn heads_and_bodies_have_limits() {
     let server = server();
     let long = format!("X-Long: {}\r\n", "x".repeat(40 << 10));
     let answer = server.tcp_raw(request("GET", "/metrics", &long, "").as_bytes());
-    let refused = |r: Response| r.status == 431;
+    let refused = |r: TestResponse| r.status == 431;
     assert!(answer.is_none_or(refused), "a head of 40 KiB");
     let many: String = (0..200).map(|i| format!("X-{i}: y\r\n")).collect();
     assert!(server.tcp_raw(request("GET", "/metrics", &many, "").as_bytes()).is_none_or(refused));
@@ -499,8 +505,8 @@ fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
 }
 
 #[test]
-fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
-    let patience = Patience {
+fn slow_request_is_cut_off_and_idle_connection_is_closed() {
+    let patience = ConnectionTimeouts {
         idle: Duration::from_secs(2),
         receive: Duration::from_millis(200),
         write: Duration::from_millis(300),
@@ -533,8 +539,8 @@ fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
 }
 
 #[test]
-fn who_takes_nothing_is_let_go() {
-    let patience = Patience { write: Duration::from_millis(200), ..Patience::default() };
+fn client_that_never_reads_is_disconnected() {
+    let patience = ConnectionTimeouts { write: Duration::from_millis(200), ..ConnectionTimeouts::default() };
     let server = server_with(Config { patience, max_connections: 1, ..Config::default() });
     let mut stuck = TcpStream::connect(server.tcp).unwrap();
     stuck.write_all(request("GET", "/metrics", "", "").as_bytes()).unwrap();
@@ -548,8 +554,11 @@ fn who_takes_nothing_is_let_go() {
 #[test]
 fn an_idle_connection_has_its_time_from_the_answer_on() {
     // Whatever else a connection waits for is longer than anybody waits here.
-    let patience =
-        Patience { idle: Duration::from_millis(300), receive: Duration::from_secs(120), ..Patience::default() };
+    let patience = ConnectionTimeouts {
+        idle: Duration::from_millis(300),
+        receive: Duration::from_secs(120),
+        ..ConnectionTimeouts::default()
+    };
     let server = server_with(Config { patience, ..Config::default() });
     let mut kept = UnixStream::connect(&server.unix).unwrap();
     kept.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -559,6 +568,8 @@ fn an_idle_connection_has_its_time_from_the_answer_on() {
 
 /// A connection that is refused for lack of a seat gets the reason, also if its request comes only after that; an idle
 /// one has its 75 s from the answer on.
+///
+/// Promise (Input validation): A client refused for lack of a place gets that reason; an idle connection has 75 s
 #[test]
 fn connection_without_a_seat_gets_the_reason_before_its_request() {
     let server = server_with(Config { max_connections: 1, ..Config::default() });
@@ -587,7 +598,7 @@ fn too_many_connections_get_an_error_and_the_socket_has_its_own_seats() {
 }
 
 #[test]
-fn nothing_is_ready_before_it_is_sampled() {
+fn agent_is_not_ready_before_the_first_sample() {
     let server = server();
     assert_eq!(server.tcp("GET", "/readyz", "").code(), "not_ready");
     assert_eq!(server.tcp("GET", "/healthz", "").status, 200);
@@ -627,7 +638,7 @@ fn stopping_ends_idle_connections() {
 /// Whatever is sent, the server answers the next request.
 #[test]
 fn no_bytes_break_the_server() {
-    let patience = Patience { receive: Duration::from_millis(100), ..Patience::default() };
+    let patience = ConnectionTimeouts { receive: Duration::from_millis(100), ..ConnectionTimeouts::default() };
     let server = server_with(Config { patience, ..Config::default() });
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 64,

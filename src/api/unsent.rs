@@ -18,7 +18,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{ApiError, Code};
-use super::pieces::Following;
+use super::pieces::PieceSource;
 use crate::exporters::prometheus::BrokenOff;
 use crate::runner::drivers::BoxFuture;
 use crate::telemetry::access::AccessRefusal;
@@ -38,7 +38,7 @@ const LONGEST_TURN: Duration = Duration::from_secs(60);
 
 /// One budget. Concurrency: any task.
 #[derive(Debug)]
-pub(super) struct Unsent {
+pub(super) struct UnsentBudget {
     bytes: AtomicUsize,
     most: usize,
     /// Where each answer lies in memory, and how many connections have it.
@@ -46,9 +46,9 @@ pub(super) struct Unsent {
     turns: Arc<Semaphore>,
 }
 
-impl Default for Unsent {
-    fn default() -> Unsent {
-        Unsent {
+impl Default for UnsentBudget {
+    fn default() -> UnsentBudget {
+        UnsentBudget {
             bytes: AtomicUsize::new(0),
             most: MOST,
             holders: Mutex::default(),
@@ -57,22 +57,22 @@ impl Default for Unsent {
     }
 }
 
-impl Unsent {
+impl UnsentBudget {
     /// Before work is done for an answer that could not be held. Errors: the budget is used up.
     pub(super) fn has_room(&self) -> Result<(), ApiError> {
         if self.bytes.load(Ordering::Relaxed) < self.most { Ok(()) } else { Err(full()) }
     }
 
     /// Errors: the budget is used up.
-    fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Reserved, ApiError> {
+    fn reserve(self: &Arc<Self>, bytes: usize) -> Result<ByteReservation, ApiError> {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Given back when it is dropped, also right here.
-        let reserved = Reserved { unsent: Arc::clone(self), bytes };
+        let reserved = ByteReservation { unsent: Arc::clone(self), bytes };
         if before < self.most { Ok(reserved) } else { Err(full()) }
     }
 
     /// One more connection has this body. Errors: the budget is used up.
-    fn share(self: &Arc<Self>, body: &Bytes) -> Result<Shared, ApiError> {
+    fn share(self: &Arc<Self>, body: &Bytes) -> Result<SharedBody, ApiError> {
         let (at, bytes) = (body.as_ptr().addr(), body.len().min(self.most / FIT));
         let mut holders = lock(&self.holders);
         if !holders.contains_key(&at) {
@@ -80,14 +80,14 @@ impl Unsent {
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         *holders.entry(at).or_default() += 1;
-        Ok(Shared { unsent: Arc::clone(self), at, bytes })
+        Ok(SharedBody { unsent: Arc::clone(self), at, bytes })
     }
 
     /// To write a large answer. Errors: two other answers take long.
-    pub(super) async fn turn(&self) -> Result<Turn, ApiError> {
+    pub(super) async fn turn(&self) -> Result<WriteTurn, ApiError> {
         let permit = tokio::time::timeout(WAITS, Arc::clone(&self.turns).acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or_else(full)?;
-        let turn = Turn(Arc::new(Mutex::new(Some(permit))));
+        let turn = WriteTurn(Arc::new(Mutex::new(Some(permit))));
         let weak = Arc::downgrade(&turn.0);
         tokio::spawn(async move {
             tokio::time::sleep(LONGEST_TURN).await;
@@ -97,22 +97,22 @@ impl Unsent {
     }
 
     /// A body, counted until it is written. Errors: there is no room for it.
-    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes, turn: Option<Turn>) -> Result<Bytes, ApiError> {
+    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes, turn: Option<WriteTurn>) -> Result<Bytes, ApiError> {
         if bytes.len() <= SMALL && turn.is_none() {
             return Ok(bytes);
         }
         let shared = Some(self.share(&bytes)?);
-        Ok(Bytes::from_owner(Held { _shared: shared, _turn: turn, bytes }))
+        Ok(Bytes::from_owner(HeldBytes { _shared: shared, _turn: turn, bytes }))
     }
 
     /// The same of an answer that goes on, with what it keeps in memory.
     pub(super) fn hold_stream(
         self: &Arc<Self>,
-        source: Box<dyn Following>,
-        turn: Option<Turn>,
-    ) -> Result<Box<dyn Following>, ApiError> {
+        source: Box<dyn PieceSource>,
+        turn: Option<WriteTurn>,
+    ) -> Result<Box<dyn PieceSource>, ApiError> {
         let reserved = self.reserve(source.buffered())?;
-        Ok(Box::new(Charged { source, turn, _reserved: reserved }))
+        Ok(Box::new(ChargedSource { source, turn, _reserved: reserved }))
     }
 }
 
@@ -123,12 +123,12 @@ fn full() -> ApiError {
 
 /// Given back when it is dropped.
 #[derive(Debug)]
-struct Reserved {
-    unsent: Arc<Unsent>,
+struct ByteReservation {
+    unsent: Arc<UnsentBudget>,
     bytes: usize,
 }
 
-impl Drop for Reserved {
+impl Drop for ByteReservation {
     fn drop(&mut self) {
         self.unsent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -136,13 +136,13 @@ impl Drop for Reserved {
 
 /// A body that several connections may have.
 #[derive(Debug)]
-struct Shared {
-    unsent: Arc<Unsent>,
+struct SharedBody {
+    unsent: Arc<UnsentBudget>,
     at: usize,
     bytes: usize,
 }
 
-impl Drop for Shared {
+impl Drop for SharedBody {
     fn drop(&mut self) {
         let mut holders = lock(&self.unsent.holders);
         let Some(count) = holders.get_mut(&self.at) else { return };
@@ -156,37 +156,37 @@ impl Drop for Shared {
 
 /// The right to write a large answer; held until its last byte is with the kernel, [`LONGEST_TURN`] at most.
 #[derive(Debug, Clone)]
-pub struct Turn(#[allow(dead_code, reason = "it is held")] Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+pub struct WriteTurn(#[allow(dead_code, reason = "it is held")] Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 /// Bytes of an answer that is not written yet.
-struct Held {
+struct HeldBytes {
     // Given back before the memory: another answer may lie there then.
-    _shared: Option<Shared>,
-    _turn: Option<Turn>,
+    _shared: Option<SharedBody>,
+    _turn: Option<WriteTurn>,
     bytes: Bytes,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 /// An answer that goes on, with what it keeps in memory.
-struct Charged {
-    source: Box<dyn Following>,
-    turn: Option<Turn>,
-    _reserved: Reserved,
+struct ChargedSource {
+    source: Box<dyn PieceSource>,
+    turn: Option<WriteTurn>,
+    _reserved: ByteReservation,
 }
 
-impl Following for Charged {
+impl PieceSource for ChargedSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
         let turn = self.turn.clone();
         Box::pin(async move {
             let piece = self.source.next().await?;
             Ok(piece.map(|bytes| match turn {
                 None => bytes,
-                turn => Bytes::from_owner(Held { _shared: None, _turn: turn, bytes }),
+                turn => Bytes::from_owner(HeldBytes { _shared: None, _turn: turn, bytes }),
             }))
         })
     }
@@ -199,10 +199,10 @@ impl Following for Charged {
 mod tests {
     use super::*;
 
-    fn unsent(most: usize) -> Arc<Unsent> {
-        Arc::new(Unsent { most, ..Unsent::default() })
+    fn unsent(most: usize) -> Arc<UnsentBudget> {
+        Arc::new(UnsentBudget { most, ..UnsentBudget::default() })
     }
-    fn hold(unsent: &Arc<Unsent>, bytes: usize) -> Result<Bytes, ApiError> {
+    fn hold(unsent: &Arc<UnsentBudget>, bytes: usize) -> Result<Bytes, ApiError> {
         unsent.hold(vec![0; bytes].into(), None)
     }
 

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alloc_finds_its_own_devices_among_all_others() {
+    fn devices_view_of_alloc_has_only_its_own_devices() {
         let uses = vec![on("a", "t", "0"), on("b", "s", "0"), on("b", "t", "0"), on("b", "t", "1"), on("c", "t", "0")];
         let view = DevicesView { uses, devices: ["0", "1", "2"].map(device).into(), ..DevicesView::default() };
         let of = |alloc: &str| {
@@ -230,6 +230,8 @@ mod tests {
     }
 
     /// Nomad looks at each device of the host for each: 10,000 for one alloc.
+    ///
+    /// Promise (Devices): Devices of an alloc are found by ID: 10,000 devices and 1,000 tasks cost it nothing
     #[test]
     fn an_alloc_costs_its_own_devices_however_many_the_host_and_its_neighbours_have() {
         let (small, large) = (visited(16, 8), visited(10_000, 1_000));

@@ -57,7 +57,7 @@ impl Item {
 
 /// Concurrency: any thread.
 #[derive(Debug)]
-pub struct Log {
+pub struct EventLog {
     inner: Mutex<Inner>,
     marks: Arc<Marks>,
     /// Wakes readers for new events and for the end; holds whether the log is closed.
@@ -77,15 +77,15 @@ struct Inner {
     sparse: u64,
 }
 
-impl Default for Log {
-    fn default() -> Log {
-        Log::restored(Vec::new(), Arc::default())
+impl Default for EventLog {
+    fn default() -> EventLog {
+        EventLog::restored(Vec::new(), Arc::default())
     }
 }
 
-impl Log {
+impl EventLog {
     /// Continues after the recorded and the visible numbers.
-    pub fn restored(mut events: Vec<Arc<Event>>, marks: Arc<Marks>) -> Log {
+    pub fn restored(mut events: Vec<Arc<Event>>, marks: Arc<Marks>) -> EventLog {
         events.sort_by_key(|e| e.seq);
         events.dedup_by_key(|e| e.seq);
         let newest = events.last().map_or(0, |e| e.seq).max(marks.seq());
@@ -94,7 +94,7 @@ impl Log {
             kept.pop_front();
         }
         let inner = Inner { kept, given: newest, newest, sparse: newest, ..Inner::default() };
-        Log { inner: Mutex::new(inner), marks, closed: watch::Sender::new(false) }
+        EventLog { inner: Mutex::new(inner), marks, closed: watch::Sender::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -211,7 +211,7 @@ impl Log {
 
     /// Follows the log: all kept events after number `seq`, then new ones. With a number that is not assigned yet: new
     /// ones.
-    pub fn follow(self: &Arc<Log>, seq: u64) -> Reader {
+    pub fn follow(self: &Arc<EventLog>, seq: u64) -> Reader {
         let at = seq.min(self.lock().newest);
         Reader { closed: self.closed.subscribe(), log: Arc::clone(self), at }
     }
@@ -221,7 +221,7 @@ impl Log {
         self.closed.receiver_count()
     }
 
-    /// True from [`Log::close`] on. Every event wakes the receiver too.
+    /// True from [`EventLog::close`] on. Every event wakes the receiver too.
     pub fn closes(&self) -> watch::Receiver<bool> {
         self.closed.subscribe()
     }
@@ -235,7 +235,7 @@ impl Log {
 /// A reader of the log: holds a position and nothing else.
 #[derive(Debug)]
 pub struct Reader {
-    log: Arc<Log>,
+    log: Arc<EventLog>,
     at: u64,
     closed: watch::Receiver<bool>,
 }
@@ -263,7 +263,7 @@ impl Reader {
             }
             // Skips unused numbers too.
             self.at = self.at.max(newest);
-            // Ends: with an event or with the log, which is closed when the agent stops.
+            // Until there is an event, or the log is closed because the agent stops.
             self.closed.changed().await.ok()?;
         }
     }
@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
     use crate::model::event::EventKind;
-    use crate::model::few::Few;
+    use crate::model::few::SmallMap;
     use crate::model::id::TaskName;
     use crate::model::units::Timestamp;
 
@@ -291,11 +291,11 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: Few::default(),
+            details: SmallMap::default(),
             fails_task: false,
         }
     }
-    fn push(log: &Log) -> Arc<Event> {
+    fn push(log: &EventLog) -> Arc<Event> {
         let event = log.stage(event());
         log.settle(&[event.seq]);
         event
@@ -305,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_where_it_was_and_in_order() {
-        let log = Log::default();
+    fn event_log_reader_resumes_after_its_sequence_in_order() {
+        let log = EventLog::default();
         for _ in 0..5 {
             push(&log);
         }
@@ -318,8 +318,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_seen_before_it_is_written_and_nothing_before_what_precedes_it() {
-        let log = Log::default();
+    fn events_are_visible_only_once_they_and_all_earlier_ones_are_settled() {
+        let log = EventLog::default();
         let (first, second) = (log.stage(event()), log.stage(event()));
         log.settle(&[second.seq]);
         assert_eq!(log.since(0, 10), EventLogPage { events: Vec::new(), missed: 0, newest: 0 });
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn slow_reader_receives_the_number_of_missed_events() {
-        let log = Log::default();
+        let log = EventLog::default();
         for _ in 0..CAPACITY + 7 {
             push(&log);
         }
@@ -344,13 +344,15 @@ mod tests {
         assert_eq!(log.since(8, 1).missed, 0);
     }
 
+    /// Promise (Durability and recovery): Event numbers continue over a restart; a reader learns how many events it
+    /// missed
     #[test]
-    fn after_a_restart_the_numbers_go_on_and_what_is_not_kept_is_called_missed_once() {
+    fn event_log_after_restart_continues_numbers_and_counts_unsaved_as_missed_once() {
         let marks = Arc::new(Marks::default());
-        let old = Log::restored(Vec::new(), Arc::clone(&marks));
+        let old = EventLog::restored(Vec::new(), Arc::clone(&marks));
         let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
         old.stage(event());
-        let log = Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], Arc::clone(&marks));
+        let log = EventLog::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], Arc::clone(&marks));
         assert_eq!(push(&log).seq, 7, "6 was visible, 7 was not");
         let mut received = Vec::new();
         let (mut since, mut missed) = (0, 0);
@@ -374,7 +376,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_readers_receive_the_same_events_in_order_and_a_dropped_one_is_removed() {
-        let log = Arc::new(Log::default());
+        let log = Arc::new(EventLog::default());
         let (mut first, mut second, gone) = (log.follow(0), log.follow(0), log.follow(0));
         assert_eq!(log.readers(), 3);
         drop(gone);
@@ -394,9 +396,9 @@ mod tests {
     #[tokio::test]
     async fn missed_events_are_reported_in_their_place() {
         let marks = Arc::new(Marks::default());
-        let old = Log::restored(Vec::new(), Arc::clone(&marks));
+        let old = EventLog::restored(Vec::new(), Arc::clone(&marks));
         let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
-        let log = Arc::new(Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], marks));
+        let log = Arc::new(EventLog::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], marks));
         push(&log);
         let received = |items: Vec<Item>| -> Vec<(u64, u64)> {
             items
@@ -421,9 +423,12 @@ mod tests {
 
     /// Recording an event never blocks. A slow reader costs other readers nothing, and receives the number of missed
     /// events, in their place and once.
+    ///
+    /// Promise (Event streams): P-8.2 Publishing an event waits for no reader; a reader learns how many it missed, in
+    /// their place
     #[tokio::test]
     async fn slow_reader_blocks_no_writer_and_receives_its_missed_count() {
-        let log = Arc::new(Log::default());
+        let log = Arc::new(EventLog::default());
         let (mut lazy, mut keen) = (log.follow(0), log.follow(0));
         let all = 3 * u64::try_from(CAPACITY).unwrap();
         let mut took = Vec::new();
@@ -446,10 +451,11 @@ mod tests {
         assert_eq!(items[1].place(), all - kept + 1);
     }
 
+    /// Promise (Event streams): P-8.1 The end overtakes whatever else is ready, 10,000 times
     #[tokio::test]
     async fn the_end_wins_over_whatever_else_is_ready_ten_thousand_times() {
         for trial in 0..10_000 {
-            let log = Arc::new(Log::default());
+            let log = Arc::new(EventLog::default());
             let mut reader = log.follow(0);
             if trial % 2 == 0 {
                 // It waits already, so it is woken and sees the end at once.
@@ -469,9 +475,12 @@ mod tests {
 
     /// Also under a flood of events, each stream ends with the first call after the end: no event follows. Over HTTP,
     /// the response is complete.
+    ///
+    /// Promise (Event streams): P-8.3 Each stream ends within 100 ms of the end, in a flood too; over HTTP as a whole
+    /// answer
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_stream_ends_within_a_tenth_of_a_second_in_the_middle_of_a_flood() {
-        let log = Arc::new(Log::default());
+        let log = Arc::new(EventLog::default());
         let is_closed = Arc::new(AtomicBool::new(false));
         let mut reading = tokio::task::JoinSet::new();
         for _ in 0..50 {
@@ -512,10 +521,11 @@ mod tests {
         flooding.join().unwrap();
     }
 
+    /// Promise (Event streams): P-8.4 The order of each task is kept, however many writers there are
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_order_of_each_task_is_kept_however_many_write_at_once() {
+    async fn event_order_per_task_holds_with_concurrent_writers() {
         const EACH: u64 = 2000;
-        let log = Arc::new(Log::default());
+        let log = Arc::new(EventLog::default());
         let mut reader = log.follow(0);
         let writers: Vec<_> = (0..4)
             .map(|writer| {

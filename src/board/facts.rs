@@ -40,7 +40,7 @@ mod tests {
     use crate::model::attributes::HostAttribute::{OsName, OsVersion};
 
     #[test]
-    fn unchanged_facts_wake_no_watcher_and_earlier_readings_stay() {
+    fn unchanged_facts_wake_no_watcher_and_earlier_readings_are_unaffected() {
         let facts = Facts::default();
         let mut watched = facts.watch();
         let debian = |version: &str| {

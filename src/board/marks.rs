@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_marked_is_there_again_and_never_falls() {
+    fn marks_survive_reopen_and_never_fall() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("shown");
         let marks = Marks::open(&path);

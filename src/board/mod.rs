@@ -28,7 +28,7 @@ use crate::telemetry::lock;
 
 /// An alloc as it stands on the board.
 #[derive(Debug, Clone)]
-pub struct Published {
+pub struct PublishedAlloc {
     pub identity: Arc<AllocIdentity>,
     /// `None`: it is observed.
     pub status: Option<Arc<AllocStatus>>,
@@ -38,7 +38,7 @@ pub struct Published {
     /// end. At the moment when a reader goes, the attempt's usage is in `TaskStatus::base` and in [`Totals`] already.
     pub readers: Vec<Option<Arc<TaskReader>>>,
     /// In the order of the identity's tasks: up to when its present state is shown.
-    pub until: Vec<Arc<Until>>,
+    pub until: Vec<Arc<StateEnd>>,
     /// The alloc's own parent cgroup, while it exists.
     pub alloc_reader: Option<Arc<TaskReader>>,
     /// What the alloc's cgroup said last, once it was removed; counters of earlier cgroups of this alloc before that.
@@ -48,7 +48,7 @@ pub struct Published {
 /// A cgroup above those of tasks, which share what it may use: a slice, a parent of containers. Those that are an
 /// alloc's own are none.
 #[derive(Debug)]
-pub struct Parent {
+pub struct PublishedParent {
     pub path: CgroupPath,
     pub reader: TaskReader,
     /// Asked for by its path. The others are shown where they have a limit of their own.
@@ -60,15 +60,15 @@ pub struct Parent {
 ///
 /// Who shows a dwell takes its moment first and asks then; who leaves a state says so first and takes its moment then.
 #[derive(Debug)]
-pub struct Until(AtomicU64);
+pub struct StateEnd(AtomicU64);
 
-impl Default for Until {
-    fn default() -> Until {
-        Until(AtomicU64::new(u64::MAX))
+impl Default for StateEnd {
+    fn default() -> StateEnd {
+        StateEnd(AtomicU64::new(u64::MAX))
     }
 }
 
-impl Until {
+impl StateEnd {
     pub fn get(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }
@@ -83,12 +83,12 @@ pub struct BoardView {
     /// Grows with each change.
     pub version: u64,
     /// In order of creation.
-    pub allocs: Vec<Arc<Published>>,
+    pub allocs: Vec<Arc<PublishedAlloc>>,
     pub totals: Arc<Totals>,
     /// Of observed allocs, since this agent looks at them.
     pub observed: Arc<Totals>,
     /// In order of their paths, so one comes after those above it.
-    pub parents: Arc<[Arc<Parent>]>,
+    pub parents: Arc<[Arc<PublishedParent>]>,
     pub disk: Arc<DiskUses>,
 }
 
@@ -105,11 +105,11 @@ pub struct Board {
 #[derive(Debug, Default)]
 struct Inner {
     version: u64,
-    allocs: Vec<Arc<Published>>,
+    allocs: Vec<Arc<PublishedAlloc>>,
     places: HashMap<AllocId, usize>,
     totals: Arc<Totals>,
     observed: Arc<Totals>,
-    parents: Arc<[Arc<Parent>]>,
+    parents: Arc<[Arc<PublishedParent>]>,
     disk: Arc<DiskUses>,
     /// The last view that was asked for, until something changes.
     view: Option<Arc<BoardView>>,
@@ -170,13 +170,13 @@ impl Board {
         inner.version
     }
 
-    pub fn get(&self, id: &AllocId) -> Option<Arc<Published>> {
+    pub fn get(&self, id: &AllocId) -> Option<Arc<PublishedAlloc>> {
         let inner = self.lock();
         inner.places.get(id).and_then(|place| inner.allocs.get(*place)).cloned()
     }
 
     /// Shows these allocs, new ones at the end, and changes the totals with them: no reader sees one without the other.
-    pub fn publish(&self, allocs: impl IntoIterator<Item = Published>, change: impl FnOnce(&mut Totals)) {
+    pub fn publish(&self, allocs: impl IntoIterator<Item = PublishedAlloc>, change: impl FnOnce(&mut Totals)) {
         self.change(|inner| {
             inner.put(allocs);
             change(Arc::make_mut(&mut inner.totals));
@@ -186,7 +186,7 @@ impl Board {
     /// The same of observed allocs and their totals; those that are gone are taken off.
     pub fn observe(
         &self,
-        allocs: impl IntoIterator<Item = Published>,
+        allocs: impl IntoIterator<Item = PublishedAlloc>,
         gone: &[AllocId],
         change: impl FnOnce(&mut Totals),
     ) {
@@ -200,7 +200,7 @@ impl Board {
     }
 
     /// All of them, in order of their paths.
-    pub fn set_parents(&self, parents: Arc<[Arc<Parent>]>) {
+    pub fn set_parents(&self, parents: Arc<[Arc<PublishedParent>]>) {
         self.change(|inner| inner.parents = parents);
     }
 
@@ -231,7 +231,7 @@ impl Board {
 }
 
 impl Inner {
-    fn put(&mut self, allocs: impl IntoIterator<Item = Published>) {
+    fn put(&mut self, allocs: impl IntoIterator<Item = PublishedAlloc>) {
         for alloc in allocs {
             let alloc = Arc::new(alloc);
             match self.places.get(&alloc.identity.id) {
@@ -257,7 +257,7 @@ mod tests {
     use crate::model::task::RestartReason;
 
     /// Of an alloc that another runtime runs: the board asks no more of it.
-    fn published(id: &str, name: &str) -> Published {
+    fn published(id: &str, name: &str) -> PublishedAlloc {
         let identity = AllocIdentity {
             id: id.into(),
             source: AllocSource::Cgroup,
@@ -270,7 +270,7 @@ mod tests {
             cgroup: None,
             tasks: Vec::new(),
         };
-        Published {
+        PublishedAlloc {
             identity: Arc::new(identity),
             status: None,
             observed: None,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_allocs_are_gone_and_the_order_of_the_others_stays() {
+    fn removed_allocs_leave_the_board_and_the_rest_is_still_in_order() {
         let board = Board::default();
         board.publish(["a", "b", "c"].map(|id| published(id, "old")), |_| {});
         board.remove(&["a".into()], |_| {});

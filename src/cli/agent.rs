@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::exit::{CliError, CliResult, Exit};
-use crate::config::{ConfigError, Sources};
+use super::exit::{CliError, CliExit, CliResult};
+use crate::config::{ConfigError, ConfigSources};
 use crate::daemon::{self, DaemonError};
 use crate::telemetry::{chain, logging};
 
@@ -19,7 +19,7 @@ use crate::telemetry::{chain, logging};
 ///
 /// Example: `allostat agent --config /etc/allostat/agent.hcl`
 #[derive(Debug, clap::Args)]
-pub struct Agent {
+pub struct AgentCommand {
     /// Configuration file, HCL or JSON; `allostat check --defaults` prints one
     #[arg(long, value_name = "FILE", env = "ALLOSTAT_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
@@ -41,8 +41,8 @@ pub struct Agent {
     print_config: bool,
 }
 
-impl Agent {
-    pub fn run(self, session: &mut super::Session<'_>) -> CliResult {
+impl AgentCommand {
+    pub fn run(self, session: &mut super::CliSession<'_>) -> CliResult {
         let given = [
             ("agent.data_dir", "--data-dir", self.data_dir),
             ("agent.listen", "--listen", self.listen),
@@ -50,18 +50,18 @@ impl Agent {
             ("log.level", "--log-level", self.log_level),
         ];
         let flags = given.into_iter().filter_map(|(path, flag, value)| Some((path, flag, value?))).collect();
-        let sources = Sources { file: self.config, flags, ..Sources::default() }.with_environment();
+        let sources = ConfigSources { file: self.config, flags, ..ConfigSources::default() }.with_environment();
         let config = sources.load().map_err(|e| refused(&e))?;
         if self.print_config {
             write!(session.out, "{}", crate::config::print(&config))?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         logging::init(config.log_level).map_err(|e| CliError::failed(chain(&e)))?;
         for (variable, meant) in super::unknown_variables() {
             tracing::warn!(variable, meant, "no setting has this variable: it is ignored");
         }
         daemon::run(config).map_err(|e| cannot_start(&e))?;
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -82,7 +82,9 @@ const OF_COMMANDS: [(&str, &str, &str); 5] = [
 pub fn refuse_flags_of_commands(given: &ArgMatches) -> Result<(), CliError> {
     for (id, flag, instead) in OF_COMMANDS {
         if given.value_source(id) == Some(ValueSource::CommandLine) {
-            return Err(CliError::new(Exit::Usage, format!("{flag} is for commands that ask an agent")).hint(instead));
+            return Err(
+                CliError::new(CliExit::Usage, format!("{flag} is for commands that ask an agent")).hint(instead)
+            );
         }
     }
     Ok(())
@@ -90,9 +92,9 @@ pub fn refuse_flags_of_commands(given: &ArgMatches) -> Result<(), CliError> {
 
 fn refused(error: &ConfigError) -> CliError {
     let exit = match error {
-        ConfigError::Read { .. } => Exit::NotFound,
-        ConfigError::NoHome => Exit::CannotStart,
-        ConfigError::Refused(..) | ConfigError::Value { .. } => Exit::InvalidFile,
+        ConfigError::Read { .. } => CliExit::NotFound,
+        ConfigError::NoHome => CliExit::CannotStart,
+        ConfigError::Refused(..) | ConfigError::Value { .. } => CliExit::InvalidFile,
     };
     let text = match error {
         ConfigError::Refused(placed, _) if !placed.0.is_empty() => {
@@ -104,7 +106,7 @@ fn refused(error: &ConfigError) -> CliError {
 }
 
 pub fn cannot_start(error: &DaemonError) -> CliError {
-    let exit = if let DaemonError::Access(_) = error { Exit::InvalidFile } else { Exit::CannotStart };
+    let exit = if let DaemonError::Access(_) = error { CliExit::InvalidFile } else { CliExit::CannotStart };
     let failed = CliError::new(exit, chain(error));
     match error.hint() {
         Some(hint) => failed.hint(hint),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_names_of_an_answer_are_cleaned_and_numbers_stay() {
+    fn texts_and_names_of_an_answer_are_cleaned_and_numbers_are_unchanged() {
         let answer =
             json!({ "a\u{202e}": ["b\u{1b}[2J", 18_446_744_073_709_551_615_u64, 0.5, null, "one\ntwo\u{9b}"] });
         for text in [answer.to_string(), answer.to_string().replace('\u{202e}', "\\u202e")] {

@@ -1,9 +1,9 @@
 //! `allostat catalogue`
 
-use super::exit::{CliResult, Exit};
-use super::output::{Align, Narrow, Paint, Style, Table, TableCell, pairs_within};
+use super::exit::{CliExit, CliResult};
+use super::output::{Alignment, Narrowing, Paint, Style, TableCell, TextTable, pairs_within};
 use super::width::wrapped;
-use super::{Session, output};
+use super::{CliSession, output};
 use crate::exporters::catalogue::{self, CATALOGUE};
 use crate::model::metric::MetricDesc;
 use crate::model::profile::Profile;
@@ -15,7 +15,7 @@ use crate::model::units::Unit;
 ///
 /// Examples: `allostat catalogue allostat_task_oom_kills_total`, `allostat catalogue --profile lean`
 #[derive(Debug, clap::Args)]
-pub struct Catalogue {
+pub struct CatalogueCommand {
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
@@ -27,12 +27,12 @@ pub struct Catalogue {
     names: Vec<String>,
 }
 
-impl Catalogue {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl CatalogueCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         if let Some(name) = self.names.iter().find(|name| matching(name).is_empty()) {
             let advice = catalogue::advice(name).map(|advice| format!("; {advice}")).unwrap_or_default();
             session.remark(&format!("there is no metric {name:?}{advice}"));
-            return Ok(Exit::NotFound);
+            return Ok(CliExit::NotFound);
         }
         let has = |desc: &MetricDesc| self.profile.is_none_or(|profile| desc.profile <= profile);
         let named = |desc: &MetricDesc| {
@@ -43,16 +43,16 @@ impl Catalogue {
             let mut all = catalogue::json();
             all.metrics.retain(|m| wanted.iter().any(|desc| m.name == desc.name));
             session.json(&serde_json::json!(all))?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         if wanted.is_empty() {
             session.remark("that profile has none of these");
-            return Ok(Exit::NotFound);
+            return Ok(CliExit::NotFound);
         }
         let by_name = !self.names.is_empty() && self.names.iter().all(|name| catalogue::family(name).is_some());
         let text = if by_name { descriptions } else { list };
         write!(session.out, "{}", text(&wanted, output::screen(), session.paint))?;
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -67,14 +67,14 @@ fn descriptions(metrics: &[&MetricDesc], screen: Option<u16>, paint: Paint) -> S
 
 /// A line for each.
 fn list(metrics: &[&MetricDesc], screen: Option<u16>, paint: Paint) -> String {
-    let mut table = Table::new(&[
-        ("METRIC", Align::Left),
-        ("TYPE", Align::Left),
-        ("UNIT", Align::Left),
-        ("PROFILE", Align::Left),
-        ("LABELS", Align::Left),
-        ("SOURCE", Align::Left),
-        ("ABSENT WHEN", Align::Left),
+    let mut table = TextTable::new(&[
+        ("METRIC", Alignment::Left),
+        ("TYPE", Alignment::Left),
+        ("UNIT", Alignment::Left),
+        ("PROFILE", Alignment::Left),
+        ("LABELS", Alignment::Left),
+        ("SOURCE", Alignment::Left),
+        ("ABSENT WHEN", Alignment::Left),
     ]);
     for desc in metrics {
         table.row(vec![
@@ -88,15 +88,15 @@ fn list(metrics: &[&MetricDesc], screen: Option<u16>, paint: Paint) -> String {
         ]);
     }
     let order = [
-        (6, Narrow::End(24)),
-        (5, Narrow::End(24)),
-        (4, Narrow::End(12)),
-        (6, Narrow::Away),
-        (5, Narrow::Away),
-        (3, Narrow::Away),
-        (4, Narrow::Away),
-        (0, Narrow::Middle(20)),
-        (2, Narrow::Away),
+        (6, Narrowing::End(24)),
+        (5, Narrowing::End(24)),
+        (4, Narrowing::End(12)),
+        (6, Narrowing::Away),
+        (5, Narrowing::Away),
+        (3, Narrowing::Away),
+        (4, Narrowing::Away),
+        (0, Narrowing::Middle(20)),
+        (2, Narrowing::Away),
     ];
     table.fit(screen, &order);
     table.render(paint)
@@ -128,7 +128,7 @@ mod tests {
     use crate::cli::width::columns_of;
 
     #[test]
-    fn no_metric_is_wider_than_the_screen_and_each_keeps_its_name() {
+    fn metric_list_fits_the_screen_with_complete_names() {
         // A name is never cut where it stands alone.
         for width in [60, 80, 100, 120, 200] {
             for text in

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::Session;
-use super::exit::{CliError, CliResult, Exit};
+use super::CliSession;
+use super::exit::{CliError, CliExit, CliResult};
 use super::inputs::{CallersFiles, Variables};
 use super::output::{Style, printable};
 use crate::api;
@@ -25,7 +25,7 @@ use crate::telemetry::chain;
 ///
 /// Example: `allostat check /etc/allostat/agent.hcl web.hcl`
 #[derive(Debug, clap::Args)]
-pub struct Check {
+pub struct CheckCommand {
     /// Files to check: one with a `job` is a job file, one that ends in .yml or .yaml a web configuration (not
     /// Prometheus's own configuration), any other a configuration file
     #[arg(required_unless_present = "defaults")]
@@ -37,26 +37,26 @@ pub struct Check {
     defaults: bool,
 }
 
-impl Check {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl CheckCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         if self.defaults {
             let config = Config::new(config::default_data_dir().unwrap_or_default());
             write!(session.out, "{}", config::print(&config))?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         for (variable, meant) in super::unknown_variables() {
             let advice = meant
                 .map_or_else(|| "`allostat check --defaults` lists all".to_owned(), |m| format!("did you mean {m}?"));
             session.remark(&format!("warning: no setting has the variable {variable}: it is ignored; {advice}"));
         }
-        let mut exit = Exit::Done;
+        let mut exit = CliExit::Done;
         for path in &self.files {
             let name = path.display().to_string();
             let bytes = match File::open(path).and_then(jobspec::bytes_of) {
                 Ok(bytes) => bytes,
                 Err(e) => {
                     session.remark(&format!("{name}: cannot read it: {e}"));
-                    exit = if exit == Exit::Done { Exit::NotFound } else { exit };
+                    exit = if exit == CliExit::Done { CliExit::NotFound } else { exit };
                     continue;
                 }
             };
@@ -70,7 +70,7 @@ impl Check {
                 }
                 Err(problems) => {
                     session.remark(&format!("{problems}\n"));
-                    exit = Exit::InvalidFile;
+                    exit = CliExit::InvalidFile;
                 }
             }
         }
@@ -84,7 +84,7 @@ fn check(
     bytes: Vec<u8>,
     variables: &Variables,
 ) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
-    let refused = |text: String| CliError::new(Exit::InvalidFile, text);
+    let refused = |text: String| CliError::new(CliExit::InvalidFile, text);
     if path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml") {
         let warnings = api::check_web_config(path).map_err(|error| {
             let error = refused(chain(&error));

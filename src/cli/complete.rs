@@ -21,8 +21,8 @@ use clap_complete::env::{EnvCompleter, Fish, Zsh};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::connect::{Agent, Purpose, Where};
-use super::output::Out;
+use super::connect::{AgentConnection, ConnectionArgs, Purpose};
+use super::output::CommandOutput;
 use super::parents;
 use super::shape::short;
 use crate::model::signal;
@@ -37,7 +37,7 @@ const LONGEST_NAME: usize = 256;
 
 /// What the agent lists.
 #[derive(Debug, Default, Deserialize)]
-struct Names {
+struct CompletionNames {
     allocs: Vec<NamedAlloc>,
     /// Periodic and parameterized jobs.
     #[serde(skip)]
@@ -65,7 +65,7 @@ impl NamedAlloc {
 
 /// What an argument takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offer {
+enum CompletionKind {
     Alloc,
     /// One that this agent runs.
     ManagedAlloc,
@@ -77,16 +77,16 @@ enum Offer {
 }
 
 /// By command and argument.
-fn offer(command: &str, argument: &str) -> Option<Offer> {
+fn offer(command: &str, argument: &str) -> Option<CompletionKind> {
     match (command, argument) {
         ("exec" | "fs" | "gc" | "logs" | "restart" | "signal" | "stop", "alloc" | "allocs") => {
-            Some(Offer::ManagedAlloc)
+            Some(CompletionKind::ManagedAlloc)
         }
-        (_, "alloc") => Some(Offer::Alloc),
-        ("dispatch" | "force", "job") => Some(Offer::ParentJob),
-        (_, "job") => Some(Offer::Job),
-        (_, "task") => Some(Offer::Task),
-        (_, "signal") => Some(Offer::Signal),
+        (_, "alloc") => Some(CompletionKind::Alloc),
+        ("dispatch" | "force", "job") => Some(CompletionKind::ParentJob),
+        (_, "job") => Some(CompletionKind::Job),
+        (_, "task") => Some(CompletionKind::Task),
+        (_, "signal") => Some(CompletionKind::Signal),
         _ => None,
     }
 }
@@ -94,20 +94,20 @@ fn offer(command: &str, argument: &str) -> Option<Offer> {
 /// The names, read once and only if an argument takes one.
 struct NameSource {
     words: Vec<String>,
-    names: OnceLock<Names>,
+    names: OnceLock<CompletionNames>,
 }
 
 impl NameSource {
-    fn candidates(&self, offer: Offer, current: &OsStr) -> Vec<CompletionCandidate> {
+    fn candidates(&self, offer: CompletionKind, current: &OsStr) -> Vec<CompletionCandidate> {
         let Some(current) = current.to_str() else { return Vec::new() };
         let names = || self.names.get_or_init(|| fetch(address(&self.words)));
         let found = match offer {
-            Offer::Signal => signal::names().map(str::to_owned).collect(),
-            Offer::Task => tasks(names(), &self.words),
-            Offer::ParentJob => names().parents.iter().cloned().collect(),
-            Offer::Job => names().allocs.iter().map(|alloc| alloc.job.clone()).collect(),
-            Offer::Alloc => allocs(&names().allocs, current, |_| true),
-            Offer::ManagedAlloc => allocs(&names().allocs, current, NamedAlloc::is_ours),
+            CompletionKind::Signal => signal::names().map(str::to_owned).collect(),
+            CompletionKind::Task => tasks(names(), &self.words),
+            CompletionKind::ParentJob => names().parents.iter().cloned().collect(),
+            CompletionKind::Job => names().allocs.iter().map(|alloc| alloc.job.clone()).collect(),
+            CompletionKind::Alloc => allocs(&names().allocs, current, |_| true),
+            CompletionKind::ManagedAlloc => allocs(&names().allocs, current, NamedAlloc::is_ours),
         };
         let wanted = found.into_iter().filter(|name| name.starts_with(current) && is_plain(name));
         wanted.take(MOST_NAMES).map(CompletionCandidate::new).collect()
@@ -130,7 +130,7 @@ fn allocs(all: &[NamedAlloc], current: &str, is_meant: fn(&NamedAlloc) -> bool) 
 }
 
 /// Those of the allocs that stand on the command line already; without one, all.
-fn tasks(names: &Names, words: &[String]) -> BTreeSet<String> {
+fn tasks(names: &CompletionNames, words: &[String]) -> BTreeSet<String> {
     let before = words.split_last().map_or(&[][..], |(_, before)| before);
     let is_named = |alloc: &&NamedAlloc| before.iter().skip(2).any(|word| alloc.is_called(word));
     let of_named: BTreeSet<String> =
@@ -150,17 +150,17 @@ pub fn is_plain(name: &str) -> bool {
 }
 
 /// Where the command line says that the agent is, as far as it goes.
-fn address(words: &[String]) -> Option<Where> {
+fn address(words: &[String]) -> Option<ConnectionArgs> {
     let parse = |words: &[String]| {
         let root = super::without_empty(super::command()).ignore_errors(true);
-        root.try_get_matches_from(words).ok().and_then(|given| Where::from_arg_matches(&given).ok())
+        root.try_get_matches_from(words).ok().and_then(|given| ConnectionArgs::from_arg_matches(&given).ok())
     };
     parse(words).or_else(|| parse(&["allostat".to_owned(), "status".to_owned()]))
 }
 
 /// Nothing where no agent answers in time. The thread that still waits ends with the process.
-fn fetch(at: Option<Where>) -> Names {
-    let Some(at) = at else { return Names::default() };
+fn fetch(at: Option<ConnectionArgs>) -> CompletionNames {
+    let Some(at) = at else { return CompletionNames::default() };
     let (send, answers) = mpsc::channel();
     let reader = std::thread::Builder::new().name("names".to_owned()).spawn(move || {
         let Ok(mut agent) = at.connect(Purpose::Read) else { return };
@@ -170,8 +170,8 @@ fn fetch(at: Option<Where>) -> Names {
     reader.ok().and_then(|_| answers.recv_timeout(DEADLINE).ok()).unwrap_or_default()
 }
 
-fn names(agent: &mut Agent) -> Names {
-    let mut names: Names = agent.get("/v1/allocs").unwrap_or_default();
+fn names(agent: &mut AgentConnection) -> CompletionNames {
+    let mut names: CompletionNames = agent.get("/v1/allocs").unwrap_or_default();
     names.parents = parents::all(agent).into_iter().map(|parent| parent.id).collect();
     names.allocs.iter_mut().for_each(|alloc| alloc.tasks.retain(|task, _| is_plain(task)));
     names
@@ -201,7 +201,7 @@ pub fn answer() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     let is_request = args.next().is_some_and(|first| first == "--") && is_known(&shell);
     is_request.then(|| {
-        let mut out = Out::standard();
+        let mut out = CommandOutput::standard();
         let _ = out.write_all(&answer_to(&shell, args.collect()).unwrap_or_default());
         let _ = out.flush();
         ExitCode::SUCCESS
@@ -258,7 +258,7 @@ pub fn script(shell: &str) -> std::io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn all() -> Names {
+    fn all() -> CompletionNames {
         let alloc = |id: &str, source: &str, job: &str, name: &str, tasks: &[&str]| NamedAlloc {
             id: id.to_owned(),
             source: source.to_owned(),
@@ -266,7 +266,7 @@ mod tests {
             name: name.to_owned(),
             tasks: tasks.iter().map(|task| ((*task).to_owned(), IgnoredAny)).collect(),
         };
-        Names {
+        CompletionNames {
             allocs: vec![
                 alloc("5f0dc4f8-1111", "managed", "web", "web.app[0]", &["server"]),
                 alloc("623e153e-2222", "managed", "web", "web.app[1]", &["server"]),
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    fn offered(offer: Offer, words: &[&str]) -> Vec<String> {
+    fn offered(offer: CompletionKind, words: &[&str]) -> Vec<String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let current = words.last().cloned().unwrap_or_default();
         let source = NameSource { words, names: OnceLock::from(all()) };
@@ -289,23 +289,23 @@ mod tests {
     #[test]
     fn names_are_offered_by_what_the_argument_takes() {
         let names = |offer, current| offered(offer, &["allostat", "x", current]);
-        assert_eq!(names(Offer::Job, ""), ["db", "edge", "web"]);
+        assert_eq!(names(CompletionKind::Job, ""), ["db", "edge", "web"]);
         let every = ["db", "db.main[0]", "docker:proxy", "edge", "web", "web.app[0]", "web.app[1]"];
-        assert_eq!(names(Offer::Alloc, ""), every);
-        assert_eq!(names(Offer::ManagedAlloc, ""), ["db", "db.main[0]", "web", "web.app[0]", "web.app[1]"]);
-        assert_eq!(names(Offer::ManagedAlloc, "web.app["), ["web.app[0]", "web.app[1]"]);
-        assert_eq!(names(Offer::ManagedAlloc, "5"), ["5f0dc4f8"]);
-        assert_eq!(names(Offer::ManagedAlloc, "5f0dc4f8-"), ["5f0dc4f8-1111"]);
-        assert_eq!(names(Offer::ParentJob, ""), ["nightly"]);
-        assert_eq!(names(Offer::Signal, "SIGUS"), ["SIGUSR1", "SIGUSR2"]);
+        assert_eq!(names(CompletionKind::Alloc, ""), every);
+        assert_eq!(names(CompletionKind::ManagedAlloc, ""), ["db", "db.main[0]", "web", "web.app[0]", "web.app[1]"]);
+        assert_eq!(names(CompletionKind::ManagedAlloc, "web.app["), ["web.app[0]", "web.app[1]"]);
+        assert_eq!(names(CompletionKind::ManagedAlloc, "5"), ["5f0dc4f8"]);
+        assert_eq!(names(CompletionKind::ManagedAlloc, "5f0dc4f8-"), ["5f0dc4f8-1111"]);
+        assert_eq!(names(CompletionKind::ParentJob, ""), ["nightly"]);
+        assert_eq!(names(CompletionKind::Signal, "SIGUS"), ["SIGUSR1", "SIGUSR2"]);
     }
 
     #[test]
     fn tasks_are_those_of_the_alloc_that_was_named() {
-        assert_eq!(offered(Offer::Task, &["allostat", "logs", "db", ""]), ["backup", "postgres"]);
-        assert_eq!(offered(Offer::Task, &["allostat", "logs", "web.app[1]", "s"]), ["server"]);
-        assert_eq!(offered(Offer::Task, &["allostat", "exec", "aaaa", "p"]), ["postgres"]);
-        assert_eq!(offered(Offer::Task, &["allostat", "logs", "none", ""]), ["backup", "postgres", "server"]);
+        assert_eq!(offered(CompletionKind::Task, &["allostat", "logs", "db", ""]), ["backup", "postgres"]);
+        assert_eq!(offered(CompletionKind::Task, &["allostat", "logs", "web.app[1]", "s"]), ["server"]);
+        assert_eq!(offered(CompletionKind::Task, &["allostat", "exec", "aaaa", "p"]), ["postgres"]);
+        assert_eq!(offered(CompletionKind::Task, &["allostat", "logs", "none", ""]), ["backup", "postgres", "server"]);
     }
 
     #[test]

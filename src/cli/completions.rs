@@ -2,8 +2,8 @@
 
 use clap_complete::Shell;
 
-use super::exit::{CliResult, Exit};
-use super::{Session, complete};
+use super::exit::{CliExit, CliResult};
+use super::{CliSession, complete};
 
 /// Print the completion script of a shell
 ///
@@ -16,13 +16,13 @@ use super::{Session, complete};
 ///   allostat completions fish > ~/.config/fish/completions/allostat.fish
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
-pub struct Completions {
+pub struct CompletionsCommand {
     #[arg(value_enum)]
     shell: Shell,
 }
 
-impl Completions {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl CompletionsCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let shell = self.shell.to_string();
         let script = match complete::is_known(&shell) {
             true => complete::script(&shell)?,
@@ -33,6 +33,6 @@ impl Completions {
             }
         };
         session.out.write_all(&script)?;
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }

@@ -14,11 +14,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::answer;
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliExit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
 use crate::host::http::tunnel::TunnelOpened;
-use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream, TlsFiles};
+use crate::host::http::{
+    Address, BodyPiece, Client, HttpError, HttpResponse, HttpStream, Method, StreamOpening, TlsFiles,
+};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
 use crate::telemetry::chain;
@@ -35,7 +37,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where to look for the agent.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Where {
+pub struct ConnectionArgs {
     /// Address of the agent: unix:/path/to/allostat.sock, http://host:port or https://host:port [default: the socket of
     /// the default data directory; read commands then try http://127.0.0.1:9740; both only if owned by you or root]
     #[arg(long, global = true, env = "ALLOSTAT_ADDR", hide_env_values = true, value_name = "ADDR")]
@@ -70,14 +72,14 @@ impl AgentDoor {
 }
 
 /// A connection to an agent that answered.
-pub struct Agent {
+pub struct AgentConnection {
     client: Client,
     door: AgentDoor,
-    patience: Patience,
+    patience: RetryPeriod,
 }
 
 /// How long an agent that restores is asked again.
-enum Patience {
+enum RetryPeriod {
     For(Duration),
     /// Until this is true.
     Until(Arc<AtomicBool>),
@@ -123,7 +125,7 @@ impl NoAgent {
     }
 }
 
-/// [`Exit::NoAgent`], with each place that was searched.
+/// [`CliExit::NoAgent`], with each place that was searched.
 impl From<NoAgent> for CliError {
     fn from(none: NoAgent) -> CliError {
         let unused = match none.unusable {
@@ -132,14 +134,14 @@ impl From<NoAgent> for CliError {
             None => String::new(),
         };
         if none.belongs_to_root() {
-            return CliError::new(Exit::NotPermitted, format!("the agent belongs to root: {OF_ROOT}{unused}"));
+            return CliError::new(CliExit::NotPermitted, format!("the agent belongs to root: {OF_ROOT}{unused}"));
         }
         if none.failures.is_empty() {
             let message = "there is no home directory in which to look for the agent's socket";
-            return CliError::new(Exit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
+            return CliError::new(CliExit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
         }
         let denied = none.failures.iter().any(HttpError::is_permission_denied);
-        let exit = if denied { Exit::NotPermitted } else { Exit::NoAgent };
+        let exit = if denied { CliExit::NotPermitted } else { CliExit::NoAgent };
         let error = CliError::new(exit, format!("no agent answers: {}{unused}", none.why()));
         let stranger = none.failures.iter().any(HttpError::is_untrusted);
         match (denied, none.named, none.purpose) {
@@ -161,8 +163,8 @@ impl From<NoAgent> for CliError {
     }
 }
 
-impl Where {
-    pub fn connect(&self, purpose: Purpose) -> Result<Agent, NoAgent> {
+impl ConnectionArgs {
+    pub fn connect(&self, purpose: Purpose) -> Result<AgentConnection, NoAgent> {
         let (tries, trust) = match &self.address {
             Some(address) => (vec![self.with_files(address)], Trust::Named),
             None => (default_addresses(purpose), Trust::Ours),
@@ -217,7 +219,7 @@ impl Where {
             Address::Unix(_) => Ok(None),
             Address::Tcp(host) if !is_here(host) => {
                 let message = format!("the token would go to {host} as plain text, for others to read: use https://");
-                Err(CliError::new(Exit::NotPermitted, message))
+                Err(CliError::new(CliExit::NotPermitted, message))
             }
             Address::Tcp(_) | Address::Tls(..) => read_token(path).map(Some),
         }
@@ -232,7 +234,7 @@ fn read_token(path: &Path) -> Result<String, CliError> {
     let token = token.filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
     token.map(str::to_owned).ok_or_else(|| {
         let message = format!("--token-file {}: there is no token in it: a line of visible ASCII", path.display());
-        CliError::new(Exit::InvalidFile, message)
+        CliError::new(CliExit::InvalidFile, message)
     })
 }
 
@@ -255,9 +257,9 @@ fn read_private(path: &Path) -> io::Result<String> {
 /// Of a file that was given to reach the agent with.
 fn unreadable(flag: &str, path: &Path, error: &io::Error) -> CliError {
     let exit = match error.kind() {
-        io::ErrorKind::PermissionDenied => Exit::NotPermitted,
-        io::ErrorKind::InvalidData => Exit::InvalidFile,
-        _ => Exit::NotFound,
+        io::ErrorKind::PermissionDenied => CliExit::NotPermitted,
+        io::ErrorKind::InvalidData => CliExit::InvalidFile,
+        _ => CliExit::NotFound,
     };
     let error = CliError::new(exit, format!("{flag}: cannot read {}: {error}", path.display()));
     error.hint(format!("is the path right ({flag}, ALLOSTAT_{})?", flag[2..].to_uppercase().replace('-', "_")))
@@ -295,25 +297,25 @@ fn is_of_root(error: &HttpError) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == 0)
 }
 
-fn try_one(door: &AgentDoor) -> Result<Agent, HttpError> {
+fn try_one(door: &AgentDoor) -> Result<AgentConnection, HttpError> {
     let mut client = Client::new(door.address.clone(), door.trust)?;
     if let Some(token) = &door.token {
         client.set_token(token);
     }
     client.connect()?;
-    Ok(Agent { client, door: door.clone(), patience: Patience::For(RESTORE_PATIENCE) })
+    Ok(AgentConnection { client, door: door.clone(), patience: RetryPeriod::For(RESTORE_PATIENCE) })
 }
 
-impl Agent {
+impl AgentConnection {
     /// Of a socket in a directory of our own.
-    pub fn at(address: Address) -> Result<Agent, CliError> {
+    pub fn at(address: Address) -> Result<AgentConnection, CliError> {
         try_one(&AgentDoor { address, trust: Trust::Ours, token: None }).map_err(|e| lost(&e))
     }
     /// Where another connection to it is to be had.
     pub fn door(&self) -> AgentDoor {
         self.door.clone()
     }
-    pub fn through(door: &AgentDoor) -> Result<Agent, CliError> {
+    pub fn through(door: &AgentDoor) -> Result<AgentConnection, CliError> {
         try_one(door).map_err(|e| lost(&e))
     }
     fn address(&self) -> &Address {
@@ -325,25 +327,25 @@ impl Agent {
     }
     /// From now on it may restore for as long as it takes, or until this is true.
     pub fn wait_until(&mut self, stop: Arc<AtomicBool>) {
-        self.patience = Patience::Until(stop);
+        self.patience = RetryPeriod::Until(stop);
     }
     fn waits(&self, since: Instant) -> bool {
         match &self.patience {
-            Patience::For(time) => since.elapsed() < *time,
-            Patience::Until(stop) => !stop.load(Ordering::Relaxed),
+            RetryPeriod::For(time) => since.elapsed() < *time,
+            RetryPeriod::Until(stop) => !stop.load(Ordering::Relaxed),
         }
     }
     pub fn get<T: DeserializeOwned>(&mut self, target: &str) -> Result<T, CliError> {
         let answer = self.get_raw(target, &[])?;
         self.read(&answer)
     }
-    /// As it came: [`Session::json`](super::Session::json) shows it so that it steers nothing.
+    /// As it came: [`CliSession::json`](super::CliSession::json) shows it so that it steers nothing.
     pub fn get_json(&mut self, target: &str) -> Result<Value, CliError> {
         let answer = self.get_raw(target, &[])?;
         serde_json::from_slice(&answer.body).map_err(|error| self.odd(&error))
     }
     /// The answer as it is; one that is an error is an error here.
-    pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, CliError> {
+    pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<HttpResponse, CliError> {
         self.patiently(|client| client.get(target, headers))
     }
     pub fn post<T: DeserializeOwned>(&mut self, target: &str, body: impl Into<Bytes>) -> Result<T, CliError> {
@@ -375,15 +377,15 @@ impl Agent {
     }
 
     /// Server-sent events. `None`: this agent does not know how to go on.
-    pub fn open(&mut self, target: &str) -> Result<Option<Stream>, CliError> {
+    pub fn open(&mut self, target: &str) -> Result<Option<HttpStream>, CliError> {
         let since = Instant::now();
         loop {
             match self.client.open(target).map_err(|e| lost(&e))? {
-                Opened::Stream(stream) => return Ok(Some(stream)),
-                Opened::Answer(answer) if is_restoring(&answer) && self.waits(since) => {
+                StreamOpening::Stream(stream) => return Ok(Some(stream)),
+                StreamOpening::Answer(answer) if is_restoring(&answer) && self.waits(since) => {
                     std::thread::sleep(ASK_AGAIN);
                 }
-                Opened::Answer(answer) => return self.checked(answer).map(|_| None),
+                StreamOpening::Answer(answer) => return self.checked(answer).map(|_| None),
             }
         }
     }
@@ -394,8 +396,8 @@ impl Agent {
         mut write: impl FnMut(&[u8]) -> io::Result<bool>,
     ) -> Result<(), CliError> {
         let mut stream = match self.client.open_kind(target, kind).map_err(|e| lost(&e))? {
-            Opened::Stream(stream) => stream,
-            Opened::Answer(answer) => {
+            StreamOpening::Stream(stream) => stream,
+            StreamOpening::Answer(answer) => {
                 self.checked(answer)?;
                 return Err(
                     CliError::failed(format!("the answer is no {kind}")).hint("is the agent of another version?")
@@ -404,22 +406,22 @@ impl Agent {
         };
         loop {
             match self.client.next(&mut stream, DOWNLOAD_WAIT).map_err(|e| lost(&e))? {
-                Piece::Data(bytes) if write(&bytes)? => {}
-                Piece::Data(_) | Piece::End => return Ok(()),
-                Piece::Nothing => return Err(CliError::new(Exit::NoAgent, "the agent sends nothing more")),
+                BodyPiece::Data(bytes) if write(&bytes)? => {}
+                BodyPiece::Data(_) | BodyPiece::End => return Ok(()),
+                BodyPiece::Nothing => return Err(CliError::new(CliExit::NoAgent, "the agent sends nothing more")),
             }
         }
     }
     /// What comes within `wait`. An agent that is lost ends it as well.
-    pub fn next(&mut self, stream: &mut Stream, wait: Duration) -> Piece {
-        self.client.next(stream, wait).unwrap_or(Piece::End)
+    pub fn next(&mut self, stream: &mut HttpStream, wait: Duration) -> BodyPiece {
+        self.client.next(stream, wait).unwrap_or(BodyPiece::End)
     }
 
     /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
     fn patiently(
         &mut self,
-        mut ask: impl FnMut(&mut Client) -> Result<Response, HttpError>,
-    ) -> Result<Response, CliError> {
+        mut ask: impl FnMut(&mut Client) -> Result<HttpResponse, HttpError>,
+    ) -> Result<HttpResponse, CliError> {
         let since = Instant::now();
         loop {
             let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
@@ -430,7 +432,7 @@ impl Agent {
         }
     }
 
-    fn checked(&self, answer: Response) -> Result<Response, CliError> {
+    fn checked(&self, answer: HttpResponse) -> Result<HttpResponse, CliError> {
         if answer.is_success() {
             return Ok(answer);
         }
@@ -441,7 +443,7 @@ impl Agent {
         Err(refusal(&error, message))
     }
 
-    fn read<T: DeserializeOwned>(&self, answer: &Response) -> Result<T, CliError> {
+    fn read<T: DeserializeOwned>(&self, answer: &HttpResponse) -> Result<T, CliError> {
         answer::read(&answer.body).map_err(|error| self.odd(&error))
     }
 
@@ -451,7 +453,7 @@ impl Agent {
     }
 }
 
-fn is_restoring(answer: &Response) -> bool {
+fn is_restoring(answer: &HttpResponse) -> bool {
     answer.status == 503
         && serde_json::from_slice::<Value>(&answer.body).is_ok_and(|error| error["code"] == "not_ready")
 }
@@ -459,9 +461,9 @@ fn is_restoring(answer: &Response) -> bool {
 fn lost(error: &HttpError) -> CliError {
     let text = chain(error);
     if error.is_unreachable() || error.is_permission_denied() {
-        return CliError::new(Exit::NoAgent, text).hint("is the agent still running?");
+        return CliError::new(CliExit::NoAgent, text).hint("is the agent still running?");
     }
-    CliError::new(Exit::NoAgent, text)
+    CliError::new(CliExit::NoAgent, text)
 }
 
 /// An error of the API, for people.
@@ -470,10 +472,10 @@ fn refusal(error: &Value, message: &str) -> CliError {
     // Which tasks there are the message says itself.
     let of_allocs = error["field"] != "task" && error["field"] != "path";
     let exit = match code {
-        "not_found" | "ambiguous" => Exit::NotFound,
-        "invalid_job" => Exit::InvalidFile,
-        "socket_only" | "forbidden" | "wrong_host" | "unauthorized" | "token_in_clear" => Exit::NotPermitted,
-        _ => Exit::Failed,
+        "not_found" | "ambiguous" => CliExit::NotFound,
+        "invalid_job" => CliExit::InvalidFile,
+        "socket_only" | "forbidden" | "wrong_host" | "unauthorized" | "token_in_clear" => CliExit::NotPermitted,
+        _ => CliExit::Failed,
     };
     let mut text = message.to_owned();
     for problem in problems.as_array().into_iter().flatten() {
@@ -495,10 +497,11 @@ fn refusal(error: &Value, message: &str) -> CliError {
     }
 }
 
+/// Promise (Event streams): A follower waits for a recovering agent for as long as it recovers; other commands for 10 s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::tail::{Next, Tail};
+    use crate::cli::tail::{EventTail, TailItem};
     use crate::cli::testing::{self, RESTORING};
 
     #[test]
@@ -507,7 +510,7 @@ mod tests {
             CliError::from(NoAgent { failures, purpose, named: false, unusable: None, roots_agent })
         };
         let advice = of(Purpose::Act, true, Vec::new());
-        assert_eq!(advice.exit, Exit::NotPermitted);
+        assert_eq!(advice.exit, CliExit::NotPermitted);
         let text = advice.to_string();
         assert!(text.contains("the agent belongs to root: use sudo") && text.contains("agent.socket_group"), "{text}");
         assert!(!text.contains("allostat agent") && !text.contains("no agent answers"), "{text}");
@@ -520,15 +523,15 @@ mod tests {
         assert!(!hidden.message.contains("belongs to root"), "of a socket that is not seen nothing is known: {hidden}");
         std::fs::write(dir.path().join("allostat.sock"), "").unwrap();
         let denied = of(Purpose::Act, false, failed(io::ErrorKind::PermissionDenied));
-        assert_eq!(denied.exit, Exit::NotPermitted);
+        assert_eq!(denied.exit, CliExit::NotPermitted);
         let is_root = rustix::process::geteuid().is_root();
         assert_eq!(denied.message.contains("belongs to root"), is_root, "its socket is of this user: {denied}");
         let absent = of(Purpose::Act, false, failed(io::ErrorKind::NotFound));
-        assert!(absent.exit == Exit::NoAgent && absent.to_string().contains("allostat agent"), "{absent}");
+        assert!(absent.exit == CliExit::NoAgent && absent.to_string().contains("allostat agent"), "{absent}");
     }
 
     /// Restores until the flag says that it is through.
-    fn restoring() -> (Agent, Arc<AtomicBool>, tempfile::TempDir) {
+    fn restoring() -> (AgentConnection, Arc<AtomicBool>, tempfile::TempDir) {
         let through = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&through);
         let (mut agent, dir) = testing::agent(Arc::new(move |target| match seen.load(Ordering::SeqCst) {
@@ -536,16 +539,16 @@ mod tests {
             true if target.contains("follow") => Some((200, "id: 7\n\n".to_owned())),
             true => Some((200, "1".to_owned())),
         }));
-        agent.patience = Patience::For(Duration::from_millis(120));
+        agent.patience = RetryPeriod::For(Duration::from_millis(120));
         (agent, through, dir)
     }
 
     #[test]
-    fn an_agent_that_restores_is_asked_again_for_a_while_and_by_followers_for_as_long_as_it_does() {
+    fn client_retries_a_restoring_agent_for_a_while_and_followers_until_it_is_ready() {
         let (mut agent, through, _dir) = restoring();
         let error = agent.get::<u64>("/").unwrap_err();
-        assert_eq!((error.exit, error.message.as_str()), (Exit::Failed, "still restoring"));
-        assert!(Tail::open(&mut agent, 0, "").is_err());
+        assert_eq!((error.exit, error.message.as_str()), (CliExit::Failed, "still restoring"));
+        assert!(EventTail::open(&mut agent, 0, "").is_err());
         let stop = Arc::new(AtomicBool::new(false));
         agent.wait_until(Arc::clone(&stop));
         let later = std::thread::spawn({
@@ -555,8 +558,8 @@ mod tests {
                 through.store(true, Ordering::SeqCst);
             }
         });
-        let mut tail = Tail::open(&mut agent, 0, "").unwrap().expect("it can be followed");
-        while !matches!(tail.next(&mut agent, Duration::from_secs(1)).unwrap(), Next::End) {}
+        let mut tail = EventTail::open(&mut agent, 0, "").unwrap().expect("it can be followed");
+        while !matches!(tail.next(&mut agent, Duration::from_secs(1)).unwrap(), TailItem::End) {}
         later.join().unwrap();
         assert_eq!((tail.place(), agent.get::<u64>("/").unwrap()), (7, 1));
         // An agent that is back and restores again; then Ctrl-C.

@@ -19,19 +19,19 @@ use std::time::{Duration, Instant};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
-use super::connect::Agent;
-use super::exit::{CliError, CliResult, Exit};
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit, CliResult};
 use super::output::{self, Paint, Style};
 use super::shape::{AllocList, AllocRow};
 use super::top::{self, TaskFeed};
-use super::{Session, agent, follow, sweep};
+use super::{CliSession, agent, follow, sweep};
 use crate::api::{DEFAULT_PORT, encode};
 use crate::collectors::capability;
 use crate::config::Config;
 use crate::daemon::{self, Daemon, DaemonError};
 use crate::host::http::Address;
 use crate::telemetry::{LogLevel, logging};
-use watch::Watch;
+use watch::DemoWatch;
 
 const SERVICES: &str = include_str!("demo/services.hcl");
 const BATCH: &str = include_str!("demo/batch.hcl");
@@ -61,7 +61,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// Example: `allostat demo --duration 30s`
 #[derive(Debug, clap::Args)]
-pub struct Demo {
+pub struct DemoCommand {
     /// Stop after this time: 30s, 2m
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
@@ -70,8 +70,8 @@ pub struct Demo {
     plain: bool,
 }
 
-impl Demo {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl DemoCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let duration = self.duration.as_deref().map(time).transpose()?;
         let interrupted = follow::interrupts()?;
         let live = !self.plain && top::is_on_terminal() && std::io::stdin().is_terminal();
@@ -79,7 +79,7 @@ impl Demo {
         let level = if live { LogLevel::Off } else { LogLevel::Error };
         logging::init(level).map_err(|e| CliError::failed(e.to_string()))?;
 
-        let made = Made::new()?;
+        let made = DemoResources::new()?;
         let runtime = daemon::runtime().map_err(|e| agent::cannot_start(&e))?;
         let daemon = runtime.block_on(start(&made)).map_err(|e| agent::cannot_start(&e))?;
         let shown = show(session, &daemon, live, duration, &interrupted);
@@ -92,27 +92,27 @@ impl Demo {
         for (command, about) in NEXT {
             session.remark(&format!("  {command:<36}{about}"));
         }
-        shown.and(stopped).map(|()| Exit::Done)
+        shown.and(stopped).map(|()| CliExit::Done)
     }
 }
 
 fn time(text: &str) -> Result<Duration, CliError> {
     let parsed = crate::jobspec::quantity::parse_duration(text);
-    parsed.map_err(|e| CliError::new(Exit::Usage, format!("--duration {text:?}: {e}; write 30s or 2m")))
+    parsed.map_err(|e| CliError::new(CliExit::Usage, format!("--duration {text:?}: {e}; write 30s or 2m")))
 }
 
 /// What must not outlive the demo.
-struct Made {
+struct DemoResources {
     dir: PathBuf,
     cgroup_parent: String,
     sweeper: Child,
 }
 
-impl Made {
-    fn new() -> Result<Made, CliError> {
+impl DemoResources {
+    fn new() -> Result<DemoResources, CliError> {
         let dir = tempfile::Builder::new().prefix(sweep::PREFIX).tempdir();
         let dir =
-            dir.map_err(|e| CliError::new(Exit::CannotStart, format!("cannot make a temporary directory: {e}")))?;
+            dir.map_err(|e| CliError::new(CliExit::CannotStart, format!("cannot make a temporary directory: {e}")))?;
         let cgroup_parent = format!("/{}{}", sweep::PREFIX, std::process::id());
         let sweeper = Command::new("/proc/self/exe")
             .arg("sweep")
@@ -124,9 +124,9 @@ impl Made {
             // Ctrl-C is for the demo: the sweeper works after it.
             .process_group(0)
             .spawn()
-            .map_err(|e| CliError::new(Exit::CannotStart, format!("cannot start a process: {e}")))?;
+            .map_err(|e| CliError::new(CliExit::CannotStart, format!("cannot start a process: {e}")))?;
         // From here on the sweeper removes it.
-        Ok(Made { dir: dir.keep(), cgroup_parent, sweeper })
+        Ok(DemoResources { dir: dir.keep(), cgroup_parent, sweeper })
     }
 
     fn remove(mut self) -> Result<(), CliError> {
@@ -140,7 +140,7 @@ impl Made {
     }
 }
 
-async fn start(made: &Made) -> Result<Daemon, DaemonError> {
+async fn start(made: &DemoResources) -> Result<Daemon, DaemonError> {
     let mut config = Config::new(sweep::data_dir(&made.dir));
     // A user's own are below a scope of the data directory, if any; elsewhere an agent beside us has those that are
     // usual.
@@ -163,17 +163,17 @@ async fn start(made: &Made) -> Result<Daemon, DaemonError> {
 }
 
 fn show(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     daemon: &Daemon,
     live: bool,
     duration: Option<Duration>,
     interrupted: &AtomicBool,
 ) -> Result<(), CliError> {
     let paint = session.paint;
-    let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
+    let mut agent = AgentConnection::at(Address::Unix(daemon.socket.clone()))?;
     submit(&mut agent, "services.hcl", SERVICES)?;
-    let mut tasks = TaskFeed::of(Agent::at(Address::Unix(daemon.socket.clone()))?);
-    let mut watch = Watch::new(head(daemon));
+    let mut tasks = TaskFeed::of(AgentConnection::at(Address::Unix(daemon.socket.clone()))?);
+    let mut watch = DemoWatch::new(head(daemon));
     let end = duration.map(|d| Instant::now() + d);
     let mut screen = if live { Some(top::Screen::open()?) } else { None };
     // The screen has colours of its own.
@@ -226,7 +226,7 @@ fn show(
     Ok(())
 }
 
-fn print(session: &mut Session<'_>, watch: &Watch) -> Result<(), CliError> {
+fn print(session: &mut CliSession<'_>, watch: &DemoWatch) -> Result<(), CliError> {
     let table = top::text_of_tasks(&watch.scene.tasks, output::screen(), session.paint);
     let below: Vec<String> = watch.scene.below().collect();
     write!(session.out, "\n{table}{}\n\n", below.join("\n"))?;
@@ -278,7 +278,7 @@ fn is_for_observed(feature: &str) -> bool {
     feature == capability::KERNEL_ENDS
 }
 
-fn submit(agent: &mut Agent, file: &str, job: &str) -> Result<(), CliError> {
+fn submit(agent: &mut AgentConnection, file: &str, job: &str) -> Result<(), CliError> {
     let ourselves = std::env::current_exe().map_err(|e| CliError::failed(format!("cannot find this binary: {e}")))?;
     let _: Value = agent.post(&format!("/v1/jobs?file={}", encode(file)), job_text(job, &ourselves))?;
     Ok(())
@@ -291,8 +291,8 @@ fn job_text(job: &str, ourselves: &Path) -> String {
 }
 
 fn stop_all(daemon: &Daemon) -> Result<(), CliError> {
-    let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
-    let live = |agent: &mut Agent| -> Result<Vec<String>, CliError> {
+    let mut agent = AgentConnection::at(Address::Unix(daemon.socket.clone()))?;
+    let live = |agent: &mut AgentConnection| -> Result<Vec<String>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
         Ok(list.allocs.into_iter().filter(AllocRow::goes_on).map(|a| a.id).collect())
     };
@@ -326,6 +326,6 @@ mod tests {
     #[test]
     fn a_duration_is_a_time_with_a_unit() {
         assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(time("30").unwrap_err().exit, Exit::Usage);
+        assert_eq!(time("30").unwrap_err().exit, CliExit::Usage);
     }
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Session;
-use super::exit::{CliError, CliResult, Exit};
+use super::CliSession;
+use super::exit::{CliError, CliExit, CliResult};
 use crate::devices::served::{ServeError, serve};
 use crate::devices::{self, nvidia};
 use crate::host::clock::{Clock, SystemClock};
@@ -17,7 +17,7 @@ use crate::telemetry::{LogLevel, chain, logging};
 ///
 /// Example: `allostat device-plugin nvidia`
 #[derive(Debug, clap::Args)]
-pub struct ServePlugin {
+pub struct DevicePluginCommand {
     #[arg(value_name = "NAME", value_parser = ["nvidia"])]
     name: String,
     /// Path of NVML, if the loader does not find libnvidia-ml.so.1
@@ -28,22 +28,22 @@ pub struct ServePlugin {
     ignored: Vec<String>,
 }
 
-impl ServePlugin {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl DevicePluginCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let gpus = nvidia::NvidiaConfig { library: self.library, ignored: self.ignored };
         // A process of its own already.
         let config = devices::Config { gpus, nvidia_isolated: false, ..devices::Config::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let plugin = devices::plugins(&config, &clock).into_iter().find(|plugin| plugin.name() == self.name);
         let plugin =
-            plugin.ok_or_else(|| CliError::new(Exit::Usage, format!("there is no device plugin {}", self.name)))?;
+            plugin.ok_or_else(|| CliError::new(CliExit::Usage, format!("there is no device plugin {}", self.name)))?;
         // A user who runs it by hand reads one line, and no log.
         logging::init(LogLevel::default()).map_err(|e| CliError::failed(chain(&e)))?;
         let out = &mut session.out;
         let served = serve(plugin, |line| writeln!(out, "{line}").and_then(|()| out.flush()));
         match served {
-            Ok(()) => Ok(Exit::Done),
-            Err(error @ ServeError::NotAPlugin) => Err(CliError::new(Exit::Usage, error.to_string())),
+            Ok(()) => Ok(CliExit::Done),
+            Err(error @ ServeError::NotAPlugin) => Err(CliError::new(CliExit::Usage, error.to_string())),
             Err(error) => Err(CliError::failed(chain(&error))),
         }
     }

@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 
-use super::Session;
-use super::exit::{CliResult, Exit};
+use super::CliSession;
+use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{Align, Paint, Style, Table, TableCell, printable};
+use super::output::{Alignment, Paint, Style, TableCell, TextTable, printable};
 use super::shape::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice, short};
 
 /// Show the devices of this host, their health, and which tasks hold and use them
 ///
 /// Examples: `allostat devices`, `allostat devices --json`
 #[derive(Debug, clap::Args)]
-pub struct Devices {
+pub struct DevicesCommand {
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Devices {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl DevicesCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect()?;
         if self.json {
             let answer = agent.get_json("/v1/devices")?;
             session.json(&answer)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let report: DeviceReport = agent.get("/v1/devices")?;
         if report.devices.is_empty() {
@@ -35,7 +35,7 @@ impl Devices {
         for plugin in report.plugins.iter().filter(|plugin| !plugin.up) {
             session.remark(&down(plugin));
         }
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -50,14 +50,14 @@ pub(super) fn down(plugin: &PluginRow) -> String {
 
 /// Each device with the tasks on it below, and so each instance of one that is divided.
 pub(super) fn table(devices: &[DeviceRow], paint: Paint) -> String {
-    let mut table = Table::new(&[
-        ("DEVICE", Align::Left),
-        ("MODEL", Align::Left),
-        ("STATE", Align::Left),
-        ("MEMORY", Align::Right),
-        ("BUSY", Align::Right),
-        ("POWER", Align::Right),
-        ("TEMPERATURE", Align::Right),
+    let mut table = TextTable::new(&[
+        ("DEVICE", Alignment::Left),
+        ("MODEL", Alignment::Left),
+        ("STATE", Alignment::Left),
+        ("MEMORY", Alignment::Right),
+        ("BUSY", Alignment::Right),
+        ("POWER", Alignment::Right),
+        ("TEMPERATURE", Alignment::Right),
     ]);
     let known = |id: &str| devices.iter().any(|device| device.id == id);
     let wholes = devices.iter().filter(|device| device.parent.as_deref().is_none_or(|parent| !known(parent)));
@@ -70,7 +70,7 @@ pub(super) fn table(devices: &[DeviceRow], paint: Paint) -> String {
     table.render(paint)
 }
 
-fn device(table: &mut Table, of: &DeviceRow, indent: &str) {
+fn device(table: &mut TextTable, of: &DeviceRow, indent: &str) {
     let (values, stats) = (&of.values, &of.stats);
     let (state, style) = state(of);
     let busy = values.utilization_ratio.get("general").copied().map(human::percent_of);
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_stand_below_their_device_and_instances_below_theirs() {
+    fn device_table_has_tasks_below_their_device_and_instances_below_their_gpu() {
         let json = serde_json::json!([
             {"id": "GPU-0", "name": "H100", "up": true, "stuck": false, "healthy": true,
              "values": {"memory_used_bytes": 42_949_672_960_u64, "memory_total_bytes": 85_899_345_920_u64,

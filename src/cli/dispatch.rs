@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::exit::{CliError, CliResult, Exit};
-use super::follow::Follow;
-use super::{Session, parents, run};
+use super::exit::{CliError, CliExit, CliResult};
+use super::follow::AllocFollower;
+use super::{CliSession, parents, run};
 use crate::api::{DispatchBody, LaunchAnswer};
 use crate::model::launching::MAX_PAYLOAD_BYTES;
 
@@ -20,7 +20,7 @@ use crate::model::launching::MAX_PAYLOAD_BYTES;
 ///
 /// Examples: `allostat dispatch --meta to=me@example.com mail letter.txt`, `date | allostat dispatch convert -`
 #[derive(Debug, clap::Args)]
-pub struct Dispatch {
+pub struct DispatchCommand {
     /// ID of the parameterized job
     #[arg(value_parser = super::alloc_id)]
     job: String,
@@ -44,8 +44,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-impl Dispatch {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl DispatchCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let payload = self.payload.as_deref().map(read_payload).transpose()?;
         let meta: BTreeMap<String, String> = self.meta.into_iter().collect();
         let body = DispatchBody {
@@ -56,12 +56,12 @@ impl Dispatch {
         };
         let body = serde_json::to_vec(&body).map_err(|e| CliError::failed(e.to_string()))?;
         let mut agent = session.connect_to_act()?;
-        let mut follow = Follow::from_now(&mut agent)?;
+        let mut follow = AllocFollower::from_now(&mut agent)?;
         let target = format!("{}/dispatch", parents::target(&self.job));
         let launched: LaunchAnswer = follow.agent().post(&target, body)?;
         if self.detach {
             writeln!(session.out, "{}", launched.job)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         run::launched(session, &mut follow, &launched)
     }
@@ -76,10 +76,10 @@ fn read_payload(path: &Path) -> Result<Vec<u8>, CliError> {
     } else {
         File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
     };
-    read.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {}: {e}", path.display())))?;
+    read.map_err(|e| CliError::new(CliExit::NotFound, format!("cannot read {}: {e}", path.display())))?;
     if bytes.len() > MAX_PAYLOAD_BYTES {
         let message = format!("{} has more than {MAX_PAYLOAD_BYTES} bytes", path.display());
-        return Err(CliError::new(Exit::InvalidFile, message).hint("a payload is at most 16 KiB"));
+        return Err(CliError::new(CliExit::InvalidFile, message).hint("a payload is at most 16 KiB"));
     }
     Ok(bytes)
 }

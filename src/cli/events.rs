@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::connect::Agent;
-use super::exit::{CliError, CliResult, Exit};
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit, CliResult};
 use super::shape::EventPage;
-use super::tail::{Next, Tail};
+use super::tail::{EventTail, TailItem};
 use super::times::ShownZone;
-use super::{Session, follow, times};
+use super::{CliSession, follow, times};
 use crate::api::encode;
 use crate::exporters::json as views;
 use crate::model::event::Event;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 ///
 /// Examples: `allostat events 5f0d`, `allostat events --job web --since 1h`, `allostat events -f`
 #[derive(Debug, clap::Args)]
-pub struct Events {
+pub struct EventsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
@@ -71,12 +71,12 @@ enum Gap {
 
 impl Gaps {
     /// What is reported before `next`, which led to the number `place`.
-    fn due_before(&mut self, next: &Next, place: u64) -> Vec<Gap> {
-        if let Next::Missed(count) = next {
+    fn due_before(&mut self, next: &TailItem, place: u64) -> Vec<Gap> {
+        if let TailItem::Missed(count) = next {
             *(if place <= self.before { &mut self.older } else { &mut self.missed }) += count;
             return Vec::new();
         }
-        let through = place > self.before || !matches!(next, Next::Event(_));
+        let through = place > self.before || !matches!(next, TailItem::Event(_));
         let older = if through { std::mem::take(&mut self.older) } else { 0 };
         let gaps = [Gap::Older(older), Gap::Missed(std::mem::take(&mut self.missed))];
         gaps.into_iter().filter(|gap| !matches!(gap, Gap::Older(0) | Gap::Missed(0))).collect()
@@ -84,14 +84,14 @@ impl Gaps {
 }
 
 /// Events that are there, oldest first.
-struct Found {
+struct EventBatch {
     events: Vec<Event>,
     next: u64,
     missed: u64,
 }
 
-impl Events {
-    pub fn run(mut self, session: &mut Session<'_>) -> CliResult {
+impl EventsCommand {
+    pub fn run(mut self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect()?;
         let mut filter = self.alloc.as_deref().map_or(String::new(), |id| format!("&alloc={}", encode(id)));
         let newest = format!("/v1/events?since={}{filter}", u64::MAX);
@@ -101,11 +101,11 @@ impl Events {
         if self.follow {
             return self.follow(session, &filter);
         }
-        let Found { events, next, missed } = self.found(&mut agent, &filter)?;
+        let EventBatch { events, next, missed } = self.found(&mut agent, &filter)?;
         if self.json {
             let events: Vec<_> = events.iter().map(views::event).collect();
             session.json(&json!({ "events": events, "next": next, "missed": missed }))?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let (now, zone) = (follow::now(), ShownZone::new(self.utc));
         for event in &events {
@@ -114,7 +114,7 @@ impl Events {
         if missed > 0 && self.alloc.is_none() && self.tail.is_none() && self.since.is_none() {
             session.remark(&format!("{missed} older events are no longer kept"));
         }
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 
     fn is_wanted(&self, event: &Event) -> bool {
@@ -125,8 +125,8 @@ impl Events {
             && self.since.is_none_or(|since| event.time >= since)
     }
 
-    fn found(&self, agent: &mut Agent, filter: &str) -> Result<Found, CliError> {
-        let mut found = Found { events: Vec::new(), next: 0, missed: 0 };
+    fn found(&self, agent: &mut AgentConnection, filter: &str) -> Result<EventBatch, CliError> {
+        let mut found = EventBatch { events: Vec::new(), next: 0, missed: 0 };
         loop {
             let page: EventPage = agent.get(&format!("/v1/events?since={}{filter}", found.next))?;
             found.missed += page.missed;
@@ -143,7 +143,7 @@ impl Events {
         Ok(found)
     }
 
-    fn show(&self, session: &mut Session<'_>, zone: &ShownZone, event: &Event) -> Result<(), CliError> {
+    fn show(&self, session: &mut CliSession<'_>, zone: &ShownZone, event: &Event) -> Result<(), CliError> {
         if self.json {
             return Ok(writeln!(session.out, "{}", json!(views::event(event)))?);
         }
@@ -151,7 +151,7 @@ impl Events {
         Ok(writeln!(session.out, "{}", follow::line_at(event, &time, session.paint))?)
     }
 
-    fn follow(&self, session: &mut Session<'_>, filter: &str) -> CliResult {
+    fn follow(&self, session: &mut CliSession<'_>, filter: &str) -> CliResult {
         let interrupted = follow::interrupts()?;
         let stop = || interrupted.load(Ordering::Relaxed);
         let mut agent = session.connect()?;
@@ -162,10 +162,10 @@ impl Events {
             // Of the past the last ones alone, and then what comes.
             let past = self.tail.map(|_| self.found(&mut agent, filter)).transpose()?;
             let since = past.as_ref().map_or(0, |past| past.next);
-            Ok::<_, CliError>((before.next, past, Tail::open(&mut agent, since, filter)?))
+            Ok::<_, CliError>((before.next, past, EventTail::open(&mut agent, since, filter)?))
         })();
         let (before, past, tail) = match opened {
-            Err(_) if stop() => return Ok(Exit::Done),
+            Err(_) if stop() => return Ok(CliExit::Done),
             opened => opened?,
         };
         let Some(mut tail) = tail else {
@@ -193,10 +193,10 @@ impl Events {
                 }
             }
             match next {
-                Next::Event(event) if self.is_wanted(&event) => self.show(session, &zone, &event)?,
-                Next::Event(_) | Next::Missed(_) => {}
-                Next::Nothing => session.out.flush()?,
-                Next::End => {
+                TailItem::Event(event) if self.is_wanted(&event) => self.show(session, &zone, &event)?,
+                TailItem::Event(_) | TailItem::Missed(_) => {}
+                TailItem::Nothing => session.out.flush()?,
+                TailItem::End => {
                     session.out.flush()?;
                     session.remark("the agent is gone; this goes on when it is back");
                     match tail.again(&mut agent, stop)? {
@@ -206,7 +206,7 @@ impl Events {
                 }
             }
         }
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -215,8 +215,8 @@ mod tests {
     use super::*;
     use crate::model::event::EventKind;
 
-    fn event() -> Next {
-        Next::Event(Box::new(Event {
+    fn event() -> TailItem {
+        TailItem::Event(Box::new(Event {
             seq: 1,
             task_seq: 1,
             time: crate::model::units::Timestamp(1),
@@ -225,37 +225,37 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: crate::model::few::Few::default(),
+            details: crate::model::few::SmallMap::default(),
             fails_task: false,
         }))
     }
 
     #[test]
-    fn events_no_longer_kept_are_reported_once_and_later_ones_in_place() {
+    fn expired_events_are_reported_once_and_later_gaps_in_place() {
         let mut gaps = Gaps { before: 6, ..Gaps::default() };
         let mut due = |next, place| gaps.due_before(&next, place);
-        for (next, place) in [(Next::Missed(2), 2), (event(), 3), (Next::Missed(2), 5), (event(), 6)] {
+        for (next, place) in [(TailItem::Missed(2), 2), (event(), 3), (TailItem::Missed(2), 5), (event(), 6)] {
             assert_eq!(due(next, place), []);
         }
-        assert_eq!(due(Next::Nothing, 6), [Gap::Older(4)]);
-        assert_eq!(due(Next::Missed(1), 7), []);
-        assert_eq!(due(Next::Missed(3), 10), []);
+        assert_eq!(due(TailItem::Nothing, 6), [Gap::Older(4)]);
+        assert_eq!(due(TailItem::Missed(1), 7), []);
+        assert_eq!(due(TailItem::Missed(3), 10), []);
         assert_eq!(due(event(), 11), [Gap::Missed(4)]);
         assert_eq!(due(event(), 12), []);
         // Nothing more may come for long.
-        assert_eq!(due(Next::Missed(5), 17), []);
-        assert_eq!(due(Next::Nothing, 17), [Gap::Missed(5)]);
-        assert_eq!(due(Next::End, 17), []);
+        assert_eq!(due(TailItem::Missed(5), 17), []);
+        assert_eq!(due(TailItem::Nothing, 17), [Gap::Missed(5)]);
+        assert_eq!(due(TailItem::End, 17), []);
 
         let mut gaps = Gaps { before: 6, ..Gaps::default() };
-        assert_eq!(gaps.due_before(&Next::Missed(5), 5), []);
+        assert_eq!(gaps.due_before(&TailItem::Missed(5), 5), []);
         assert_eq!(gaps.due_before(&event(), 7), [Gap::Older(5)], "before what is new");
     }
 
     #[test]
     fn events_of_a_name_or_an_id_prefix_of_several_allocs_are_those_of_all_of_them() {
         let events = |of: &[(&str, &str)]| {
-            let Next::Event(event) = event() else { unreachable!() };
+            let TailItem::Event(event) = event() else { unreachable!() };
             let one = |(alloc, job): &(&str, &str)| Event {
                 alloc_id: Some((*alloc).into()),
                 workload: Some((*job).into()),
@@ -266,7 +266,7 @@ mod tests {
         let all =
             events(&[("docker:shop-web-1", "shop"), ("docker:shop-db-1", "shop"), ("docker:other", "docker:shop")]);
         let own = events(&[("5f0d", "shop"), ("623e", "docker:shopping")]);
-        let command = |several: Option<&str>, job: Option<&str>| Events {
+        let command = |several: Option<&str>, job: Option<&str>| EventsCommand {
             alloc: None,
             job: job.map(str::to_owned),
             tail: None,
@@ -276,7 +276,7 @@ mod tests {
             json: false,
             several: several.map(str::to_owned),
         };
-        let wanted = |of: &Events| all.iter().chain(&own).map(|event| of.is_wanted(event)).collect::<Vec<_>>();
+        let wanted = |of: &EventsCommand| all.iter().chain(&own).map(|event| of.is_wanted(event)).collect::<Vec<_>>();
         assert_eq!(wanted(&command(Some("docker:shop"), None)), [true, true, true, false, false]);
         assert_eq!(wanted(&command(Some("shop"), None)), [true, true, false, true, false]);
         assert_eq!(wanted(&command(None, Some("shop"))), [true, true, false, true, false]);

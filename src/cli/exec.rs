@@ -12,9 +12,9 @@ use bytes::Bytes;
 
 use self::escape::Escape;
 use self::raw::RawTerminal;
-use super::exit::{CliError, CliResult, Exit};
+use super::exit::{CliError, CliExit, CliResult};
 use super::logs::only_task;
-use super::{Session, output};
+use super::{CliSession, output};
 use crate::api::{EXEC_PROTOCOL, ExecBody, ExecFrame, FrameDecoder, LONGEST_PAYLOAD, TerminalBody, WINDOW, encode};
 use crate::host::pty::WindowSize;
 use crate::model::task::TaskState;
@@ -28,7 +28,7 @@ use crate::telemetry::lock;
 ///
 /// Examples: `allostat exec web -- ls /local`, `allostat exec 5f0d server -- sh`, `allostat exec db -- psql < dump.sql`
 #[derive(Debug, clap::Args)]
-pub struct Exec {
+pub struct ExecCommand {
     /// An ID or its prefix, a job, or the name of an alloc (web.app[0])
     #[arg(value_parser = super::alloc_id)]
     alloc: String,
@@ -51,8 +51,8 @@ pub struct Exec {
 /// Of a terminal that does not say its own.
 const USUAL: WindowSize = WindowSize { columns: 80, rows: 24 };
 
-impl Exec {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl ExecCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect_to_act()?;
         let path = format!("/v1/allocs/{}", encode(&self.alloc));
         let task = match &self.task {
@@ -76,7 +76,7 @@ impl Exec {
         let ended = attached(session, stream, has_terminal);
         // A session that breaks off without a code is the end of its task, or of the agent.
         match ended {
-            Err(error) if error.exit == Exit::NoAgent => {
+            Err(error) if error.exit == CliExit::NoAgent => {
                 Err(match session.connect().and_then(|mut agent| agent.get::<super::shape::AllocRow>(&path)) {
                     Ok(now) if now.tasks.get(&task).is_none_or(|task| task.state != TaskState::Running.as_str()) => {
                         CliError::failed(format!("task {task} ended, and with it the command"))
@@ -90,9 +90,9 @@ impl Exec {
 }
 
 /// Until the command ends.
-fn attached(session: &mut Session<'_>, stream: UnixStream, has_terminal: bool) -> CliResult {
+fn attached(session: &mut CliSession<'_>, stream: UnixStream, has_terminal: bool) -> CliResult {
     let failed = |e: io::Error| CliError::failed(format!("cannot set up the session: {e}"));
-    let line = Arc::new(Line::new(stream.try_clone().map_err(failed)?));
+    let line = Arc::new(ExecConnection::new(stream.try_clone().map_err(failed)?));
     // Dropped, the terminal is as before: first of all, so that no message is printed before it.
     let raw =
         if has_terminal && io::stdin().is_terminal() { Some(RawTerminal::enter().map_err(failed)?) } else { None };
@@ -112,7 +112,7 @@ fn attached(session: &mut Session<'_>, stream: UnixStream, has_terminal: bool) -
 }
 
 /// What goes to the agent: from standard input, the terminal and what was printed.
-struct Line {
+struct ExecConnection {
     to: Mutex<UnixStream>,
     /// How much may be sent in addition.
     credit: Mutex<usize>,
@@ -121,10 +121,10 @@ struct Line {
     is_left: AtomicBool,
 }
 
-impl Line {
-    fn new(to: UnixStream) -> Line {
+impl ExecConnection {
+    fn new(to: UnixStream) -> ExecConnection {
         let is_left = AtomicBool::new(false);
-        Line { to: Mutex::new(to), credit: Mutex::new(WINDOW), granted: Condvar::new(), is_left }
+        ExecConnection { to: Mutex::new(to), credit: Mutex::new(WINDOW), granted: Condvar::new(), is_left }
     }
 
     /// `false`: the other side is gone, which the reader notices as well.
@@ -167,7 +167,7 @@ impl Line {
     }
 
     /// What the command writes, until it ends.
-    fn print(&self, session: &mut Session<'_>, mut from: UnixStream) -> CliResult {
+    fn print(&self, session: &mut CliSession<'_>, mut from: UnixStream) -> CliResult {
         let (mut decoder, mut piece) = (FrameDecoder::default(), vec![0; LONGEST_PAYLOAD]);
         loop {
             while let Some(frame) = decoder.frame().map_err(|e| CliError::failed(e.to_string()))? {
@@ -176,7 +176,7 @@ impl Line {
                         session.out.write_all(&bytes)?;
                         session.out.flush()?;
                         if session.out.is_gone() {
-                            return Ok(Exit::Done);
+                            return Ok(CliExit::Done);
                         }
                         self.grant(bytes.len());
                     }
@@ -188,8 +188,8 @@ impl Line {
                         *lock(&self.credit) += usize::try_from(bytes).unwrap_or(0).min(WINDOW);
                         self.granted.notify_all();
                     }
-                    ExecFrame::Exit(0) => return Ok(Exit::Done),
-                    ExecFrame::Exit(code) => return Ok(Exit::Task(code)),
+                    ExecFrame::Exit(0) => return Ok(CliExit::Done),
+                    ExecFrame::Exit(code) => return Ok(CliExit::Task(code)),
                     ExecFrame::Failed(why) => {
                         return Err(CliError::failed(format!("how the command ended is not known: {why}")));
                     }
@@ -208,7 +208,7 @@ impl Line {
         if self.is_left.load(Ordering::SeqCst) {
             return Err(CliError::failed("disconnected; the command was killed"));
         }
-        Err(CliError::new(Exit::NoAgent, "the session broke off; the command was killed"))
+        Err(CliError::new(CliExit::NoAgent, "the session broke off; the command was killed"))
     }
 
     fn grant(&self, bytes: usize) {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// What the exit code says. The numbers above 2 are those of `sysexits.h`, so that they hardly meet those of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum CliExit {
     Done,
     Failed,
     Usage,
@@ -18,24 +18,24 @@ pub enum Exit {
     Task(u8),
 }
 
-impl Exit {
+impl CliExit {
     pub fn code(self) -> u8 {
         match self {
-            Exit::Done => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::InvalidFile => 65,
-            Exit::NotFound => 66,
-            Exit::NoAgent => 69,
-            Exit::CannotStart => 73,
-            Exit::NotPermitted => 77,
-            Exit::Task(code) => code,
+            CliExit::Done => 0,
+            CliExit::Failed => 1,
+            CliExit::Usage => 2,
+            CliExit::InvalidFile => 65,
+            CliExit::NotFound => 66,
+            CliExit::NoAgent => 69,
+            CliExit::CannotStart => 73,
+            CliExit::NotPermitted => 77,
+            CliExit::Task(code) => code,
         }
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
+impl From<CliExit> for ExitCode {
+    fn from(exit: CliExit) -> ExitCode {
         ExitCode::from(exit.code())
     }
 }
@@ -56,7 +56,7 @@ Exit codes:
 /// What happened, where, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CliError {
-    pub exit: Exit,
+    pub exit: CliExit,
     pub message: String,
     /// What to do.
     pub hint: Option<String>,
@@ -65,11 +65,11 @@ pub struct CliError {
 }
 
 impl CliError {
-    pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
+    pub fn new(exit: CliExit, message: impl Into<String>) -> CliError {
         CliError { exit, message: message.into(), hint: None, is_ambiguous: false }
     }
     pub fn failed(message: impl Into<String>) -> CliError {
-        CliError::new(Exit::Failed, message)
+        CliError::new(CliExit::Failed, message)
     }
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> CliError {
@@ -85,7 +85,7 @@ impl fmt::Display for CliError {
     }
 }
 
-/// Standard output could not be written. [`super::output::Out`] never says so; a screen of one's own does.
+/// Standard output could not be written. [`super::output::CommandOutput`] never says so; a screen of one's own does.
 impl From<&std::io::Error> for CliError {
     fn from(error: &std::io::Error) -> CliError {
         CliError::failed(format!("cannot write the output: {error}"))
@@ -98,7 +98,7 @@ impl From<std::io::Error> for CliError {
     }
 }
 
-pub type CliResult = Result<Exit, CliError>;
+pub type CliResult = Result<CliExit, CliError>;
 
 #[cfg(test)]
 mod tests {
@@ -107,14 +107,14 @@ mod tests {
     #[test]
     fn every_exit_code_is_documented_and_its_own() {
         let all = [
-            Exit::Done,
-            Exit::Failed,
-            Exit::Usage,
-            Exit::InvalidFile,
-            Exit::NotFound,
-            Exit::NoAgent,
-            Exit::CannotStart,
-            Exit::NotPermitted,
+            CliExit::Done,
+            CliExit::Failed,
+            CliExit::Usage,
+            CliExit::InvalidFile,
+            CliExit::NotFound,
+            CliExit::NoAgent,
+            CliExit::CannotStart,
+            CliExit::NotPermitted,
         ];
         for (i, exit) in all.iter().enumerate() {
             assert!(EXIT_CODES.contains(&format!("\n  {:<4}", exit.code())), "{exit:?} is not documented");

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::connect::Agent;
-use super::exit::{CliError, Exit};
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit};
 use super::human;
 use super::output::{Paint, Style, printable};
 use super::shape::{AllocList, AllocRow, EventPage};
-use super::tail::{AGAIN, KNOWS_ALLOCS, Next, Tail};
+use super::tail::{AGAIN, EventTail, KNOWS_ALLOCS, TailItem};
 use crate::api::encode;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
@@ -29,11 +29,11 @@ const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 const GONE_FOR: Duration = Duration::from_secs(60);
 
 /// Follows some allocs from a place in the event log, over restarts of the agent too.
-pub struct Follow<'a> {
-    agent: &'a mut Agent,
+pub struct AllocFollower<'a> {
+    agent: &'a mut AgentConnection,
     since: u64,
     /// `None`: not opened yet, or it cannot be had; then the agent is asked again and again.
-    tail: Option<Tail>,
+    tail: Option<EventTail>,
     /// It broke off, and is opened again when the agent is back.
     cut: bool,
     /// The allocs are known to be there: an agent that does not know them has just come back.
@@ -53,12 +53,12 @@ pub enum FollowEnd {
     Interrupted,
 }
 
-impl<'a> Follow<'a> {
+impl<'a> AllocFollower<'a> {
     /// From now on: call this before acting, so that nothing is missed.
-    pub fn from_now(agent: &'a mut Agent) -> Result<Follow<'a>, CliError> {
+    pub fn from_now(agent: &'a mut AgentConnection) -> Result<AllocFollower<'a>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", u64::MAX))?;
         let interrupted = interrupts()?;
-        Ok(Follow {
+        Ok(AllocFollower {
             agent,
             since: page.next,
             tail: None,
@@ -70,7 +70,7 @@ impl<'a> Follow<'a> {
         })
     }
 
-    pub fn agent(&mut self) -> &mut Agent {
+    pub fn agent(&mut self) -> &mut AgentConnection {
         self.agent
     }
     /// Prints only events of failures from now on, or all of them.
@@ -88,13 +88,16 @@ impl<'a> Follow<'a> {
 
     /// Asks again while the agent is gone, and until one that is back knows its allocs: for what may be asked twice.
     ///
-    /// Errors: it refuses; it is gone for too long ([`Exit::NoAgent`]); Ctrl-C came while it was.
-    pub fn insist<T>(&mut self, mut ask: impl FnMut(&mut Agent) -> Result<T, CliError>) -> Result<T, CliError> {
+    /// Errors: it refuses; it is gone for too long ([`CliExit::NoAgent`]); Ctrl-C came while it was.
+    pub fn insist<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut AgentConnection) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         self.agent.wait_until(Arc::clone(&self.interrupted));
         let (mut gone, mut unknown) = (None, None);
         loop {
             let error = match ask(self.agent) {
-                Err(error) if error.exit == Exit::NoAgent => {
+                Err(error) if error.exit == CliExit::NoAgent => {
                     if gone.is_none() {
                         super::say("the agent is gone; this goes on when it is back");
                     }
@@ -104,7 +107,7 @@ impl<'a> Follow<'a> {
                     unknown = None;
                     error
                 }
-                Err(error) if error.exit == Exit::NotFound && (self.known || gone.is_some()) => {
+                Err(error) if error.exit == CliExit::NotFound && (self.known || gone.is_some()) => {
                     if unknown.get_or_insert_with(Instant::now).elapsed() >= KNOWS_ALLOCS {
                         return Err(error);
                     }
@@ -121,7 +124,7 @@ impl<'a> Follow<'a> {
 
     /// Prints what happens to `ids` until `enough` is true of them.
     ///
-    /// Errors: as [`Follow::insist`].
+    /// Errors: as [`AllocFollower::insist`].
     pub fn until(
         &mut self,
         ids: &[String],
@@ -131,7 +134,7 @@ impl<'a> Follow<'a> {
     ) -> Result<FollowEnd, CliError> {
         self.known = true;
         match self.go_on(ids, out, paint, enough) {
-            Err(error) if error.exit == Exit::NoAgent && self.interrupted.load(Ordering::Relaxed) => {
+            Err(error) if error.exit == CliExit::NoAgent && self.interrupted.load(Ordering::Relaxed) => {
                 Ok(FollowEnd::Interrupted)
             }
             ended => ended,
@@ -147,7 +150,7 @@ impl<'a> Follow<'a> {
     ) -> Result<FollowEnd, CliError> {
         let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
         // Whatever keeps it from coming: asking again and again does as well, or says what is wrong.
-        self.tail = Tail::open(self.agent, self.since, "").unwrap_or(None);
+        self.tail = EventTail::open(self.agent, self.since, "").unwrap_or(None);
         let (mut pause, mut look_after, mut next_look) = (FIRST_LOOK, FIRST_LOOK, Instant::now());
         loop {
             let happened = if self.tail.is_some() {
@@ -157,7 +160,7 @@ impl<'a> Follow<'a> {
                 std::thread::sleep(pause);
                 let happened = self.print_new(&wanted, out, paint)?;
                 if std::mem::take(&mut self.cut) {
-                    self.tail = Tail::open(self.agent, self.since, "").unwrap_or(None);
+                    self.tail = EventTail::open(self.agent, self.since, "").unwrap_or(None);
                 }
                 happened
             };
@@ -193,7 +196,7 @@ impl<'a> Follow<'a> {
             let found: Vec<AllocRow> = list.allocs.into_iter().filter(|a| wanted.contains(a.id.as_str())).collect();
             if found.len() < wanted.len() {
                 let message = "an alloc that was followed is forgotten: it ended long ago";
-                return Err(CliError::new(Exit::NotFound, message));
+                return Err(CliError::new(CliExit::NotFound, message));
             }
             Ok(found)
         })
@@ -212,18 +215,18 @@ impl<'a> Follow<'a> {
             let next = tail.next(self.agent, wait)?;
             self.since = tail.place();
             match next {
-                Next::Event(event) if is_of(&event, wanted) => {
+                TailItem::Event(event) if is_of(&event, wanted) => {
                     any = true;
                     print_missed(std::mem::take(&mut gone), out, paint)?;
                     if self.is_printed(&event) {
                         writeln!(out, "{}", line(&event, now(), paint))?;
                     }
                 }
-                Next::Event(_) => {}
-                Next::Missed(count) => gone += count,
-                Next::Nothing => break,
+                TailItem::Event(_) => {}
+                TailItem::Missed(count) => gone += count,
+                TailItem::Nothing => break,
                 // The next question says whether the agent is still there.
-                Next::End => (self.tail, self.cut) = (None, true),
+                TailItem::End => (self.tail, self.cut) = (None, true),
             }
             wait = Duration::ZERO;
         }
@@ -352,7 +355,7 @@ mod tests {
     fn until_over(answers: Answers, gone_for: Duration, interrupted: bool) -> Result<FollowEnd, CliError> {
         let (mut agent, _dir) = testing::agent(answers);
         let interrupted = Arc::new(AtomicBool::new(interrupted));
-        let mut follow = Follow {
+        let mut follow = AllocFollower {
             agent: &mut agent,
             since: 0,
             tail: None,
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_is_back_may_restore_and_not_know_its_allocs_at_once() {
+    fn follower_waits_for_a_restarted_agent_to_restore_its_allocs() {
         // Of the requests for the alloc: four break off, four are too early, two are answered before the first sample.
         let asked = AtomicUsize::new(0);
         let ended = until_over(
@@ -387,10 +390,10 @@ mod tests {
     }
 
     #[test]
-    fn agent_that_stays_away_ends_the_wait_and_ctrl_c_ends_it_before() {
+    fn unreachable_agent_ends_the_wait_at_its_timeout_and_ctrl_c_ends_it_earlier() {
         let began = Instant::now();
         let error = until_over(Arc::new(|_| None), Duration::from_millis(300), false).unwrap_err();
-        assert_eq!(error.exit, Exit::NoAgent);
+        assert_eq!(error.exit, CliExit::NoAgent);
         assert!(began.elapsed() >= Duration::from_millis(300));
         let ended = until_over(Arc::new(|_| None), GONE_FOR, true);
         assert!(matches!(ended, Ok(FollowEnd::Interrupted)), "{ended:?}");

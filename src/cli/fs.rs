@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::exit::{CliError, CliResult, Exit};
-use super::follow::Follow;
-use super::output::{Align, Out, Table, pairs, printable};
-use super::{Session, human, output};
+use super::exit::{CliError, CliExit, CliResult};
+use super::follow::AllocFollower;
+use super::output::{Alignment, CommandOutput, TextTable, pairs, printable};
+use super::{CliSession, human, output};
 use crate::api::{SNAPSHOT_TYPE, encode};
-use crate::host::http::Response;
+use crate::host::http::HttpResponse;
 use crate::model::text::terminal_lines;
 use crate::model::units::Timestamp;
 
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 ///
 /// Examples: `allostat fs ls 5f0d`, `allostat fs cat -f web alloc/data/app.log`, `allostat fs snapshot web >web.tar`
 #[derive(Debug, clap::Args)]
-pub struct Fs {
+pub struct FsCommand {
     /// List a directory, print a file, describe either, or archive all below a path
     #[arg(value_enum)]
     action: Action,
@@ -76,16 +76,16 @@ struct FileRow {
     path: Option<String>,
 }
 
-impl Fs {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl FsCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let target = |what: &str| format!("/v1/allocs/{}/fs/{what}?path={}", encode(&self.alloc), encode(&self.path));
         let (action, json) = (self.action, self.json);
         match action {
             Action::Cat | Action::Snapshot if json => {
-                Err(CliError::new(Exit::Usage, "--json is for ls and stat: cat and snapshot print files themselves"))
+                Err(CliError::new(CliExit::Usage, "--json is for ls and stat: cat and snapshot print files themselves"))
             }
             Action::Ls | Action::Stat | Action::Snapshot if self.follow => {
-                Err(CliError::new(Exit::Usage, "--follow is for cat"))
+                Err(CliError::new(CliExit::Usage, "--follow is for cat"))
             }
             Action::Snapshot => snapshot(session, &self.alloc, &target("snapshot")),
             Action::Cat if self.follow => follow_file(session, &target("cat")),
@@ -94,7 +94,7 @@ impl Fs {
                 let what = if action == Action::Ls { "ls" } else { "stat" };
                 let answer = session.connect()?.get_json(&target(what))?;
                 session.json(&answer)?;
-                Ok(Exit::Done)
+                Ok(CliExit::Done)
             }
             Action::Ls => ls(session, &target("ls")),
             Action::Stat => stat(session, &target("stat")),
@@ -106,10 +106,14 @@ fn modified(row: &FileRow) -> String {
     human::or_absent(row.modified_at.map(human::date_and_time))
 }
 
-fn ls(session: &mut Session<'_>, target: &str) -> CliResult {
+fn ls(session: &mut CliSession<'_>, target: &str) -> CliResult {
     let listing: Listing = session.connect()?.get(target)?;
-    let mut table =
-        Table::new(&[("MODE", Align::Left), ("SIZE", Align::Right), ("MODIFIED", Align::Left), ("NAME", Align::Left)]);
+    let mut table = TextTable::new(&[
+        ("MODE", Alignment::Left),
+        ("SIZE", Alignment::Right),
+        ("MODIFIED", Alignment::Left),
+        ("NAME", Alignment::Left),
+    ]);
     for row in &listing.files {
         let (kind, name) = (row.kind.as_str(), printable(&row.name));
         let size = if kind == "file" { human::bytes(row.size_bytes) } else { kind.to_owned() };
@@ -122,10 +126,10 @@ fn ls(session: &mut Session<'_>, target: &str) -> CliResult {
     if listing.omitted > 0 {
         session.remark(&format!("and {} more: the listing has its limit", listing.omitted));
     }
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
-fn stat(session: &mut Session<'_>, target: &str) -> CliResult {
+fn stat(session: &mut CliSession<'_>, target: &str) -> CliResult {
     let row: FileRow = session.connect()?.get(target)?;
     let rows = [
         ("path", printable(row.path.as_deref().unwrap_or(&row.name))),
@@ -137,13 +141,13 @@ fn stat(session: &mut Session<'_>, target: &str) -> CliResult {
         ("modified", modified(&row)),
     ];
     write!(session.out, "{}", pairs(&rows, session.paint))?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
 /// Until Ctrl-C. A file that became shorter begins again.
-fn follow_file(session: &mut Session<'_>, target: &str) -> CliResult {
+fn follow_file(session: &mut CliSession<'_>, target: &str) -> CliResult {
     let mut agent = session.connect()?;
-    let mut follow = Follow::from_now(&mut agent)?;
+    let mut follow = AllocFollower::from_now(&mut agent)?;
     let (mut at, mut shown) = (0_u64, FileText::new());
     while !follow.is_interrupted() && !session.out.is_gone() {
         let asked = format!("{target}&offset={at}&limit={PIECE}");
@@ -165,12 +169,12 @@ fn follow_file(session: &mut Session<'_>, target: &str) -> CliResult {
             std::thread::sleep(LOOK);
         }
     }
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
-fn snapshot(session: &mut Session<'_>, alloc: &str, target: &str) -> CliResult {
+fn snapshot(session: &mut CliSession<'_>, alloc: &str, target: &str) -> CliResult {
     if output::is_terminal() {
-        let error = CliError::new(Exit::Usage, "snapshot writes a tar archive, which is nothing for a terminal");
+        let error = CliError::new(CliExit::Usage, "snapshot writes a tar archive, which is nothing for a terminal");
         return Err(error.hint(format!("write it to a file: `allostat fs snapshot {} >alloc.tar`", printable(alloc))));
     }
     let mut agent = session.connect()?;
@@ -180,16 +184,16 @@ fn snapshot(session: &mut Session<'_>, alloc: &str, target: &str) -> CliResult {
         Ok(!out.is_gone())
     })?;
     session.out.flush()?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
-fn size_of(answer: &Response) -> Result<u64, CliError> {
+fn size_of(answer: &HttpResponse) -> Result<u64, CliError> {
     let size = answer.header("x-allostat-size").and_then(|text| text.parse().ok());
     size.ok_or_else(|| CliError::failed("the answer does not say how large the file is"))
 }
 
 /// What was in it when it was asked for first: one that grows is not followed.
-fn cat(session: &mut Session<'_>, target: &str) -> CliResult {
+fn cat(session: &mut CliSession<'_>, target: &str) -> CliResult {
     let mut agent = session.connect()?;
     let (mut at, mut end, mut shown) = (0_u64, None, FileText::new());
     loop {
@@ -201,7 +205,7 @@ fn cat(session: &mut Session<'_>, target: &str) -> CliResult {
         at = at.saturating_add(answer.body.len() as u64);
         if at >= end || answer.body.is_empty() || session.out.is_gone() {
             shown.finish(session.out)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
     }
 }
@@ -218,7 +222,7 @@ impl FileText {
         FileText { on_terminal: output::is_terminal(), begun: Vec::new() }
     }
 
-    fn write(&mut self, out: &mut Out<'_>, piece: &[u8]) -> io::Result<()> {
+    fn write(&mut self, out: &mut CommandOutput<'_>, piece: &[u8]) -> io::Result<()> {
         if !self.on_terminal {
             return out.write_all(piece);
         }
@@ -229,7 +233,7 @@ impl FileText {
     }
 
     /// Nothing follows: bytes that are left belong to no character.
-    fn finish(&mut self, out: &mut Out<'_>) -> io::Result<()> {
+    fn finish(&mut self, out: &mut CommandOutput<'_>) -> io::Result<()> {
         out.write_all(visible(&std::mem::take(&mut self.begun)).as_bytes())
     }
 }
@@ -264,7 +268,7 @@ mod tests {
     fn printed(on_terminal: bool, pieces: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::new();
         {
-            let (mut out, mut shown) = (Out::new(&mut bytes), FileText { on_terminal, begun: Vec::new() });
+            let (mut out, mut shown) = (CommandOutput::new(&mut bytes), FileText { on_terminal, begun: Vec::new() });
             pieces.iter().for_each(|piece| shown.write(&mut out, piece).unwrap());
             shown.finish(&mut out).unwrap();
         }

@@ -1,7 +1,7 @@
 //! `allostat gc`
 
-use super::exit::{CliResult, Exit};
-use super::{Session, follow, human};
+use super::exit::{CliExit, CliResult};
+use super::{CliSession, follow, human};
 use crate::api::{Removed, encode};
 use crate::model::units::Timestamp;
 
@@ -9,7 +9,7 @@ use crate::model::units::Timestamp;
 ///
 /// Examples: `allostat gc`, `allostat gc --all`
 #[derive(Debug, clap::Args)]
-pub struct Gc {
+pub struct GcCommand {
     /// Alloc ID, or a unique ID prefix; default: allocs beyond the configured limits
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
@@ -26,10 +26,10 @@ fn at_the_latest(until: Timestamp, now: Timestamp) -> String {
     }
 }
 
-impl Gc {
+impl GcCommand {
     /// Fails where something was to go and is kept, or something of those removed is still there. With `--all` allocs
     /// whose final series are still exposed are no failure: they go by themselves.
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect_to_act()?;
         let target = match (&self.alloc, self.all) {
             (Some(id), _) => format!("/v1/gc?alloc={}", encode(id)),
@@ -59,6 +59,6 @@ impl Gc {
         if done.removed.is_empty() && done.kept.is_empty() {
             writeln!(session.out, "nothing to remove")?;
         }
-        Ok(if kept.is_empty() && done.left.is_empty() { Exit::Done } else { Exit::Failed })
+        Ok(if kept.is_empty() && done.left.is_empty() { CliExit::Done } else { CliExit::Failed })
     }
 }

@@ -1,13 +1,13 @@
 //! `allostat history`
 
-use super::connect::Agent;
-use super::exit::{CliError, CliResult, Exit};
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit, CliResult};
 use super::human::{self, or_absent};
-use super::output::{Align, Narrow, Paint, Style, Table, TableCell, printable, state_style};
-use super::overview::Uses;
+use super::output::{Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable, state_style};
+use super::overview::AllocUses;
 use super::reason::MemoryPeak;
 use super::shape::{AllocList, EndedRow, HistoryPage, TaskStats};
-use super::{Session, follow, output, status};
+use super::{CliSession, follow, output, status};
 use crate::api::encode;
 use crate::jobspec::quantity::parse_ago;
 use crate::model::alloc::AllocSource;
@@ -22,7 +22,7 @@ use crate::model::usage::Usage;
 ///
 /// Example: `allostat history --failed --since 24h`
 #[derive(Debug, clap::Args)]
-pub struct History {
+pub struct HistoryCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
@@ -49,8 +49,8 @@ pub struct History {
     json: bool,
 }
 
-impl History {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl HistoryCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect()?;
         let words = [
             ("id", self.alloc.as_deref()),
@@ -67,7 +67,7 @@ impl History {
         if self.json {
             let answer = agent.get_json(&target)?;
             session.json(&answer)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let page: HistoryPage = agent.get(&target)?;
         let count = page.ended.len();
@@ -90,13 +90,13 @@ impl History {
         if page.has_more {
             session.remark(&format!("there are more: these are the newest {count}"));
         }
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
 /// Of a name without an end on record.
-fn not_found(agent: &mut Agent, name: &str) -> Result<CliError, CliError> {
-    let error = CliError::new(Exit::NotFound, format!("no end of {name:?} is on record"));
+fn not_found(agent: &mut AgentConnection, name: &str) -> Result<CliError, CliError> {
+    let error = CliError::new(CliExit::NotFound, format!("no end of {name:?} is on record"));
     let list: AllocList = agent.get("/v1/allocs")?;
     let called = list.allocs.iter().find(|alloc| alloc.is_called(name));
     let begins = || list.allocs.iter().find(|alloc| alloc.id.starts_with(name));
@@ -116,34 +116,34 @@ fn ago(text: &str) -> Result<String, String> {
 }
 
 /// What a task used of what it might have used.
-struct TaskUse<'a> {
+struct EndedTaskUse<'a> {
     ran: Option<Nanos>,
     usage: &'a Usage,
 }
 
-impl<'a> TaskUse<'a> {
+impl<'a> EndedTaskUse<'a> {
     /// Of ours all attempts together. Of others' the last one: their sums go on over all that had their name, and when
     /// those began is not on record.
-    fn of(end: &'a EndedRow, name: &str, task: &'a TaskStats) -> TaskUse<'a> {
+    fn of(end: &'a EndedRow, name: &str, task: &'a TaskStats) -> EndedTaskUse<'a> {
         let last = end.alloc.tasks.get(name).and_then(|task| task.exits.last());
         match last.filter(|_| !end.alloc.is_ours()) {
             Some(exit) => {
                 let began = exit.started_at.or(end.alloc.created_at);
-                TaskUse { ran: began.map(|began| exit.exit.finished_at.since(began)), usage: &exit.usage }
+                EndedTaskUse { ran: began.map(|began| exit.exit.finished_at.since(began)), usage: &exit.usage }
             }
             None => {
                 let ran = task.time_in_state_ns.get("running").map(|ns| Nanos(*ns));
-                TaskUse { ran: ran.filter(|_| end.alloc.is_ours()), usage: &task.usage }
+                EndedTaskUse { ran: ran.filter(|_| end.alloc.is_ours()), usage: &task.usage }
             }
         }
     }
-    fn all(end: &'a EndedRow) -> impl Iterator<Item = (&'a String, TaskUse<'a>)> {
-        end.stats.tasks.iter().map(|(name, task)| (name, TaskUse::of(end, name, task)))
+    fn all(end: &'a EndedRow) -> impl Iterator<Item = (&'a String, EndedTaskUse<'a>)> {
+        end.stats.tasks.iter().map(|(name, task)| (name, EndedTaskUse::of(end, name, task)))
     }
     /// Of several the one that was nearest to its limit: they need not have had their peaks at the same time.
-    fn nearest(end: &'a EndedRow) -> Option<TaskUse<'a>> {
-        let share = |task: &TaskUse<'_>| task.of_limit().unwrap_or(-1.0);
-        TaskUse::all(end).map(|(_, task)| task).max_by(|a, b| share(a).total_cmp(&share(b)))
+    fn nearest(end: &'a EndedRow) -> Option<EndedTaskUse<'a>> {
+        let share = |task: &EndedTaskUse<'_>| task.of_limit().unwrap_or(-1.0);
+        EndedTaskUse::all(end).map(|(_, task)| task).max_by(|a, b| share(a).total_cmp(&share(b)))
     }
     fn cores(&self) -> Option<f64> {
         let (used, ran) = (self.usage.cpu_usage_ns()?, self.ran?);
@@ -169,32 +169,32 @@ fn lived(end: &EndedRow) -> Option<Nanos> {
     if end.alloc.is_ours() {
         return end.alloc.created_at.map(|created| end.ended_at.since(created));
     }
-    TaskUse::all(end).filter_map(|(_, task)| task.ran).max()
+    EndedTaskUse::all(end).filter_map(|(_, task)| task.ran).max()
 }
 
 fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
-    let mut table = Table::new(&[
-        ("ALLOC", Align::Left),
-        ("JOB", Align::Left),
-        ("STATUS", Align::Left),
-        ("ENDED", Align::Right),
-        ("LIVED", Align::Right),
-        ("CPU", Align::Right),
-        ("PEAK", Align::Right),
-        ("OF LIMIT", Align::Right),
-        ("WORST EXIT", Align::Left),
+    let mut table = TextTable::new(&[
+        ("ALLOC", Alignment::Left),
+        ("JOB", Alignment::Left),
+        ("STATUS", Alignment::Left),
+        ("ENDED", Alignment::Right),
+        ("LIVED", Alignment::Right),
+        ("CPU", Alignment::Right),
+        ("PEAK", Alignment::Right),
+        ("OF LIMIT", Alignment::Right),
+        ("WORST EXIT", Alignment::Left),
     ]);
     for end in ends {
         let alloc = &end.alloc;
-        let mut uses = TaskUse::all(end).map(|(_, task)| task);
+        let mut uses = EndedTaskUse::all(end).map(|(_, task)| task);
         // Known of each, or not at all.
         let cpu: Option<u64> = uses.try_fold(0_u64, |sum, task| Some(sum.saturating_add(task.usage.cpu_usage_ns()?)));
-        let nearest = TaskUse::nearest(end);
+        let nearest = EndedTaskUse::nearest(end);
         // Of the same task: a peak of the whole alloc beside the share of one task would be of two things.
         let limited = nearest.as_ref().filter(|task| task.of_limit().is_some());
         let of_alloc = Some(&end.stats.usage).filter(|_| alloc.is_ours() || alloc.tasks.len() > 1);
         let whole = || of_alloc.and_then(Usage::memory_peak_bytes).or_else(|| nearest.as_ref()?.peak());
-        let peak = limited.and_then(TaskUse::peak).or_else(whole);
+        let peak = limited.and_then(EndedTaskUse::peak).or_else(whole);
         table.row(vec![
             TableCell::styled(alloc.short(), Style::Cyan),
             printable(&alloc.job).into(),
@@ -203,21 +203,21 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
             or_absent(lived(end).map(human::duration)).into(),
             or_absent(cpu.map(|ns| human::duration(Nanos(ns)))).into(),
             or_absent(peak.map(human::bytes)).into(),
-            or_absent(nearest.as_ref().and_then(TaskUse::of_limit).map(human::percent_of)).into(),
+            or_absent(nearest.as_ref().and_then(EndedTaskUse::of_limit).map(human::percent_of)).into(),
             status::last_exit(alloc.tasks.values()).into(),
         ]);
     }
     table.shorten(1);
     let order = [
-        (8, Narrow::End(24)),
-        (1, Narrow::Middle(16)),
-        (0, Narrow::Middle(24)),
-        (4, Narrow::Away),
-        (5, Narrow::Away),
-        (8, Narrow::End(12)),
-        (7, Narrow::Away),
-        (1, Narrow::Middle(8)),
-        (0, Narrow::Middle(8)),
+        (8, Narrowing::End(24)),
+        (1, Narrowing::Middle(16)),
+        (0, Narrowing::Middle(24)),
+        (4, Narrowing::Away),
+        (5, Narrowing::Away),
+        (8, Narrowing::End(12)),
+        (7, Narrowing::Away),
+        (1, Narrowing::Middle(8)),
+        (0, Narrowing::Middle(8)),
     ];
     table.fit(screen, &order);
     table.render(paint) + &totals(ends)
@@ -225,7 +225,7 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
 
 /// Of what is shown. A sum has the parts that are known, and says where it lacks one.
 fn totals(ends: &[EndedRow]) -> String {
-    let tasks = || ends.iter().flat_map(TaskUse::all).map(|(_, task)| task);
+    let tasks = || ends.iter().flat_map(EndedTaskUse::all).map(|(_, task)| task);
     let sum = |of: fn(&Usage) -> Option<u64>| {
         let known: Vec<u64> = tasks().filter_map(|task| of(task.usage)).collect();
         let is_whole = known.len() == tasks().count();
@@ -247,23 +247,23 @@ fn totals(ends: &[EndedRow]) -> String {
 /// All that is known of one.
 fn detail(end: &EndedRow, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let peak =
-        TaskUse::nearest(end).map(|task| MemoryPeak { peak: task.peak(), limit: task.usage.memory_limit_bytes() });
-    let uses = Uses::of_peak(&end.alloc.id, peak.unwrap_or_default());
+        EndedTaskUse::nearest(end).map(|task| MemoryPeak { peak: task.peak(), limit: task.usage.memory_limit_bytes() });
+    let uses = AllocUses::of_peak(&end.alloc.id, peak.unwrap_or_default());
     let mut out = status::detail(&end.alloc, &uses, now, screen, paint);
-    let mut table = Table::new(&[
-        ("TASK", Align::Left),
-        ("RAN", Align::Right),
-        ("CPU", Align::Right),
-        ("CORES", Align::Right),
-        ("OF QUOTA", Align::Right),
-        ("THROTTLED", Align::Right),
-        ("PEAK", Align::Right),
-        ("OF LIMIT", Align::Right),
-        ("OOM KILLS", Align::Right),
-        ("READ", Align::Right),
-        ("WRITTEN", Align::Right),
+    let mut table = TextTable::new(&[
+        ("TASK", Alignment::Left),
+        ("RAN", Alignment::Right),
+        ("CPU", Alignment::Right),
+        ("CORES", Alignment::Right),
+        ("OF QUOTA", Alignment::Right),
+        ("THROTTLED", Alignment::Right),
+        ("PEAK", Alignment::Right),
+        ("OF LIMIT", Alignment::Right),
+        ("OOM KILLS", Alignment::Right),
+        ("READ", Alignment::Right),
+        ("WRITTEN", Alignment::Right),
     ]);
-    for (name, task) in TaskUse::all(end) {
+    for (name, task) in EndedTaskUse::all(end) {
         let usage = task.usage;
         let periods = usage.cpu_cfs_periods().filter(|periods| *periods > 0);
         let throttled = usage.cpu_cfs_throttled_periods().zip(periods).map(|(part, whole)| ratio(part, whole));
@@ -283,12 +283,12 @@ fn detail(end: &EndedRow, now: Timestamp, screen: Option<u16>, paint: Paint) -> 
     }
     table.shorten(0);
     let order = [
-        (0, Narrow::Middle(12)),
-        (3, Narrow::Away),
-        (9, Narrow::Away),
-        (10, Narrow::Away),
-        (4, Narrow::Away),
-        (8, Narrow::Away),
+        (0, Narrowing::Middle(12)),
+        (3, Narrowing::Away),
+        (9, Narrowing::Away),
+        (10, Narrowing::Away),
+        (4, Narrowing::Away),
+        (8, Narrowing::Away),
     ];
     table.fit(screen, &order);
     out.push('\n');
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn history_fits_the_screen_and_keeps_how_each_ended() {
+    fn history_fits_the_screen_with_how_each_alloc_ended() {
         let end = end("docker", &of_one_life());
         for screen in [60, 80, 120, 200] {
             let shown = table(std::slice::from_ref(&end), Timestamp(3_710 * SECOND), Some(screen), Paint(false));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_it_is_absent() {
+    fn history_values_without_records_are_absent() {
         let mut end = end("docker", &json!({}));
         end.alloc.created_at = None;
         end.alloc.tasks.get_mut("web").unwrap().exits.last_mut().unwrap().started_at = None;

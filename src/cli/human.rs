@@ -93,7 +93,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sizes_are_short_and_say_their_unit() {
+    fn sizes_are_short_and_have_their_unit() {
         for (n, text) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_short_and_say_their_unit() {
+    fn durations_are_short_and_have_their_unit() {
         for (ns, text) in [
             (0, "0 s"),
             (999, "999 ns"),

@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliExit};
 use crate::host::untrusted;
-use crate::jobspec::evaluate::basis::Outside;
-use crate::jobspec::evaluate::recorded::Recorded;
+use crate::jobspec::evaluate::basis::ExternalInputs;
+use crate::jobspec::evaluate::recorded::RecordedInputs;
 use crate::jobspec::{GivenValue, GivenVariables, variables_of};
 
 /// `file()` reads no larger one.
@@ -42,16 +42,16 @@ impl Variables {
         for path in &self.var_file {
             let name = path.display().to_string();
             let text = untrusted::read_to_string(path, LARGEST_FILE)
-                .map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {name}: {e}")))?;
+                .map_err(|e| CliError::new(CliExit::NotFound, format!("cannot read {name}: {e}")))?;
             let found = variables_of(&name, &text).map_err(|errors| {
-                CliError::new(Exit::InvalidFile, format!("the file of variables is refused\n\n{errors}"))
+                CliError::new(CliExit::InvalidFile, format!("the file of variables is refused\n\n{errors}"))
             })?;
             given.0.extend(found.0);
         }
         for (at, pair) in self.var.iter().enumerate() {
             // It may be a sensitive value whose name was forgotten: it is not shown.
             let (name, text) = pair.split_once('=').ok_or_else(|| {
-                CliError::new(Exit::Usage, format!("--var takes NAME=VALUE: number {} has no `=`", at + 1))
+                CliError::new(CliExit::Usage, format!("--var takes NAME=VALUE: number {} has no `=`", at + 1))
             })?;
             let value = GivenValue { text: text.to_owned(), from: "--var".to_owned(), may_be_unused: false };
             given.0.push((name.trim().to_owned(), value));
@@ -62,15 +62,15 @@ impl Variables {
 
 /// Reads files as the caller, relative to where the command runs, and records what it gave.
 #[derive(Default)]
-pub struct CallersFiles(RefCell<Recorded>);
+pub struct CallersFiles(RefCell<RecordedInputs>);
 
 impl CallersFiles {
-    pub fn recorded(self) -> Recorded {
+    pub fn recorded(self) -> RecordedInputs {
         self.0.into_inner()
     }
 }
 
-impl Outside for CallersFiles {
+impl ExternalInputs for CallersFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         use base64::Engine as _;
         let bytes = untrusted::read(Path::new(path), LARGEST_FILE).map_err(|error| format!("{path}: {error}"))?;
@@ -171,9 +171,9 @@ mod tests {
         let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(reading.directory(), Ok(here.clone()));
         let recorded = reading.recorded();
-        let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded };
+        let replay = crate::jobspec::evaluate::recorded::ReplayedInputs { recorded: &recorded };
         assert_eq!(replay.directory(), Ok(here));
-        let sent = serde_json::to_string(&Recorded::default()).unwrap();
+        let sent = serde_json::to_string(&RecordedInputs::default()).unwrap();
         assert!(!sent.contains("directory"), "an older agent takes it: {sent}");
     }
 
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(reading.list(&path(""), "*.tpl").unwrap(), ["a.tpl"]);
         let recorded = reading.recorded();
         assert_eq!(recorded.files[&path("a.tpl")], "aGVsbG8=");
-        let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded };
+        let replay = crate::jobspec::evaluate::recorded::ReplayedInputs { recorded: &recorded };
         assert_eq!(replay.read(&path("a.tpl")).unwrap(), b"hello");
         assert!(replay.directory().is_err(), "no path of the file depended on it");
         assert!(replay.read("/etc/shadow").unwrap_err().contains("reads no files"));

@@ -5,14 +5,14 @@ mod reader;
 use std::time::Duration;
 
 use self::reader::LogReader;
-use super::connect::Agent;
-use super::exit::{CliError, CliResult, Exit};
-use super::follow::Follow;
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit, CliResult};
+use super::follow::AllocFollower;
 use super::output::{self, Style, printable};
 use super::shape::{AllocList, AllocRow};
-use super::{Session, human, times};
+use super::{CliSession, human, times};
 use crate::api::encode;
-use crate::host::http::Response;
+use crate::host::http::HttpResponse;
 use crate::model::units::Timestamp;
 
 /// How soon it is looked again for what was written.
@@ -28,7 +28,7 @@ const LONGEST_LINE: usize = 64 << 10;
 ///
 /// Examples: `allostat logs web`, `allostat logs -f --stderr 5f0d web`, `allostat logs --since 10m web`
 #[derive(Debug, clap::Args)]
-pub struct Logs {
+pub struct LogsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: String,
@@ -52,7 +52,7 @@ pub struct Logs {
 }
 
 /// The output of one task.
-struct Source {
+struct LogSource {
     /// Of its alloc; of one that was named, the name.
     alloc: String,
     task: String,
@@ -64,8 +64,8 @@ struct Source {
     is_over: bool,
 }
 
-impl Logs {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl LogsCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect()?;
         let mut sources = self.sources(&mut agent)?;
         if self.follow {
@@ -91,11 +91,11 @@ impl Logs {
                 "the order of the two streams of task {task} was not recorded: standard output came first"
             ));
         }
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 
     /// Errors: none; or one alloc of several tasks, and none is named.
-    fn sources(&self, agent: &mut Agent) -> Result<Vec<Source>, CliError> {
+    fn sources(&self, agent: &mut AgentConnection) -> Result<Vec<LogSource>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
         let is_id = list.allocs.iter().any(|alloc| alloc.id == self.alloc);
         let is_meant = |alloc: &&AllocRow| !is_id && alloc.is_ours() && alloc.goes_on() && alloc.is_called(&self.alloc);
@@ -116,7 +116,7 @@ impl Logs {
         }
         match &self.task {
             Some(task) if sources.is_empty() => {
-                Err(CliError::new(Exit::NotFound, format!("no alloc of {:?} has a task {task:?}", self.alloc)))
+                Err(CliError::new(CliExit::NotFound, format!("no alloc of {:?} has a task {task:?}", self.alloc)))
             }
             _ => {
                 sources.sort_by(|a, b| a.prefix.cmp(&b.prefix));
@@ -125,7 +125,7 @@ impl Logs {
         }
     }
 
-    fn source(&self, alloc: &str, task: String, prefix: Option<String>) -> Source {
+    fn source(&self, alloc: &str, task: String, prefix: Option<String>) -> LogSource {
         let base = format!("/v1/allocs/{}/logs/{}", encode(alloc), encode(&task));
         let tail = self.tail.map(|lines| format!("tail={lines}"));
         let since = self.since.map(|since| format!("since={}", since.0));
@@ -138,15 +138,15 @@ impl Logs {
             _ => None,
         };
         let reader = LogReader::new(base, stream, from);
-        Source { alloc: alloc.to_owned(), task, prefix, reader, open: [Vec::new(), Vec::new()], is_over: false }
+        LogSource { alloc: alloc.to_owned(), task, prefix, reader, open: [Vec::new(), Vec::new()], is_over: false }
     }
 
     /// Prints the next piece: how much it was, and how much is behind it.
     fn next(
         &self,
-        source: &mut Source,
-        session: &mut Session<'_>,
-        ask: impl FnOnce(&str) -> Result<Response, CliError>,
+        source: &mut LogSource,
+        session: &mut CliSession<'_>,
+        ask: impl FnOnce(&str) -> Result<HttpResponse, CliError>,
     ) -> Result<(u64, u64), CliError> {
         let piece = source.reader.next(ask)?;
         let mut length = 0;
@@ -161,8 +161,13 @@ impl Logs {
     }
 
     /// Until all tasks are dead and everything that they wrote is shown.
-    fn follow(&self, session: &mut Session<'_>, agent: &mut Agent, sources: &mut [Source]) -> CliResult {
-        let mut follow = Follow::from_now(agent)?;
+    fn follow(
+        &self,
+        session: &mut CliSession<'_>,
+        agent: &mut AgentConnection,
+        sources: &mut [LogSource],
+    ) -> CliResult {
+        let mut follow = AllocFollower::from_now(agent)?;
         let one = match &*sources {
             [source] => Some((format!("/v1/allocs/{}", encode(&source.alloc)), source.task.clone())),
             _ => None,
@@ -172,7 +177,7 @@ impl Logs {
             for source in sources.iter_mut().filter(|source| !source.is_over) {
                 let next = self.next(source, session, |target| follow.insist(|agent| agent.get_raw(target, &[])));
                 let (length, left) = match next {
-                    Err(_) if follow.is_interrupted() => return Ok(Exit::Done),
+                    Err(_) if follow.is_interrupted() => return Ok(CliExit::Done),
                     next => next?,
                 };
                 source.is_over = source.reader.is_last && length == 0 && left == 0;
@@ -207,12 +212,12 @@ impl Logs {
             source.finish(session)?;
         }
         session.out.flush()?;
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
-impl Source {
-    fn print(&mut self, session: &mut Session<'_>, stream: usize, bytes: &[u8]) -> Result<(), CliError> {
+impl LogSource {
+    fn print(&mut self, session: &mut CliSession<'_>, stream: usize, bytes: &[u8]) -> Result<(), CliError> {
         let Some(prefix) = &self.prefix else { return write(session, stream, bytes) };
         let prefix = session.paint.paint(Style::Cyan, prefix);
         let open = &mut self.open[stream];
@@ -228,7 +233,7 @@ impl Source {
     }
 
     /// Lines that never ended.
-    fn finish(&mut self, session: &mut Session<'_>) -> Result<(), CliError> {
+    fn finish(&mut self, session: &mut CliSession<'_>) -> Result<(), CliError> {
         for stream in [0, 1] {
             if !self.open[stream].is_empty() {
                 self.print(session, stream, b"\n")?;
@@ -238,7 +243,7 @@ impl Source {
     }
 }
 
-fn write(session: &mut Session<'_>, stream: usize, bytes: &[u8]) -> Result<(), CliError> {
+fn write(session: &mut CliSession<'_>, stream: usize, bytes: &[u8]) -> Result<(), CliError> {
     if stream == 0 {
         return Ok(session.out.write_all(bytes)?);
     }
@@ -257,7 +262,7 @@ pub(super) fn only_task(alloc: &AllocRow, command: &str, rest: &str) -> Result<S
         _ => {
             let names: Vec<String> = alloc.tasks.keys().map(|name| printable(name)).collect();
             let (short, count) = (printable(alloc.short()), human::count(names.len(), "task"));
-            let error = CliError::new(Exit::Usage, format!("alloc {short} has {count}: {}", names.join(", ")));
+            let error = CliError::new(CliExit::Usage, format!("alloc {short} has {count}: {}", names.join(", ")));
             Err(error.hint(format!("say which one: `allostat {command} {short} TASK{rest}`")))
         }
     }

@@ -1,9 +1,9 @@
 //! `allostat metrics`
 
-use super::Session;
+use super::CliSession;
 use super::connect::Purpose;
-use super::exit::{CliError, CliResult, Exit};
-use crate::config::{ConfigError, Sources};
+use super::exit::{CliError, CliExit, CliResult};
+use crate::config::{ConfigError, ConfigSources};
 use crate::daemon;
 use crate::exporters::Format;
 use crate::model::text::terminal_lines;
@@ -18,14 +18,14 @@ use crate::telemetry::chain;
 ///
 /// Example: `allostat metrics --openmetrics`
 #[derive(Debug, clap::Args)]
-pub struct Metrics {
+pub struct MetricsCommand {
     /// Print OpenMetrics 1.0.0 instead of Prometheus text 0.0.4
     #[arg(long)]
     openmetrics: bool,
 }
 
-impl Metrics {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl MetricsCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let (format, accept) = if self.openmetrics {
             (Format::OpenMetrics, "application/openmetrics-text; version=1.0.0")
         } else {
@@ -39,8 +39,8 @@ impl Metrics {
             // The user named an agent: a pass of our own could be of another host.
             Err(none) if session.at.address.is_some() => return Err(none.into()),
             Err(none) => {
-                let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
-                let config = Sources::default().with_environment().load().map_err(refused)?;
+                let refused = |e: ConfigError| CliError::new(CliExit::InvalidFile, chain(&e));
+                let config = ConfigSources::default().with_environment().load().map_err(refused)?;
                 session.remark(&match none.is_unreachable() {
                     true => "no agent runs: one pass of our own".to_owned(),
                     false => format!("no agent can be asked: one pass of our own\n  {}", none.why()),
@@ -49,7 +49,7 @@ impl Metrics {
             }
         };
         session.out.write_all(terminal_lines(&text).as_bytes())?;
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 

@@ -66,9 +66,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::config;
 use crate::model::text::terminal_lines;
 use connect::Purpose;
-pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
+pub use exit::{CliError, CliExit, CliResult, EXIT_CODES};
 pub use output::say;
-use output::{Out, Paint, Style};
+use output::{CommandOutput, Paint, Style};
 
 /// Run tasks on this host, observe every other workload on it, and expose their usage to Prometheus, OTLP, a terminal
 /// and a JSON API.
@@ -79,22 +79,22 @@ use output::{Out, Paint, Style};
 #[command(arg_required_else_help = true)]
 pub struct Cli {
     #[command(flatten, next_help_heading = "Connection")]
-    at: connect::Where,
+    at: connect::ConnectionArgs,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 macro_rules! commands {
-    ($($(#[$attribute:meta])* $file:ident::$name:ident,)+) => {
+    ($($(#[$attribute:meta])* $name:ident($file:ident::$command:ident),)+) => {
         #[derive(Debug, Subcommand)]
-        enum Command {
-            $($(#[$attribute])* $name($file::$name),)+
+        enum CliCommand {
+            $($(#[$attribute])* $name($file::$command),)+
         }
 
-        impl Command {
-            fn run(self, session: &mut Session<'_>) -> CliResult {
+        impl CliCommand {
+            fn run(self, session: &mut CliSession<'_>) -> CliResult {
                 match self {
-                    $(Command::$name(command) => command.run(session),)+
+                    $(CliCommand::$name(command) => command.run(session),)+
                 }
             }
         }
@@ -103,42 +103,42 @@ macro_rules! commands {
 
 // All commands, in the order of the help.
 commands! {
-    demo::Demo,
-    agent::Agent,
-    run::Run,
-    plan::Plan,
-    dispatch::Dispatch,
+    Demo(demo::DemoCommand),
+    Agent(agent::AgentCommand),
+    Run(run::RunCommand),
+    Plan(plan::PlanCommand),
+    Dispatch(dispatch::DispatchCommand),
     #[command(name = "periodic")]
-    periodic::PeriodicJobs,
-    top::Top,
+    PeriodicJobs(periodic::PeriodicCommand),
+    Top(top::TopCommand),
     #[command(visible_aliases = ["ps", "ls", "list", "describe", "inspect"])]
-    status::Status,
-    stats::Stats,
-    events::Events,
-    history::History,
-    report::Report,
-    logs::Logs,
-    fs::Fs,
-    exec::Exec,
-    stop::Stop,
-    restart::Restart,
-    signal::Signal,
-    gc::Gc,
-    node::Node,
-    devices::Devices,
-    metrics::Metrics,
-    catalogue::Catalogue,
-    check::Check,
-    completions::Completions,
-    version::Version,
+    Status(status::StatusCommand),
+    Stats(stats::StatsCommand),
+    Events(events::EventsCommand),
+    History(history::HistoryCommand),
+    Report(report::ReportCommand),
+    Logs(logs::LogsCommand),
+    Fs(fs::FsCommand),
+    Exec(exec::ExecCommand),
+    Stop(stop::StopCommand),
+    Restart(restart::RestartCommand),
+    Signal(signal::SignalCommand),
+    Gc(gc::GcCommand),
+    Node(node::NodeCommand),
+    Devices(devices::DevicesCommand),
+    Metrics(metrics::MetricsCommand),
+    Catalogue(catalogue::CatalogueCommand),
+    Check(check::CheckCommand),
+    Completions(completions::CompletionsCommand),
+    Version(version::VersionCommand),
     #[command(hide = true)]
-    man::Man,
+    Man(man::ManCommand),
     #[command(name = "device-plugin")]
-    device_plugin::ServePlugin,
+    ServePlugin(device_plugin::DevicePluginCommand),
     #[command(hide = true)]
-    workload::Workload,
+    Workload(workload::WorkloadCommand),
     #[command(hide = true)]
-    sweep::Sweep,
+    Sweep(sweep::SweepCommand),
 }
 
 /// An id, or a beginning of one, as an argument: nothing begins every id.
@@ -150,19 +150,19 @@ fn alloc_id(text: &str) -> Result<String, String> {
 }
 
 /// What a command works with.
-pub struct Session<'a> {
-    pub at: &'a connect::Where,
-    pub out: &'a mut output::Out<'static>,
+pub struct CliSession<'a> {
+    pub at: &'a connect::ConnectionArgs,
+    pub out: &'a mut output::CommandOutput<'static>,
     pub paint: Paint,
 }
 
-impl Session<'_> {
+impl CliSession<'_> {
     /// To read.
-    pub fn connect(&self) -> Result<connect::Agent, CliError> {
+    pub fn connect(&self) -> Result<connect::AgentConnection, CliError> {
         Ok(self.at.connect(Purpose::Read)?)
     }
     /// To act, or to send a job.
-    pub fn connect_to_act(&self) -> Result<connect::Agent, CliError> {
+    pub fn connect_to_act(&self) -> Result<connect::AgentConnection, CliError> {
         Ok(self.at.connect(Purpose::Act)?)
     }
     /// JSON as it came, one value per line.
@@ -196,14 +196,14 @@ pub fn main() -> ExitCode {
     {
         return reported(&error);
     }
-    let mut out = Out::standard();
-    let mut session = Session { at: &cli.at, out: &mut out, paint: Paint::for_stdout() };
+    let mut out = CommandOutput::standard();
+    let mut session = CliSession { at: &cli.at, out: &mut out, paint: Paint::for_stdout() };
     let result = cli.command.run(&mut session);
     let _ = out.flush();
     let lost = out.failure().map(|error| reported(&CliError::from(error)));
     match (result, lost) {
         (Err(error), _) => reported(&error),
-        (Ok(Exit::Done), Some(failed)) => failed,
+        (Ok(CliExit::Done), Some(failed)) => failed,
         (Ok(exit), _) => exit.into(),
     }
 }
@@ -321,7 +321,7 @@ fn shown(error: &clap::Error) -> ExitCode {
         Err(failed) if !error.use_stderr() && failed.kind() != io::ErrorKind::BrokenPipe => {
             reported(&CliError::from(&failed))
         }
-        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code())),
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(CliExit::Usage.code())),
     }
 }
 

@@ -1,10 +1,10 @@
 //! `allostat node`
 
-use super::exit::{CliResult, Exit};
+use super::exit::{CliExit, CliResult};
 use super::human::{self, or_absent};
-use super::output::{Align, Paint, Style, Table, TableCell, pairs_within, printable};
+use super::output::{Alignment, Paint, Style, TableCell, TextTable, pairs_within, printable};
 use super::shape::{AgentCost, KeptFiles, NodeReport};
-use super::{Session, output};
+use super::{CliSession, output};
 
 /// Of supervisors that are not watched, this many lines.
 const STRAYS: usize = 10;
@@ -13,23 +13,23 @@ const STRAYS: usize = 10;
 ///
 /// Examples: `allostat node`, `allostat node --json`
 #[derive(Debug, clap::Args)]
-pub struct Node {
+pub struct NodeCommand {
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Node {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl NodeCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect()?;
         if self.json {
             let answer = agent.get_json("/v1/node")?;
             session.json(&answer)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let node: NodeReport = agent.get("/v1/node")?;
         write!(session.out, "{}", text(&node, output::screen(), session.paint))?;
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -46,7 +46,7 @@ fn kept_files(files: &KeptFiles) -> String {
 }
 
 /// Below what is there; an empty table is none.
-fn append(out: &mut String, table: &Table, screen: Option<u16>, paint: Paint) {
+fn append(out: &mut String, table: &TextTable, screen: Option<u16>, paint: Paint) {
     if !table.is_empty() {
         out.push('\n');
         out.push_str(&table.render_within(screen, paint));
@@ -133,7 +133,8 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
     ];
     rows.extend(own);
     let mut out = pairs_within(&rows, screen, paint);
-    let mut table = Table::new(&[("CAN BE MEASURED", Align::Left), ("", Align::Left), ("WHY NOT", Align::Left)]);
+    let mut table =
+        TextTable::new(&[("CAN BE MEASURED", Alignment::Left), ("", Alignment::Left), ("WHY NOT", Alignment::Left)]);
     for c in &node.capabilities {
         let (word, style) = match (c.available, c.unknown) {
             (_, _) if !c.instead.is_empty() => ("in part", Style::Yellow),
@@ -146,7 +147,7 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
         table.row(vec![c.feature.to_string().into(), TableCell::styled(word, style), why.into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = Table::new(&[("DRIVER", Align::Left), ("", Align::Left), ("", Align::Left)]);
+    let mut table = TextTable::new(&[("DRIVER", Alignment::Left), ("", Alignment::Left), ("", Alignment::Left)]);
     for d in &node.drivers {
         let (word, style) = match (d.healthy, d.health.as_str()) {
             (true, _) => ("healthy", Style::Green),
@@ -156,39 +157,40 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
         table.row(vec![d.name.clone().into(), TableCell::styled(word, style), printable(&d.message).into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = Table::new(&[("HOST VOLUME", Align::Left), ("", Align::Left), ("PATH", Align::Left)]);
+    let mut table =
+        TextTable::new(&[("HOST VOLUME", Alignment::Left), ("", Alignment::Left), ("PATH", Alignment::Left)]);
     for volume in &node.host_volumes {
         let access = if volume.read_only { "read-only" } else { "read and write" };
         let path = or_absent(volume.path.as_deref().map(printable));
         table.row(vec![printable(&volume.name).into(), access.into(), path.into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = Table::new(&[("ATTRIBUTE", Align::Left), ("", Align::Left)]);
+    let mut table = TextTable::new(&[("ATTRIBUTE", Alignment::Left), ("", Alignment::Left)]);
     for (name, value) in &node.attributes {
         table.row(vec![printable(name).into(), printable(&value.to_string()).into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = Table::new(&[
-        ("COULD NOT LOOK AT THE HOST: FINGERPRINTER", Align::Left),
-        ("", Align::Left),
-        ("WHY", Align::Left),
+    let mut table = TextTable::new(&[
+        ("COULD NOT LOOK AT THE HOST: FINGERPRINTER", Alignment::Left),
+        ("", Alignment::Left),
+        ("WHY", Alignment::Left),
     ]);
     for one in node.fingerprinters.iter().filter(|one| one.state != "current") {
         let state = TableCell::styled(&one.state, Style::Yellow);
         table.row(vec![printable(&one.name).into(), state, printable(&one.message).into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = Table::new(&[("SET ASIDE: COULD NOT BE READ FROM THE STATE", Align::Left)]);
+    let mut table = TextTable::new(&[("SET ASIDE: COULD NOT BE READ FROM THE STATE", Alignment::Left)]);
     for record in &node.quarantined {
         table.row(vec![printable(record).into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = Table::new(&[
-        ("RAN, AND IS IN NO RECORD: ALLOC", Align::Left),
-        ("TASK", Align::Left),
-        ("PID", Align::Right),
-        ("", Align::Left),
-        ("WHY", Align::Left),
+    let mut table = TextTable::new(&[
+        ("RAN, AND IS IN NO RECORD: ALLOC", Alignment::Left),
+        ("TASK", Alignment::Left),
+        ("PID", Alignment::Right),
+        ("", Alignment::Left),
+        ("WHY", Alignment::Left),
     ]);
     for orphan in &node.orphans {
         let (word, style) = match orphan.fate.as_str() {
@@ -205,11 +207,11 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
         ]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = Table::new(&[
-        ("SUPERVISOR THAT THIS AGENT DOES NOT WATCH: PID", Align::Left),
-        ("ALLOC", Align::Left),
-        ("TASK", Align::Left),
-        ("WATCHED BY", Align::Left),
+    let mut table = TextTable::new(&[
+        ("SUPERVISOR THAT THIS AGENT DOES NOT WATCH: PID", Alignment::Left),
+        ("ALLOC", Alignment::Left),
+        ("TASK", Alignment::Left),
+        ("WATCHED BY", Alignment::Left),
     ]);
     for stray in node.strays.iter().take(STRAYS) {
         let (word, style) = match stray.watched_by.as_str() {
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_supervisors_that_are_not_watched_ten_are_listed_and_the_rest_is_a_number() {
+    fn node_lists_ten_stray_supervisors_and_counts_the_rest() {
         let shown = |n: u32| {
             let strays: Vec<_> = (1..=n).map(|pid| serde_json::json!({ "pid": pid, "watched_by": "nobody" })).collect();
             let node = serde_json::json!({

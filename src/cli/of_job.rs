@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::connect::Agent;
-use super::exit::{CliError, CliResult, Exit};
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit, CliResult};
 use super::output::printable;
 use super::shape::{AllocList, AllocRow, short};
-use super::{Session, human, output};
+use super::{CliSession, human, output};
 
 /// One alloc, or the allocs of a job that have not ended.
 #[derive(Debug, clap::Args)]
@@ -18,23 +18,23 @@ pub struct OneOrJob {
     #[arg(long, value_name = "NAME", conflicts_with = "alloc")]
     job: Option<String>,
     #[command(flatten)]
-    agreement: Agreement,
+    agreement: ConfirmArgs,
 }
 
 /// Of an action on several allocs.
 #[derive(Debug, clap::Args)]
-pub struct Agreement {
+pub struct ConfirmArgs {
     /// Act on every alloc of that name without a question
     #[arg(short, long)]
     yes: bool,
 }
 
-impl Agreement {
+impl ConfirmArgs {
     /// The IDs that a name means, of allocs that this agent runs: itself, unless several that have not ended have that
     /// name.
     ///
     /// Errors: several have it, and neither `--yes` nor a person at the terminal agreed to `verb` all of them.
-    pub fn allocs(&self, agent: &mut Agent, name: &str, verb: &str) -> Result<Vec<String>, CliError> {
+    pub fn allocs(&self, agent: &mut AgentConnection, name: &str, verb: &str) -> Result<Vec<String>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
         if list.allocs.iter().any(|alloc| alloc.id == name) {
             return Ok(vec![name.to_owned()]);
@@ -50,7 +50,7 @@ impl Agreement {
             return Ok(several.into_iter().map(|alloc| alloc.id).collect());
         }
         let message = format!("{name:?} is the name of {}:\n{}", human::count(several.len(), "alloc"), rows.join("\n"));
-        Err(CliError::new(Exit::NotFound, message).hint("give one of these IDs, or add --yes to act on all of them"))
+        Err(CliError::new(CliExit::NotFound, message).hint("give one of these IDs, or add --yes to act on all of them"))
     }
 }
 
@@ -58,7 +58,13 @@ impl OneOrJob {
     /// Posts to the target of each alloc and prints which tasks it reached: `did`, and their names.
     ///
     /// Errors: it was refused; of several allocs it goes on with the rest first.
-    pub fn act(&self, session: &mut Session<'_>, verb: &str, did: &str, target: impl Fn(&str) -> String) -> CliResult {
+    pub fn act(
+        &self,
+        session: &mut CliSession<'_>,
+        verb: &str,
+        did: &str,
+        target: impl Fn(&str) -> String,
+    ) -> CliResult {
         let mut agent = session.connect_to_act()?;
         self.act_on(&mut agent, session, (verb, did), target)?.exit()
     }
@@ -68,21 +74,21 @@ impl OneOrJob {
     /// Errors: the only one was refused, or the agent is gone.
     pub fn act_on(
         &self,
-        agent: &mut Agent,
-        session: &mut Session<'_>,
+        agent: &mut AgentConnection,
+        session: &mut CliSession<'_>,
         (verb, did): (&str, &str),
         target: impl Fn(&str) -> String,
-    ) -> Result<Acted, CliError> {
+    ) -> Result<ActionOutcome, CliError> {
         let ids = match (&self.job, &self.alloc) {
             (Some(job), _) => of(agent, job, |alloc| !alloc.is_over())?,
             (None, Some(name)) => self.agreement.allocs(agent, name, verb)?,
             (None, None) => Vec::new(),
         };
-        let mut acted = Acted { reached: Vec::new(), refused: 0, asked: ids.len() };
+        let mut acted = ActionOutcome { reached: Vec::new(), refused: 0, asked: ids.len() };
         if let ([id], None) = (ids.as_slice(), &self.job) {
             let answer = agent.post(&target(id), "").map_err(or_job)?;
             writeln!(session.out, "{did} {}", tasks(&answer).join(", "))?;
-            acted.reached.push(Reached::of(id, &answer));
+            acted.reached.push(AffectedAlloc::of(id, &answer));
             return Ok(acted);
         }
         if ids.is_empty() {
@@ -92,9 +98,9 @@ impl OneOrJob {
             match agent.post(&target(id), "") {
                 Ok(answer) => {
                     writeln!(session.out, "{}: {did} {}", short(id), tasks(&answer).join(", "))?;
-                    acted.reached.push(Reached::of(id, &answer));
+                    acted.reached.push(AffectedAlloc::of(id, &answer));
                 }
-                Err(error) if error.exit == Exit::NoAgent => return Err(error),
+                Err(error) if error.exit == CliExit::NoAgent => return Err(error),
                 Err(error) => {
                     session.remark(&format!("{}: {error}", short(id)));
                     acted.refused += 1;
@@ -107,31 +113,31 @@ impl OneOrJob {
 
 /// An alloc that an action reached, and its tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reached {
+pub struct AffectedAlloc {
     pub id: String,
     pub tasks: Vec<String>,
 }
 
-impl Reached {
+impl AffectedAlloc {
     /// `id`: as it was asked for, of an agent that does not answer with the whole one.
-    fn of(id: &str, answer: &Value) -> Reached {
+    fn of(id: &str, answer: &Value) -> AffectedAlloc {
         let id = answer["id"].as_str().unwrap_or(id).to_owned();
-        Reached { id, tasks: tasks(answer).into_iter().map(str::to_owned).collect() }
+        AffectedAlloc { id, tasks: tasks(answer).into_iter().map(str::to_owned).collect() }
     }
 }
 
 /// What became of an action on one or several allocs.
 #[derive(Debug)]
-pub struct Acted {
-    pub reached: Vec<Reached>,
+pub struct ActionOutcome {
+    pub reached: Vec<AffectedAlloc>,
     refused: usize,
     asked: usize,
 }
 
-impl Acted {
+impl ActionOutcome {
     pub fn exit(&self) -> CliResult {
         match self.refused {
-            0 => Ok(Exit::Done),
+            0 => Ok(CliExit::Done),
             refused => Err(CliError::failed(format!("refused by {refused} of {} allocs", self.asked))),
         }
     }
@@ -140,19 +146,19 @@ impl Acted {
 /// The IDs of the allocs of a job that are as `is_meant`.
 ///
 /// Errors: the agent has none of that job, whatever it is like.
-pub fn of(agent: &mut Agent, job: &str, is_meant: fn(&AllocRow) -> bool) -> Result<Vec<String>, CliError> {
+pub fn of(agent: &mut AgentConnection, job: &str, is_meant: fn(&AllocRow) -> bool) -> Result<Vec<String>, CliError> {
     let list: AllocList = agent.get("/v1/allocs")?;
     let of_job: Vec<AllocRow> = list.allocs.into_iter().filter(|alloc| alloc.is_ours() && alloc.job == job).collect();
     if of_job.is_empty() {
         let message = format!("there is no alloc of a job {job:?} that this agent runs");
-        return Err(CliError::new(Exit::NotFound, message).hint("`allostat status` lists the allocs"));
+        return Err(CliError::new(CliExit::NotFound, message).hint("`allostat status` lists the allocs"));
     }
     Ok(of_job.into_iter().filter(is_meant).map(|alloc| alloc.id).collect())
 }
 
 /// An unknown name may be that of a job.
 pub fn or_job(error: CliError) -> CliError {
-    if error.exit != Exit::NotFound || error.hint.is_none() {
+    if error.exit != CliExit::NotFound || error.hint.is_none() {
         return error;
     }
     error.hint("`allostat status` lists allocs and jobs")

@@ -11,18 +11,18 @@ use super::width::{columns_of, cut_end, shortened, wrapped};
 use crate::model::text::{terminal, terminal_lines};
 
 /// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome
-/// goes on to it, and who only shows looks at [`Out::is_gone`].
-pub struct Out<'a> {
+/// goes on to it, and who only shows looks at [`CommandOutput::is_gone`].
+pub struct CommandOutput<'a> {
     inner: Box<dyn io::Write + 'a>,
     lost: Option<io::Error>,
 }
 
-impl<'a> Out<'a> {
-    pub fn new(inner: impl io::Write + 'a) -> Out<'a> {
-        Out { inner: Box::new(inner), lost: None }
+impl<'a> CommandOutput<'a> {
+    pub fn new(inner: impl io::Write + 'a) -> CommandOutput<'a> {
+        CommandOutput { inner: Box::new(inner), lost: None }
     }
-    pub fn standard() -> Out<'static> {
-        Out::new(io::stdout().lock())
+    pub fn standard() -> CommandOutput<'static> {
+        CommandOutput::new(io::stdout().lock())
     }
     /// Nothing of what is written from now on is seen by anybody.
     pub fn is_gone(&self) -> bool {
@@ -55,7 +55,7 @@ impl<'a> Out<'a> {
     }
 }
 
-impl io::Write for Out<'_> {
+impl io::Write for CommandOutput<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.is_gone() {
             return Ok(bytes.len());
@@ -189,7 +189,7 @@ impl Paint {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub enum Alignment {
     Left,
     Right,
 }
@@ -214,7 +214,7 @@ impl TableCell {
 
 /// What a column gives up where its table is wider than the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Narrow {
+pub enum Narrowing {
     /// Its texts lose their middle, down to so many columns.
     Middle(u16),
     /// Their end.
@@ -228,14 +228,14 @@ const NAME_COLUMNS: u16 = 64;
 
 /// Rows under headings.
 #[derive(Debug, Clone)]
-pub struct Table {
-    columns: Vec<(&'static str, Align)>,
+pub struct TextTable {
+    columns: Vec<(&'static str, Alignment)>,
     rows: Vec<Vec<TableCell>>,
 }
 
-impl Table {
-    pub fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+impl TextTable {
+    pub fn new(columns: &[(&'static str, Alignment)]) -> TextTable {
+        TextTable { columns: columns.to_vec(), rows: Vec::new() }
     }
     pub fn row(&mut self, cells: Vec<TableCell>) {
         debug_assert_eq!(cells.len(), self.columns.len(), "a row has one cell for each column");
@@ -274,7 +274,7 @@ impl Table {
     }
     /// Makes it as narrow as the screen: columns give up what `order` says, the first of it first, until it fits.
     /// `None`: there is no screen, and nothing is lost.
-    pub fn fit(&mut self, screen: Option<u16>, order: &[(usize, Narrow)]) {
+    pub fn fit(&mut self, screen: Option<u16>, order: &[(usize, Narrowing)]) {
         let Some(screen) = screen else { return };
         let mut away = Vec::new();
         for (column, narrow) in order {
@@ -284,18 +284,18 @@ impl Table {
             }
             let is_wide = self.width_of(*column);
             match *narrow {
-                Narrow::Away => {
+                Narrowing::Away => {
                     away.push(*column);
                     // Without a heading and texts it takes no room, and it is removed below.
                     self.columns[*column].0 = "";
                     self.rows.iter_mut().filter_map(|row| row.get_mut(*column)).for_each(|cell| cell.text.clear());
                 }
-                Narrow::Middle(least) | Narrow::End(least) => {
+                Narrowing::Middle(least) | Narrowing::End(least) => {
                     let room = is_wide.saturating_sub(over).max(least).max(columns_of(self.columns[*column].0));
                     for cell in self.rows.iter_mut().filter_map(|row| row.get_mut(*column)) {
                         cell.text = match narrow {
-                            Narrow::End(_) => cut_end(&cell.text, room),
-                            Narrow::Middle(_) | Narrow::Away => shortened(&cell.text, room),
+                            Narrowing::End(_) => cut_end(&cell.text, room),
+                            Narrowing::Middle(_) | Narrowing::Away => shortened(&cell.text, room),
                         };
                     }
                 }
@@ -329,9 +329,9 @@ impl Table {
                 let text = paint.paint(cell.style, &cell.text);
                 let gap = if i == 0 { "" } else { "  " };
                 let _ = match align {
-                    Align::Right => write!(out, "{gap}{padding}{text}"),
-                    Align::Left if i == last => write!(out, "{gap}{text}"),
-                    Align::Left => write!(out, "{gap}{text}{padding}"),
+                    Alignment::Right => write!(out, "{gap}{padding}{text}"),
+                    Alignment::Left if i == last => write!(out, "{gap}{text}"),
+                    Alignment::Left => write!(out, "{gap}{text}{padding}"),
                 };
             }
             out.push('\n');
@@ -376,9 +376,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// Takes so many bytes and fails from then on.
-    struct Until(usize, io::ErrorKind);
+    struct LimitedWriter(usize, io::ErrorKind);
 
-    impl io::Write for Until {
+    impl io::Write for LimitedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.0 == 0 {
                 return Err(self.1.into());
@@ -393,9 +393,9 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_not_taken_is_no_error_of_who_writes_and_a_closed_pipe_is_no_failure() {
+    fn output_write_failure_is_recorded_and_a_closed_pipe_is_no_failure() {
         for (kind, failed) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
-            let mut out = Out::new(Until(3, kind));
+            let mut out = CommandOutput::new(LimitedWriter(3, kind));
             write!(out, "abc").unwrap();
             assert!(!out.is_gone());
             write!(out, "{}", "x".repeat(1000)).unwrap();
@@ -405,6 +405,8 @@ mod tests {
         }
     }
 
+    /// Promise (Input validation): A name cannot reverse text on a terminal: direction characters are replaced like
+    /// control characters
     #[test]
     fn a_name_can_neither_steer_the_terminal_nor_turn_its_direction_around() {
         assert_eq!(
@@ -415,11 +417,12 @@ mod tests {
         assert_eq!(printable("שלום مرحبا"), "שלום مرحبا", "what is written from right to left stays");
     }
 
-    const COLUMNS: [(&str, Align); 3] = [("TASK", Align::Left), ("MEMORY", Align::Right), ("NOTE", Align::Left)];
+    const COLUMNS: [(&str, Alignment); 3] =
+        [("TASK", Alignment::Left), ("MEMORY", Alignment::Right), ("NOTE", Alignment::Left)];
 
     #[test]
     fn columns_line_up_and_nothing_trails() {
-        let mut table = Table::new(&COLUMNS);
+        let mut table = TextTable::new(&COLUMNS);
         table.row(vec!["web".into(), "1.5 KiB".into(), "".into()]);
         table.row(vec!["a-long-one".into(), "-".into(), "gone".into()]);
         assert_eq!(
@@ -432,7 +435,7 @@ mod tests {
     fn long_name_loses_its_middle_unless_the_middle_distinguishes_it() {
         let long = |middle: &str| format!("{}{middle}{}", "a".repeat(100), "z".repeat(100));
         let shown = |names: &[&str]| {
-            let mut table = Table::new(&[("NAME", Align::Left)]);
+            let mut table = TextTable::new(&[("NAME", Alignment::Left)]);
             names.iter().for_each(|name| table.row(vec![(*name).into()]));
             table.shorten(0);
             table.render(Paint(false)).lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
@@ -446,7 +449,7 @@ mod tests {
 
     #[test]
     fn colour_changes_no_width() {
-        let mut table = Table::new(&COLUMNS);
+        let mut table = TextTable::new(&COLUMNS);
         table.row(vec![TableCell::styled("µs", Style::Red), "1".into(), "x".into()]);
         let coloured = table.render(Paint(true));
         assert!(coloured.contains("\x1b[31mµs\x1b[0m"));
@@ -461,11 +464,11 @@ mod tests {
     }
 
     #[test]
-    fn table_gives_up_columns_in_their_order_until_it_fits_the_screen() {
+    fn table_drops_columns_in_their_order_until_it_fits_the_screen() {
         let fitted = |screen| {
-            let mut table = Table::new(&COLUMNS);
+            let mut table = TextTable::new(&COLUMNS);
             table.row(vec!["a-long-name-of-a-task".into(), "1.5 KiB".into(), "exit 3, restarts exhausted".into()]);
-            table.fit(screen, &[(2, Narrow::End(8)), (0, Narrow::Middle(9)), (1, Narrow::Away)]);
+            table.fit(screen, &[(2, Narrowing::End(8)), (0, Narrowing::Middle(9)), (1, Narrowing::Away)]);
             table.render(Paint(false))
         };
         let row = |screen| fitted(screen).lines().nth(1).unwrap_or_default().to_owned();
@@ -482,7 +485,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_line_of_right_aligned_cells_is_as_wide(cells in prop::collection::vec("[a-z]{1,9}", 1..9)) {
-            let mut table = Table::new(&[("A", Align::Right)]);
+            let mut table = TextTable::new(&[("A", Alignment::Right)]);
             for c in &cells { table.row(vec![c.as_str().into()]); }
             let text = table.render(Paint(false));
             let widths: std::collections::BTreeSet<usize> = text.lines().map(str::len).collect();

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::human::{self, ABSENT, or_absent};
-use super::output::{Align, Narrow, Paint, Style, Table, TableCell, printable, state_style};
+use super::output::{Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable, state_style};
 use super::reason::{self, MemoryPeak};
 use super::shape::AllocRow;
-use super::top::Row;
+use super::top::RateRow;
 use super::width::wrapped;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
@@ -17,7 +17,7 @@ const REASON_INDENT: u16 = 10;
 
 /// What allocs use now, by ID.
 #[derive(Debug, Default)]
-pub struct Uses(BTreeMap<String, AllocUse>);
+pub struct AllocUses(BTreeMap<String, AllocUse>);
 
 /// What an alloc uses now. Absent: of one of its tasks it is not known.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,15 +29,15 @@ struct AllocUse {
     peak: MemoryPeak,
 }
 
-impl Uses {
-    pub fn of(rows: &[Row]) -> Uses {
-        let mut tasks: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+impl AllocUses {
+    pub fn of(rows: &[RateRow]) -> AllocUses {
+        let mut tasks: BTreeMap<&str, Vec<&RateRow>> = BTreeMap::new();
         rows.iter().for_each(|row| tasks.entry(&row.key.0).or_default().push(row));
-        Uses(tasks.into_iter().map(|(id, tasks)| (id.to_owned(), AllocUse::of(&tasks))).collect())
+        AllocUses(tasks.into_iter().map(|(id, tasks)| (id.to_owned(), AllocUse::of(&tasks))).collect())
     }
     /// Of one that has ended: its peak is all that is left.
-    pub fn of_peak(id: &str, peak: MemoryPeak) -> Uses {
-        Uses(BTreeMap::from([(id.to_owned(), AllocUse { peak, ..AllocUse::default() })]))
+    pub fn of_peak(id: &str, peak: MemoryPeak) -> AllocUses {
+        AllocUses(BTreeMap::from([(id.to_owned(), AllocUse { peak, ..AllocUse::default() })]))
     }
     fn get(&self, alloc: &AllocRow) -> AllocUse {
         self.0.get(&alloc.id).copied().unwrap_or_default()
@@ -59,10 +59,11 @@ impl Uses {
 }
 
 impl AllocUse {
-    fn of(tasks: &[&Row]) -> AllocUse {
-        let lives: Vec<&&Row> = tasks.iter().filter(|row| row.lives()).collect();
-        let sum =
-            |of: fn(&Row) -> Option<u64>| lives.iter().try_fold(0_u64, |sum, row| Some(sum.saturating_add(of(row)?)));
+    fn of(tasks: &[&RateRow]) -> AllocUse {
+        let lives: Vec<&&RateRow> = tasks.iter().filter(|row| row.lives()).collect();
+        let sum = |of: fn(&RateRow) -> Option<u64>| {
+            lives.iter().try_fold(0_u64, |sum, row| Some(sum.saturating_add(of(row)?)))
+        };
         let some = |sum: Option<u64>| sum.filter(|_| !lives.is_empty());
         let cpu_cores = lives.iter().map(|row| row.cpu_cores).sum::<Option<f64>>().filter(|_| !lives.is_empty());
         let peaks = tasks.iter().map(|row| MemoryPeak { peak: row.memory_peak, limit: row.memory_limit });
@@ -84,7 +85,7 @@ fn cores(cores: f64) -> String {
 }
 
 /// Everything, on a screen of so many columns; empty: there is nothing.
-pub fn text(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+pub fn text(allocs: &[AllocRow], uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let (managed, observed): (Vec<&AllocRow>, Vec<&AllocRow>) = allocs.iter().partition(|alloc| alloc.is_ours());
     let (ended, live): (Vec<&AllocRow>, Vec<&AllocRow>) = managed.into_iter().partition(|alloc| has_ended(alloc));
     let parts = [
@@ -96,7 +97,7 @@ pub fn text(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16
 }
 
 /// Each of them, with what it uses and the reason of its state.
-pub fn list(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+pub fn list(allocs: &[AllocRow], uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     alloc_table(&allocs.iter().collect::<Vec<_>>(), uses, now, screen, paint)
 }
 
@@ -111,30 +112,30 @@ fn has_ended(alloc: &AllocRow) -> bool {
 }
 
 /// What gives way to the width of a screen, in order. Long are the IDs of observed allocs.
-const ORDER: [(usize, Narrow); 6] = [
-    (0, Narrow::Middle(40)),
-    (1, Narrow::Middle(20)),
-    (6, Narrow::Away),
-    (5, Narrow::Away),
-    (0, Narrow::Middle(24)),
-    (1, Narrow::Middle(4)),
+const ORDER: [(usize, Narrowing); 6] = [
+    (0, Narrowing::Middle(40)),
+    (1, Narrowing::Middle(20)),
+    (6, Narrowing::Away),
+    (5, Narrowing::Away),
+    (0, Narrowing::Middle(24)),
+    (1, Narrowing::Middle(4)),
 ];
 
-fn alloc_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+fn alloc_table(allocs: &[&AllocRow], uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     if allocs.is_empty() {
         return String::new();
     }
     let reasons: Vec<_> = allocs.iter().map(|alloc| reason::of(alloc, uses.peak(alloc), now)).collect();
     let filled = |with_reasons: bool| {
-        let mut table = Table::new(&[
-            ("ALLOC", Align::Left),
-            ("NAME", Align::Left),
-            ("STATUS", Align::Left),
-            ("CPU", Align::Right),
-            ("MEMORY", Align::Right),
-            ("RESTARTS", Align::Right),
-            ("AGE", Align::Right),
-            ("REASON", Align::Left),
+        let mut table = TextTable::new(&[
+            ("ALLOC", Alignment::Left),
+            ("NAME", Alignment::Left),
+            ("STATUS", Alignment::Left),
+            ("CPU", Alignment::Right),
+            ("MEMORY", Alignment::Right),
+            ("RESTARTS", Alignment::Right),
+            ("AGE", Alignment::Right),
+            ("REASON", Alignment::Left),
         ]);
         for (alloc, why) in allocs.iter().zip(&reasons) {
             table.row(alloc_row(alloc, uses, now, why.as_ref().filter(|_| with_reasons)));
@@ -166,7 +167,7 @@ fn alloc_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option
     out
 }
 
-fn alloc_row(alloc: &AllocRow, uses: &Uses, now: Timestamp, why: Option<&(String, Style)>) -> Vec<TableCell> {
+fn alloc_row(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, why: Option<&(String, Style)>) -> Vec<TableCell> {
     let (words, style) = why.cloned().unwrap_or((String::new(), Style::Plain));
     vec![
         TableCell::styled(alloc.short(), Style::Cyan),
@@ -180,14 +181,14 @@ fn alloc_row(alloc: &AllocRow, uses: &Uses, now: Timestamp, why: Option<&(String
     ]
 }
 
-fn ended_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+fn ended_table(allocs: &[&AllocRow], uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let mut by_job: BTreeMap<&str, Vec<&AllocRow>> = BTreeMap::new();
     allocs.iter().for_each(|alloc| by_job.entry(&alloc.job).or_default().push(alloc));
-    let mut table = Table::new(&[
-        ("ENDED", Align::Left),
-        ("ALLOCS", Align::Left),
-        ("LAST END", Align::Right),
-        ("LAST FAILURE", Align::Left),
+    let mut table = TextTable::new(&[
+        ("ENDED", Alignment::Left),
+        ("ALLOCS", Alignment::Left),
+        ("LAST END", Alignment::Right),
+        ("LAST FAILURE", Alignment::Left),
     ]);
     for (job, allocs) in by_job {
         let newest = allocs.iter().filter_map(|alloc| alloc.finished_at).max();
@@ -213,15 +214,15 @@ fn counted(allocs: &[&AllocRow]) -> String {
     counts.into_iter().map(|(status, n)| format!("{n} {}", printable(status))).collect::<Vec<_>>().join(", ")
 }
 
-fn observed_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+fn observed_table(allocs: &[&AllocRow], uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let mut by_source: BTreeMap<&str, Vec<&AllocRow>> = BTreeMap::new();
     allocs.iter().for_each(|alloc| by_source.entry(&alloc.source).or_default().push(alloc));
-    let mut table = Table::new(&[
-        ("OBSERVED", Align::Left),
-        ("ALLOCS", Align::Left),
-        ("CPU", Align::Right),
-        ("MEMORY", Align::Right),
-        ("LAST FAILURE", Align::Left),
+    let mut table = TextTable::new(&[
+        ("OBSERVED", Alignment::Left),
+        ("ALLOCS", Alignment::Left),
+        ("CPU", Alignment::Right),
+        ("MEMORY", Alignment::Right),
+        ("LAST FAILURE", Alignment::Left),
     ]);
     for (source, allocs) in by_source {
         let used: Vec<AllocUse> = allocs.iter().map(|alloc| uses.get(alloc)).collect();
@@ -247,19 +248,23 @@ fn last_failure(allocs: &[&AllocRow], now: Timestamp) -> Option<String> {
     Some(format!("{} {}, {}", printable(&alloc.name), reason::exit(exit), human::ago(exit.finished_at, now)))
 }
 
-fn folded(mut table: Table, screen: Option<u16>, paint: Paint) -> String {
+fn folded(mut table: TextTable, screen: Option<u16>, paint: Paint) -> String {
     if table.is_empty() {
         return String::new();
     }
     let last = table.columns() - 1;
     table.fit(
         screen,
-        &[(last, Narrow::End(24)), (0, Narrow::Middle(16)), (last, Narrow::End(12)), (1, Narrow::End(16))],
+        &[(last, Narrowing::End(24)), (0, Narrowing::Middle(16)), (last, Narrowing::End(12)), (1, Narrowing::End(16))],
     );
-    table.fit(screen, &[(last, Narrow::Away), (0, Narrow::Middle(8)), (2, Narrow::Away), (1, Narrow::End(6))]);
+    table.fit(
+        screen,
+        &[(last, Narrowing::Away), (0, Narrowing::Middle(8)), (2, Narrowing::Away), (1, Narrowing::End(6))],
+    );
     table.render(paint)
 }
 
+/// Promise (Devices): `status` and `history` fit each screen, and a reason stays whole
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -287,7 +292,7 @@ mod tests {
         json!({ "outcome": outcome, "status": status, "finished_at": 988 * SECOND })
     }
 
-    fn all() -> (Vec<AllocRow>, Uses) {
+    fn all() -> (Vec<AllocRow>, AllocUses) {
         let oom = exit("oom", &json!({ "signal": 9 }));
         let crash = exit("error", &json!({ "code": 3 }));
         let mut allocs = vec![
@@ -316,7 +321,7 @@ mod tests {
             "tasks": [of("web", "running", Some(24 << 20), 30 << 20), of("hog", "dead", None, 64 << 20),
                       of("docker:web-1", "running", Some(1 << 30), 1 << 30)] });
         let table = top::TaskTable::read(table.to_string().as_bytes(), None).unwrap();
-        let uses = Uses::of(&top::rows(&table));
+        let uses = AllocUses::of(&top::rows(&table));
         (allocs, uses)
     }
 
@@ -341,7 +346,7 @@ docker    1 failed, 40 running  0.50  1.0 GiB  shop.app[0] OOM killed, 12.0 s ag
     }
 
     #[test]
-    fn status_fits_every_screen_and_keeps_its_reasons() {
+    fn status_fits_every_screen_with_its_reasons() {
         let (allocs, uses) = all();
         for screen in [60, 80, 100, 120, 200] {
             let shown = text(&allocs, &uses, NOW, Some(screen), Paint(false));

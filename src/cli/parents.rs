@@ -3,11 +3,11 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Session;
-use super::connect::Agent;
+use super::CliSession;
+use super::connect::AgentConnection;
 use super::exit::CliError;
 use super::human::{self, or_absent};
-use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, state_style};
+use super::output::{Alignment, Paint, Style, TableCell, TextTable, pairs, printable, state_style};
 use super::shape::short;
 use crate::api::{PlannedLaunches, encode};
 use crate::model::launching::{Parameterized, Periodic};
@@ -63,16 +63,16 @@ struct StoppedRow {
 }
 
 /// All of them; none where the agent does not say.
-pub fn all(agent: &mut Agent) -> Vec<ParentRow> {
+pub fn all(agent: &mut AgentConnection) -> Vec<ParentRow> {
     agent.get::<ParentList>("/v1/jobs").map(|list| list.jobs).unwrap_or_default()
 }
 
 /// `None`: it is none.
-pub fn find(agent: &mut Agent, id: &str) -> Option<ParentRow> {
+pub fn find(agent: &mut AgentConnection, id: &str) -> Option<ParentRow> {
     agent.get(&target(id)).ok()
 }
 
-pub fn find_json(agent: &mut Agent, id: &str) -> Option<Value> {
+pub fn find_json(agent: &mut AgentConnection, id: &str) -> Option<Value> {
     agent.get_json(&target(id)).ok()
 }
 
@@ -81,7 +81,7 @@ pub fn target(id: &str) -> String {
 }
 
 /// Stops the launches of a job, and says what of it runs on.
-pub fn stop(agent: &mut Agent, session: &mut Session<'_>, id: &str) -> Result<(), CliError> {
+pub fn stop(agent: &mut AgentConnection, session: &mut CliSession<'_>, id: &str) -> Result<(), CliError> {
     let stopped: StoppedRow = agent.post(&format!("{}/stop", target(id)), "")?;
     writeln!(session.out, "job {}: stopped, no further launches", printable(id))?;
     if !stopped.running_children.is_empty() {
@@ -110,13 +110,13 @@ pub fn planned(job: &str, launches: &PlannedLaunches, now: Timestamp) -> String 
 
 pub fn table(rows: &[ParentRow], now: Timestamp, paint: Paint) -> String {
     let columns = [
-        ("LAUNCHING JOB", Align::Left),
-        ("TYPE", Align::Left),
-        ("BY", Align::Left),
-        ("RUNNING", Align::Right),
-        ("NEXT LAUNCH", Align::Left),
+        ("LAUNCHING JOB", Alignment::Left),
+        ("TYPE", Alignment::Left),
+        ("BY", Alignment::Left),
+        ("RUNNING", Alignment::Right),
+        ("NEXT LAUNCH", Alignment::Left),
     ];
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for row in rows {
         table.row(vec![
             TableCell::styled(printable(&row.id), Style::Cyan),
@@ -153,9 +153,13 @@ pub fn detail(row: &ParentRow, now: Timestamp, paint: Paint) -> String {
     if row.children.is_empty() {
         return out;
     }
-    let columns =
-        [("CHILD JOB", Align::Left), ("STATUS", Align::Left), ("CREATED", Align::Right), ("ALLOCS", Align::Left)];
-    let mut table = Table::new(&columns);
+    let columns = [
+        ("CHILD JOB", Alignment::Left),
+        ("STATUS", Alignment::Left),
+        ("CREATED", Alignment::Right),
+        ("ALLOCS", Alignment::Left),
+    ];
+    let mut table = TextTable::new(&columns);
     for child in row.children.iter().take(CHILDREN_SHOWN) {
         let allocs = child.allocs.iter().map(|id| short(id)).collect::<Vec<_>>().join(", ");
         table.row(vec![

@@ -1,8 +1,8 @@
 //! `allostat periodic`
 
-use super::exit::{CliResult, Exit};
-use super::follow::Follow;
-use super::{Session, parents, run};
+use super::exit::{CliExit, CliResult};
+use super::follow::AllocFollower;
+use super::{CliSession, parents, run};
 use crate::api::LaunchAnswer;
 
 /// Launch a periodic job now
@@ -12,7 +12,7 @@ use crate::api::LaunchAnswer;
 ///
 /// Example: `allostat periodic force backup`
 #[derive(Debug, clap::Args)]
-pub struct PeriodicJobs {
+pub struct PeriodicCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -20,11 +20,11 @@ pub struct PeriodicJobs {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Launch a periodic job now
-    Force(Force),
+    Force(PeriodicForceCommand),
 }
 
 #[derive(Debug, clap::Args)]
-struct Force {
+struct PeriodicForceCommand {
     /// ID of the periodic job
     #[arg(value_parser = super::alloc_id)]
     job: String,
@@ -33,16 +33,16 @@ struct Force {
     detach: bool,
 }
 
-impl PeriodicJobs {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl PeriodicCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let Action::Force(force) = self.action;
         let mut agent = session.connect_to_act()?;
-        let mut follow = Follow::from_now(&mut agent)?;
+        let mut follow = AllocFollower::from_now(&mut agent)?;
         let target = format!("{}/periodic/force", parents::target(&force.job));
         let launched: LaunchAnswer = follow.agent().post(&target, "")?;
         if force.detach {
             writeln!(session.out, "{}", launched.job)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         run::launched(session, &mut follow, &launched)
     }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::exit::{CliError, CliResult, Exit};
+use super::exit::{CliError, CliExit, CliResult};
 use super::inputs::{CallersFiles, Variables};
-use super::output::{Align, Paint, Style, Table, printable};
-use super::{Session, follow, human, parents};
+use super::output::{Alignment, Paint, Style, TextTable, printable};
+use super::{CliSession, follow, human, parents};
 use crate::api::{GroupEffect, JobText, Submitted, UnplacedGroup};
 use crate::jobspec::diff::{DiffKind, ObjectDiff};
 use crate::jobspec::{self, Diagnostic, Inputs};
@@ -20,7 +20,7 @@ use crate::jobspec::{self, Diagnostic, Inputs};
 ///
 /// Example: `allostat plan web.hcl`
 #[derive(Debug, clap::Args)]
-pub struct Plan {
+pub struct PlanCommand {
     /// Job file, HCL or JSON; - is standard input
     file: PathBuf,
     #[command(flatten)]
@@ -30,8 +30,8 @@ pub struct Plan {
     json: bool,
 }
 
-impl Plan {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl PlanCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let job = read_job(&self.file, &self.variables)?;
         let mut agent = session.connect_to_act()?;
         let (target, body) = job.request(true);
@@ -39,7 +39,7 @@ impl Plan {
             let plan: Value = agent.post(&target, body)?;
             session.json(&plan)?;
             let waits = plan["not_placed"].as_array().is_some_and(|groups| !groups.is_empty());
-            return Ok(if waits { Exit::Failed } else { Exit::Done });
+            return Ok(if waits { CliExit::Failed } else { CliExit::Done });
         }
         let plan: Submitted = agent.post(&target, body)?;
         show_warnings(session, &plan.warnings);
@@ -47,13 +47,13 @@ impl Plan {
         if let Some(launches) = &plan.launches {
             writeln!(session.out, "{}\n", parents::planned(&printable(&plan.job), launches, follow::now()))?;
         }
-        let mut table = Table::new(&[
-            ("GROUP", Align::Left),
-            ("ALLOCS", Align::Right),
-            ("TASK", Align::Left),
-            ("DRIVER", Align::Left),
-            ("MEMORY", Align::Right),
-            ("CPU SHARES", Align::Right),
+        let mut table = TextTable::new(&[
+            ("GROUP", Alignment::Left),
+            ("ALLOCS", Alignment::Right),
+            ("TASK", Alignment::Left),
+            ("DRIVER", Alignment::Left),
+            ("MEMORY", Alignment::Right),
+            ("CPU SHARES", Alignment::Right),
         ]);
         for group in &plan.groups {
             for task in &group.tasks {
@@ -79,10 +79,10 @@ impl Plan {
         }
         write!(session.out, "{}", changes(&plan, session.paint))?;
         match not_placed(&plan) {
-            None => Ok(Exit::Done),
+            None => Ok(CliExit::Done),
             Some(why) => {
                 session.remark(&format!("warning: job {} would wait\n{why}", printable(&plan.job)));
-                Ok(Exit::Failed)
+                Ok(CliExit::Failed)
             }
         }
     }
@@ -172,24 +172,24 @@ pub fn not_placed(submitted: &Submitted) -> Option<String> {
 
 /// Reads a job file, and checks it here: a broken one needs no agent to be found.
 ///
-/// Errors: it cannot be read ([`Exit::NotFound`]), or is wrong ([`Exit::InvalidFile`]).
+/// Errors: it cannot be read ([`CliExit::NotFound`]), or is wrong ([`CliExit::InvalidFile`]).
 pub fn read_job(path: &Path, variables: &Variables) -> Result<JobText, CliError> {
     let stdin = path.as_os_str() == "-";
     let file = if stdin { "standard-input".to_owned() } else { path.display().to_string() };
     let bytes =
         if stdin { jobspec::bytes_of(std::io::stdin().lock()) } else { File::open(path).and_then(jobspec::bytes_of) };
-    let bytes = bytes.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {file}: {e}")))?;
+    let bytes = bytes.map_err(|e| CliError::new(CliExit::NotFound, format!("cannot read {file}: {e}")))?;
     let (variables, reading) = (variables.given()?, CallersFiles::default());
     let inputs = Inputs { given: &variables, outside: &reading };
     let checked =
         jobspec::text_of(&file, bytes).and_then(|text| super::check::job_file(&file, &text, inputs).map(|_| text));
     checked
         .map(|text| JobText { file, text: text.into_bytes(), variables, recorded: reading.recorded() })
-        .map_err(|errors| CliError::new(Exit::InvalidFile, format!("the job file is refused\n\n{errors}")))
+        .map_err(|errors| CliError::new(CliExit::InvalidFile, format!("the job file is refused\n\n{errors}")))
 }
 
 /// What is wrong at several places in the same way is one warning.
-pub fn show_warnings(session: &Session<'_>, warnings: &[Diagnostic]) {
+pub fn show_warnings(session: &CliSession<'_>, warnings: &[Diagnostic]) {
     let mut groups: Vec<(&Diagnostic, Vec<&Diagnostic>)> = Vec::new();
     for warning in warnings {
         let same = |first: &Diagnostic| {

@@ -12,22 +12,22 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const FEW: usize = 8;
 
 /// Concurrency: one thread. Written to standard error, so that a pipe gets only the output.
-pub struct Progress {
+pub struct ProgressLine {
     is_terminal: bool,
-    state: RefCell<Shown>,
+    state: RefCell<ProgressState>,
 }
 
 #[derive(Default)]
-struct Shown {
+struct ProgressState {
     /// How many, and when that was written.
     last: Option<(usize, Instant)>,
     /// On the terminal, without the end of its line.
     is_open: bool,
 }
 
-impl Progress {
-    pub fn new() -> Progress {
-        Progress { is_terminal: errors_are_on_a_terminal(), state: RefCell::default() }
+impl ProgressLine {
+    pub fn new() -> ProgressLine {
+        ProgressLine { is_terminal: errors_are_on_a_terminal(), state: RefCell::default() }
     }
 
     /// `done` of `total`; `text` says so.
@@ -53,7 +53,7 @@ impl Progress {
             say("");
         }
     }
-    /// The next [`Progress::show`] writes the line again, below.
+    /// The next [`ProgressLine::show`] writes the line again, below.
     fn interrupt(&self) {
         let mut state = self.state.borrow_mut();
         if std::mem::take(&mut state.is_open) {
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.end_line();
     }
@@ -76,14 +76,14 @@ fn is_worth_a_line(last: Option<(usize, Instant)>, done: usize, total: usize, no
     total <= FEW || done >= total || quarter(done) != quarter(before) || now.duration_since(at) >= LINE_EVERY
 }
 
-/// Output between which the line of a [`Progress`] stands: it is taken off before, so that no line is written into
+/// Output between which the line of a [`ProgressLine`] stands: it is taken off before, so that no line is written into
 /// another.
-pub struct Above<'a> {
-    pub progress: &'a Progress,
+pub struct ProgressWriter<'a> {
+    pub progress: &'a ProgressLine,
     pub out: &'a mut dyn Write,
 }
 
-impl Write for Above<'_> {
+impl Write for ProgressWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.progress.interrupt();
         self.out.write(bytes)

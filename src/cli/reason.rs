@@ -2,7 +2,7 @@
 
 use super::human;
 use super::output::{Style, printable};
-use super::shape::{AllocRow, ExitRow, TaskRow};
+use super::shape::{AllocRow, AllocTaskRow, ExitRow};
 use crate::model::signal;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
@@ -110,7 +110,7 @@ fn is_stop(exit: &ExitRow) -> bool {
 }
 
 /// How often a task restarted that fails again and again, and that in words.
-fn crash_loop(task: &TaskRow, memory: MemoryPeak, now: Timestamp) -> Option<(u64, String)> {
+fn crash_loop(task: &AllocTaskRow, memory: MemoryPeak, now: Timestamp) -> Option<(u64, String)> {
     let exit = task.last_exit.as_ref().filter(|exit| !is_stop(exit))?;
     let waits = task.next_start_at.filter(|_| task.state == "backoff");
     let is_loop = task.restarts >= LOOP_RESTARTS && now.since(exit.finished_at) <= LOOP_WITHIN && task.state != "dead";
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_in_words_says_that_a_child_was_oom_killed() {
+    fn exit_text_reports_an_oom_killed_child() {
         let words = |outcome: &str, kills: u64| {
             let row = json!({ "outcome": outcome, "status": { "code": 0 }, "finished_at": 1, "oom_kills": kills });
             super::exit(&serde_json::from_value(row).unwrap())
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_of_a_service_has_the_result_of_systemd_where_the_status_does_not_say_it() {
+    fn exit_text_of_a_service_has_the_systemd_result_unless_the_status_implies_it() {
         let words = |result: &str, status: Value| {
             let row = json!({ "outcome": "error", "status": status, "finished_at": 1, "result": result });
             super::exit(&serde_json::from_value(row).unwrap())

@@ -4,12 +4,12 @@ mod patch;
 
 use std::path::PathBuf;
 
-use super::exit::{CliResult, Exit};
+use super::exit::{CliExit, CliResult};
 use super::human::{self, or_absent};
 use super::inputs::Variables;
-use super::output::{self, Align, Narrow, Paint, Style, Table, TableCell, printable};
+use super::output::{self, Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable};
 use super::width::wrapped;
-use super::{Session, follow};
+use super::{CliSession, follow};
 use crate::api::encode;
 use crate::exporters::history::{UsageReport, WorkloadUse};
 use crate::jobspec::quantity::parse_ago;
@@ -24,7 +24,7 @@ use crate::model::units::Timestamp;
 ///
 /// Examples: `allostat report --since 30d`, `allostat report --job web --csv`, `allostat report --patch web.hcl`
 #[derive(Debug, clap::Args)]
-pub struct Report {
+pub struct ReportCommand {
     /// Only this workload: a job, or an observed one
     #[arg(long, value_name = "NAME", conflicts_with = "patch")]
     job: Option<String>,
@@ -47,8 +47,8 @@ pub struct Report {
     variables: Variables,
 }
 
-impl Report {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl ReportCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let file = self.patch.as_deref().map(|path| patch::read(path, &self.variables)).transpose()?;
         let job = file.as_ref().map(|file| file.job()).or(self.job.as_deref());
         let source = if file.is_some() { Some(AllocSource::Managed) } else { self.source };
@@ -59,7 +59,7 @@ impl Report {
         if self.json {
             let answer = agent.get_json(&target)?;
             session.json(&answer)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let report: UsageReport = agent.get(&target)?;
         if self.csv {
@@ -72,7 +72,7 @@ impl Report {
             write!(session.out, "{}", table(&report, output::screen(), session.paint))?;
         }
         session.remark(&wrapped(&covers(&report, follow::now()), output::screen(), 2));
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -116,34 +116,34 @@ fn covers(report: &UsageReport, now: Timestamp) -> String {
 const WHY_COLUMNS: u16 = 20;
 
 /// What gives way on a narrow screen, the least important first: what the suggestion follows from stays.
-const GIVEN_UP: [(usize, Narrow); 10] = [
-    (0, Narrow::Middle(24)),
-    (1, Narrow::Middle(12)),
-    (GPU_HOURS, Narrow::Away),
-    (5, Narrow::Away),
-    (4, Narrow::Away),
-    (10, Narrow::Away),
-    (2, Narrow::Away),
-    (0, Narrow::Middle(16)),
-    (3, Narrow::Away),
-    (1, Narrow::Away),
+const GIVEN_UP: [(usize, Narrowing); 10] = [
+    (0, Narrowing::Middle(24)),
+    (1, Narrowing::Middle(12)),
+    (GPU_HOURS, Narrowing::Away),
+    (5, Narrowing::Away),
+    (4, Narrowing::Away),
+    (10, Narrowing::Away),
+    (2, Narrowing::Away),
+    (0, Narrowing::Middle(16)),
+    (3, Narrowing::Away),
+    (1, Narrowing::Away),
 ];
 const GPU_HOURS: usize = 6;
 
 fn table(report: &UsageReport, screen: Option<u16>, paint: Paint) -> String {
-    let mut table = Table::new(&[
-        ("WORKLOAD", Align::Left),
-        ("TASK", Align::Left),
-        ("RUNS", Align::Right),
-        ("FAILED", Align::Right),
-        ("CPU", Align::Right),
-        ("GIB-H", Align::Right),
-        ("GPU-H", Align::Right),
-        ("PEAK", Align::Right),
-        ("REQUEST", Align::Right),
-        ("SUGGESTED", Align::Right),
-        ("SAVES", Align::Right),
-        ("WHY", Align::Left),
+    let mut table = TextTable::new(&[
+        ("WORKLOAD", Alignment::Left),
+        ("TASK", Alignment::Left),
+        ("RUNS", Alignment::Right),
+        ("FAILED", Alignment::Right),
+        ("CPU", Alignment::Right),
+        ("GIB-H", Alignment::Right),
+        ("GPU-H", Alignment::Right),
+        ("PEAK", Alignment::Right),
+        ("REQUEST", Alignment::Right),
+        ("SUGGESTED", Alignment::Right),
+        ("SAVES", Alignment::Right),
+        ("WHY", Alignment::Left),
     ]);
     for row in &report.workloads {
         let managed = row.source == AllocSource::Managed.as_str();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn report_fits_the_screen_with_its_numbers_whole_and_what_the_suggestion_follows_from() {
+    fn report_fits_the_screen_with_complete_numbers_and_the_basis_of_each_suggestion() {
         let named = |workload: &str, task: &str| WorkloadUse {
             workload: workload.into(),
             task: task.into(),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_record_is_said() {
+    fn report_names_the_period_without_records() {
         let day = |n: u64| Timestamp(n * 86_400_000_000_000);
         let report = UsageReport { since: day(10), oldest_record_at: Some(day(12)), ends: 4, ..UsageReport::default() };
         let text = covers(&report, day(13));

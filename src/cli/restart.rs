@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::exit::{CliError, CliResult, Exit};
-use super::follow::{Follow, FollowEnd};
-use super::of_job::{OneOrJob, Reached};
+use super::exit::{CliError, CliExit, CliResult};
+use super::follow::{AllocFollower, FollowEnd};
+use super::of_job::{AffectedAlloc, OneOrJob};
 use super::output::{Style, printable};
-use super::shape::{AllocList, AllocRow, TaskRow};
+use super::shape::{AllocList, AllocRow, AllocTaskRow};
 use super::stalled::{Standstill, ending_time};
-use super::{Session, human, reason};
+use super::{CliSession, human, reason};
 use crate::api::encode;
 use crate::model::job::LifecycleHook;
 use crate::model::task::Outcome;
@@ -24,7 +24,7 @@ use crate::model::task::Outcome;
 ///
 /// Examples: `allostat restart web`, `allostat restart --job web`
 #[derive(Debug, clap::Args)]
-pub struct Restart {
+pub struct RestartCommand {
     #[command(flatten)]
     of: OneOrJob,
     /// Task to restart; default: every running task, in place
@@ -40,8 +40,8 @@ pub struct Restart {
 /// The attempts that tasks are at, by alloc and task.
 type Attempts = BTreeMap<(String, String), u64>;
 
-impl Restart {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl RestartCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let what = match &self.task {
             Some(task) => format!("?task={}", encode(task)),
             None if self.all => "?all=true".to_owned(),
@@ -49,7 +49,7 @@ impl Restart {
         };
         let mut agent = session.connect_to_act()?;
         let before = if self.detach { Attempts::new() } else { attempts(&agent.get("/v1/allocs")?) };
-        let mut follow = Follow::from_now(&mut agent)?;
+        let mut follow = AllocFollower::from_now(&mut agent)?;
         let target = |alloc: &str| format!("/v1/allocs/{}/restart{what}", encode(alloc));
         let acted = self.of.act_on(follow.agent(), session, ("restart", "restarting"), target)?;
         if self.detach || acted.reached.is_empty() {
@@ -81,14 +81,14 @@ impl Restart {
                     return acted.exit();
                 }
                 let hint = format!("`allostat status {}` shows its events", short_of(&allocs));
-                Err(CliError::new(Exit::Failed, failures.join("\n")).hint(hint))
+                Err(CliError::new(CliExit::Failed, failures.join("\n")).hint(hint))
             }
         }
     }
 }
 
 /// Of the job of each alloc. What does not answer has the default: the wait itself says what is wrong.
-fn longest_ending(follow: &mut Follow<'_>, ids: &[String]) -> Duration {
+fn longest_ending(follow: &mut AllocFollower<'_>, ids: &[String]) -> Duration {
     let ending = |id: &String| {
         let alloc = follow.agent().get::<Value>(&format!("/v1/allocs/{}", encode(id))).unwrap_or_default();
         ending_time(&alloc)
@@ -102,14 +102,17 @@ fn attempts(list: &AllocList) -> Attempts {
 }
 
 /// The tasks that the request reached, except poststop tasks, which run only at the end of the alloc.
-fn tasks_of<'a>(alloc: &'a AllocRow, reached: &'a [Reached]) -> impl Iterator<Item = (&'a String, &'a TaskRow)> {
+fn tasks_of<'a>(
+    alloc: &'a AllocRow,
+    reached: &'a [AffectedAlloc],
+) -> impl Iterator<Item = (&'a String, &'a AllocTaskRow)> {
     let asked = reached.iter().find(|reached| reached.id == alloc.id);
-    let is_after = |task: &TaskRow| task.lifecycle.is_some_and(|cycle| cycle.hook == LifecycleHook::Poststop);
+    let is_after = |task: &AllocTaskRow| task.lifecycle.is_some_and(|cycle| cycle.hook == LifecycleHook::Poststop);
     alloc.tasks.iter().filter(move |(name, task)| asked.is_some_and(|all| all.tasks.contains(*name)) && !is_after(task))
 }
 
 /// Its next attempt runs, or has ended already; or there will be none.
-fn settled(alloc: &AllocRow, name: &str, task: &TaskRow, before: &Attempts) -> bool {
+fn settled(alloc: &AllocRow, name: &str, task: &AllocTaskRow, before: &Attempts) -> bool {
     let was_at = before.get(&(alloc.id.clone(), name.to_owned()));
     let is_new = task.attempt.is_some_and(|attempt| was_at.is_none_or(|before| attempt > *before));
     let is_stopped = alloc.desired == "stop" && task.state == "dead";
@@ -117,7 +120,7 @@ fn settled(alloc: &AllocRow, name: &str, task: &TaskRow, before: &Attempts) -> b
 }
 
 /// What of it does not run after its restart, and did not end well either.
-fn failures(alloc: &AllocRow, reached: &[Reached]) -> Vec<String> {
+fn failures(alloc: &AllocRow, reached: &[AffectedAlloc]) -> Vec<String> {
     let ended = tasks_of(alloc, reached).filter(|(_, task)| task.state != "running");
     let words = ended.filter_map(|(name, task)| match &task.last_exit {
         Some(exit) if exit.outcome == Outcome::Success => None,
@@ -175,7 +178,7 @@ mod tests {
             "after": { "state": "pending", "lifecycle": { "hook": "poststop", "sidecar": false } },
         });
         let names = ["bad", "done", "fine", "after"].map(str::to_owned).to_vec();
-        let reached = [Reached { id: "ab12cd34-0".to_owned(), tasks: names }];
+        let reached = [AffectedAlloc { id: "ab12cd34-0".to_owned(), tasks: names }];
         let alloc = alloc("run", &tasks);
         assert_eq!(failures(&alloc, &reached), ["task bad of ab12cd34 does not run: exit 3"]);
         assert_eq!(tasks_of(&alloc, &reached).count(), 3);

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::exit::{CliError, CliResult, Exit};
-use super::follow::{Follow, FollowEnd};
+use super::exit::{CliError, CliExit, CliResult};
+use super::follow::{AllocFollower, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
-use super::progress::{Above, Progress};
+use super::progress::{ProgressLine, ProgressWriter};
 use super::shape::{AllocRow, ExitRow, short};
-use super::{Session, complete, follow, human, last_output, output, parents, plan, updates};
+use super::{CliSession, complete, follow, human, last_output, output, parents, plan, updates};
 use crate::api::{LaunchAnswer, Submitted, encode};
 use crate::model::job::JobKind;
 use crate::model::migration::MigrationFailure;
@@ -21,7 +21,7 @@ use crate::model::task::{ExitStatus, Outcome};
 ///
 /// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
 #[derive(Debug, clap::Args)]
-pub struct Run {
+pub struct RunCommand {
     /// Job file, HCL or JSON; - is standard input
     file: PathBuf,
     #[command(flatten)]
@@ -46,11 +46,11 @@ pub struct Run {
     on_migration_failure: String,
 }
 
-impl Run {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl RunCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let job = plan::read_job(&self.file, &self.variables)?;
         let mut agent = session.connect_to_act()?;
-        let mut follow = Follow::from_now(&mut agent)?;
+        let mut follow = AllocFollower::from_now(&mut agent)?;
         let (target, body) = job.request(false);
         let target = self.migration(target);
         let submitted: Submitted = follow.agent().post(&target, body).map_err(unsure)?;
@@ -62,7 +62,7 @@ impl Run {
                 true => session.remark(&text),
                 false => writeln!(session.out, "{text}")?,
             }
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let unchanged = submitted.unchanged.first().filter(|_| submitted.allocs.is_empty());
         if self.detach && unchanged.is_none() {
@@ -118,8 +118,8 @@ impl Run {
     /// submitted.
     fn unchanged(
         &self,
-        session: &mut Session<'_>,
-        follow: &mut Follow<'_>,
+        session: &mut CliSession<'_>,
+        follow: &mut AllocFollower<'_>,
         submitted: &Submitted,
         first: &str,
     ) -> CliResult {
@@ -136,7 +136,7 @@ impl Run {
         session.remark(&format!("`allostat restart {}` restarts its tasks", printable(named)));
         match self.wait {
             true => until(session, follow, &job, ids, self.goal(&submitted.kind)),
-            false => Ok(Exit::Done),
+            false => Ok(CliExit::Done),
         }
     }
 }
@@ -149,12 +149,12 @@ fn shortened(ids: &[String]) -> String {
 }
 
 /// Waits for a job that another one has launched.
-pub fn launched(session: &mut Session<'_>, follow: &mut Follow<'_>, launched: &LaunchAnswer) -> CliResult {
+pub fn launched(session: &mut CliSession<'_>, follow: &mut AllocFollower<'_>, launched: &LaunchAnswer) -> CliResult {
     let job = printable(&launched.job);
     let how = if launched.existed { "was launched before" } else { "launched" };
     writeln!(session.out, "job {job}: {how}, {}", human::count(launched.allocs.len(), "alloc"))?;
     if launched.allocs.is_empty() {
-        return Ok(Exit::Done);
+        return Ok(CliExit::Done);
     }
     until(session, follow, &job, &launched.allocs, Goal::Done)
 }
@@ -200,8 +200,14 @@ impl Goal {
     }
 }
 
-fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[String], goal: Goal) -> CliResult {
-    let (paint, progress) = (session.paint, Progress::new());
+fn until(
+    session: &mut CliSession<'_>,
+    follow: &mut AllocFollower<'_>,
+    job: &str,
+    ids: &[String],
+    goal: Goal,
+) -> CliResult {
+    let (paint, progress) = (session.paint, ProgressLine::new());
     // The events of many are no answer: they are counted, and what fails is shown.
     let is_counted = goal == Goal::Healthy || ids.len() > NAMED;
     follow.only_failures(ids.len() > NAMED);
@@ -214,7 +220,7 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
     };
     let mut ids = ids.to_vec();
     let ended = loop {
-        let mut out = Above { progress: &progress, out: session.out };
+        let mut out = ProgressWriter { progress: &progress, out: session.out };
         let ended = follow.until(&ids, &mut out, paint, is_reached);
         match ended.map_err(|error| gone(error, job, &ids))? {
             // What was rescheduled meanwhile is the job's from then on.
@@ -231,7 +237,7 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
                 if ids.len() > 1 { format!("--job {job}") } else { ids.first().map_or(job, |id| short(id)).to_owned() };
             session
                 .remark(&format!("detached; it goes on: `allostat status` shows it, `allostat stop {stop}` ends it"));
-            Ok(Exit::Done)
+            Ok(CliExit::Done)
         }
         FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, &allocs),
         FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
@@ -246,7 +252,7 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
         FollowEnd::Done(_) => {
             let word = if goal == Goal::Healthy { "healthy" } else { "running" };
             writeln!(session.out, "{}", session.paint.paint(Style::Green, word))?;
-            Ok(Exit::Done)
+            Ok(CliExit::Done)
         }
     }
 }
@@ -284,20 +290,20 @@ fn unhealthy(job: &str, allocs: &[AllocRow]) -> CliError {
 
 /// A job whose allocs are not all placed is submitted, and waits: nothing failed, and the exit code distinguishes it
 /// from one that runs.
-fn waiting(session: &Session<'_>, submitted: &Submitted) -> Exit {
-    let Some(why) = plan::not_placed(submitted) else { return Exit::Done };
+fn waiting(session: &CliSession<'_>, submitted: &Submitted) -> CliExit {
+    let Some(why) = plan::not_placed(submitted) else { return CliExit::Done };
     let job = printable(&submitted.job);
     session.remark(&format!(
         "warning: job {job} is submitted and waits\n{why}\n  it starts when that has changed; `allostat status \
          {job}` shows it, `allostat stop {job}` ends it"
     ));
-    Exit::Failed
+    CliExit::Failed
 }
 
 /// The connection broke off while the job was being submitted.
 fn unsure(error: CliError) -> CliError {
     match (error.exit, &error.hint) {
-        (Exit::NoAgent, None) => {
+        (CliExit::NoAgent, None) => {
             error.hint("whether it took the job on is not known: `allostat status` shows it if it did")
         }
         _ => error,
@@ -305,19 +311,19 @@ fn unsure(error: CliError) -> CliError {
 }
 
 fn gone(error: CliError, job: &str, allocs: &[String]) -> CliError {
-    if error.exit != Exit::NoAgent {
+    if error.exit != CliExit::NoAgent {
         return error;
     }
     let first = allocs.first().map_or(job, |id| short(id));
     let message =
         format!("the agent does not come back: {}\njob {job} was submitted as {}", error.message, allocs.join(", "));
-    CliError::new(Exit::NoAgent, message).hint(format!(
+    CliError::new(CliExit::NoAgent, message).hint(format!(
         "what runs of it goes on, and an agent that is started again goes on with it: then `allostat events -f {first}` follows it"
     ))
 }
 
 /// The result of a batch job: that of its first task that failed. What failed later may have failed of that.
-fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
+fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
     let tasks = || allocs.iter().flat_map(|a| a.tasks.iter().map(move |(name, task)| (a, name, task)));
     let failed = tasks().filter(|(_, _, task)| task.failed);
     let Some((alloc, name, task)) = failed.min_by_key(|(_, _, task)| task.finished_at) else {
@@ -328,15 +334,15 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
             return Err(CliError::failed(format!("task {name} of {} was stopped", alloc.short())));
         }
         writeln!(session.out, "{}", session.paint.paint(Style::Green, "complete"))?;
-        return Ok(Exit::Done);
+        return Ok(CliExit::Done);
     };
     let what = task.last_exit.as_ref().map_or("never ran".to_owned(), describe);
     writeln!(session.out, "{} task {name} of {} {what}", session.paint.paint(Style::Red, "failed:"), alloc.short())?;
     write!(session.out, "{}", last_output::of_tasks(alloc, output::screen(), session.paint))?;
     Ok(match task.last_exit.as_ref().map(|e| &e.status) {
-        Some(ExitStatus::Code(code)) if *code > 0 => Exit::Task(*code),
-        Some(ExitStatus::Signal(signal)) => Exit::Task(128u8.saturating_add(*signal)),
-        _ => Exit::Failed,
+        Some(ExitStatus::Code(code)) if *code > 0 => CliExit::Task(*code),
+        Some(ExitStatus::Signal(signal)) => CliExit::Task(128u8.saturating_add(*signal)),
+        _ => CliExit::Failed,
     })
 }
 
@@ -363,13 +369,15 @@ fn how(status: &ExitStatus, outcome: Outcome) -> String {
     }
 }
 
+/// Promise (Observed workloads): A container whose child was OOM killed ends with its own code, and the kill is
+/// reported
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::units::Timestamp;
 
     #[test]
-    fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
+    fn oom_killed_exit_is_described_with_its_exit_code_if_any() {
         let shown = |status, outcome, oom_kills| {
             describe(&ExitRow {
                 status,
@@ -391,8 +399,8 @@ mod tests {
     #[test]
     fn error_after_a_lost_agent_names_the_allocs_and_how_to_follow_them() {
         let ids = ["0123456789ab".to_owned(), "fedc".to_owned()];
-        let error = gone(CliError::new(Exit::NoAgent, "cannot connect"), "web", &ids);
-        assert_eq!(error.exit, Exit::NoAgent);
+        let error = gone(CliError::new(CliExit::NoAgent, "cannot connect"), "web", &ids);
+        assert_eq!(error.exit, CliExit::NoAgent);
         let text = error.to_string();
         for word in ["cannot connect", "web was submitted as 0123456789ab, fedc", "goes on", "events -f 01234567`"] {
             assert!(text.contains(word), "{word}: {text}");
@@ -400,6 +408,6 @@ mod tests {
         let refused = CliError::failed("no");
         assert_eq!(gone(refused.clone(), "web", &ids), refused);
         assert_eq!(unsure(refused.clone()), refused);
-        assert!(unsure(CliError::new(Exit::NoAgent, "broke off")).to_string().contains("not known"));
+        assert!(unsure(CliError::new(CliExit::NoAgent, "broke off")).to_string().contains("not known"));
     }
 }

@@ -61,7 +61,7 @@ pub struct AllocRow {
     pub created_at: Option<Timestamp>,
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
-    pub tasks: BTreeMap<String, TaskRow>,
+    pub tasks: BTreeMap<String, AllocTaskRow>,
     /// Tasks that were abandoned, and may still run.
     #[serde(default)]
     pub may_run: Vec<String>,
@@ -164,7 +164,7 @@ impl AllocRow {
     }
     /// Everything that runs beside its work runs; what comes after it cannot yet.
     pub fn has_begun(&self) -> bool {
-        let after = |t: &TaskRow| t.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
+        let after = |t: &AllocTaskRow| t.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
         self.tasks.values().all(|t| after(t) || t.state == "running" || t.state == "dead")
     }
     /// It came up in time; without a rule of health, all its tasks run.
@@ -189,7 +189,7 @@ pub fn short(id: &str) -> &str {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub struct TaskRow {
+pub struct AllocTaskRow {
     /// Empty: not known.
     #[serde(default)]
     pub state: String,
@@ -485,7 +485,7 @@ pub struct FingerprinterReport {
 #[derive(Debug, Clone, Deserialize)]
 pub struct StrayReport {
     pub pid: u32,
-    /// `another_agent`, `nobody`.
+    /// Values: `another_agent`, `nobody`.
     pub watched_by: String,
     #[serde(default)]
     pub alloc_id: Option<String>,

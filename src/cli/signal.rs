@@ -1,6 +1,6 @@
 //! `allostat signal`
 
-use super::Session;
+use super::CliSession;
 use super::exit::CliResult;
 use super::of_job::OneOrJob;
 use crate::api::encode;
@@ -11,7 +11,7 @@ use crate::model::signal;
 ///
 /// Example: `allostat signal -s SIGUSR1 5f0d`
 #[derive(Debug, clap::Args)]
-pub struct Signal {
+pub struct SignalCommand {
     /// Signal to send: SIGHUP, SIGUSR1 ...
     #[arg(short, long, default_value = "SIGHUP", value_name = "NAME", value_parser = known)]
     signal: String,
@@ -29,8 +29,8 @@ fn known(name: &str) -> Result<String, String> {
     Err(format!("there is no such signal{near}"))
 }
 
-impl Signal {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl SignalCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut what = format!("signal={}", encode(&self.signal));
         if let Some(task) = &self.task {
             what.push_str(&format!("&task={}", encode(task)));

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn one_dash_becomes_two_where_the_command_has_the_flag() {
+    fn single_dash_becomes_two_for_flags_of_the_command() {
         for (line, read) in [
             ("allostat run -var a=1 x.hcl", "allostat run --var a=1 x.hcl"),
             ("allostat run -var=a=1 -var-file=f x.hcl", "allostat run --var=a=1 --var-file=f x.hcl"),

@@ -5,7 +5,7 @@
 
 /// One block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct SseBlock {
     pub id: Option<String>,
     /// Empty: none was named.
     pub event: String,
@@ -14,16 +14,16 @@ pub struct Block {
 }
 
 #[derive(Debug, Default)]
-pub struct Parser {
+pub struct SseParser {
     /// The line that has not ended yet.
     line: Vec<u8>,
-    block: Block,
+    block: SseBlock,
     has_data: bool,
 }
 
-impl Parser {
+impl SseParser {
     /// The blocks that end in this piece. Comments alone make none.
-    pub fn feed(&mut self, piece: &[u8]) -> Vec<Block> {
+    pub fn feed(&mut self, piece: &[u8]) -> Vec<SseBlock> {
         let mut blocks = Vec::new();
         for byte in piece {
             if *byte != b'\n' {
@@ -35,7 +35,7 @@ impl Parser {
             if line.is_empty() {
                 self.has_data = false;
                 let block = std::mem::take(&mut self.block);
-                if block != Block::default() {
+                if block != SseBlock::default() {
                     blocks.push(block);
                 }
             } else {
@@ -71,29 +71,30 @@ mod tests {
     const TEXT: &str =
         ":\n\nid: 1\nevent: started\ndata: {\"a\":1}\n\n:\nid: 7\n\ndata: x\ndata:y\r\nretry: 5\n\nid: 9\n";
 
-    fn block(id: Option<&str>, event: &str, data: &str) -> Block {
-        Block { id: id.map(str::to_owned), event: event.to_owned(), data: data.to_owned() }
+    fn block(id: Option<&str>, event: &str, data: &str) -> SseBlock {
+        SseBlock { id: id.map(str::to_owned), event: event.to_owned(), data: data.to_owned() }
     }
 
     #[test]
     fn comments_are_none_and_an_id_may_stand_alone() {
         let expected = [block(Some("1"), "started", "{\"a\":1}"), block(Some("7"), "", ""), block(None, "", "x\ny")];
-        assert_eq!(Parser::default().feed(TEXT.as_bytes()), expected, "the last one has not ended");
+        assert_eq!(SseParser::default().feed(TEXT.as_bytes()), expected, "the last one has not ended");
     }
 
     proptest! {
         #[test]
-        fn where_the_pieces_are_cut_changes_nothing(cuts in prop::collection::vec(0..TEXT.len(), 0..6)) {
+        fn event_stream_parses_the_same_wherever_it_is_split(cuts in prop::collection::vec(0..TEXT.len(), 0..6)) {
             let mut cuts = cuts;
             cuts.extend([0, TEXT.len()]);
             cuts.sort_unstable();
-            let mut parser = Parser::default();
-            let blocks: Vec<Block> = cuts.windows(2).flat_map(|w| parser.feed(&TEXT.as_bytes()[w[0]..w[1]])).collect();
-            prop_assert_eq!(blocks, Parser::default().feed(TEXT.as_bytes()));
+            let mut parser = SseParser::default();
+            let pieces = cuts.windows(2).map(|w| &TEXT.as_bytes()[w[0]..w[1]]);
+            let blocks: Vec<SseBlock> = pieces.flat_map(|piece| parser.feed(piece)).collect();
+            prop_assert_eq!(blocks, SseParser::default().feed(TEXT.as_bytes()));
         }
         #[test]
         fn no_text_panics(text in prop::collection::vec(any::<u8>(), 0..200)) {
-            Parser::default().feed(&text);
+            SseParser::default().feed(&text);
         }
     }
 }

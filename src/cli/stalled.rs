@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::output::printable;
-use super::shape::{AllocRow, TaskRow};
+use super::shape::{AllocRow, AllocTaskRow};
 use crate::model::job::Task;
 
 /// For what an agent does itself: take the request up, kill, start.
@@ -54,7 +54,7 @@ impl Standstill {
     pub fn look<'a>(
         &mut self,
         now: Instant,
-        waiting: impl Iterator<Item = (&'a AllocRow, &'a String, &'a TaskRow)>,
+        waiting: impl Iterator<Item = (&'a AllocRow, &'a String, &'a AllocTaskRow)>,
     ) -> Option<String> {
         let (mut shown, mut allowed) = (Vec::new(), Duration::ZERO);
         for (alloc, name, task) in waiting {

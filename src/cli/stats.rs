@@ -1,12 +1,12 @@
 //! `allostat stats`
 
-use super::Session;
+use super::CliSession;
 use super::devices::use_of;
-use super::exit::{CliResult, Exit};
+use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{Align, Paint, Style, Table, TableCell, printable};
+use super::output::{Alignment, Paint, Style, TableCell, TextTable, printable};
 use super::shape::{StatsReply, short};
-use super::top::{self, Choice};
+use super::top::{self, TableOptions};
 use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
@@ -18,7 +18,7 @@ use crate::model::usage::{Field, Usage};
 ///
 /// Examples: `allostat stats`, `allostat stats web`, `allostat stats --json 5f0d`
 #[derive(Debug, clap::Args)]
-pub struct Stats {
+pub struct StatsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
@@ -27,8 +27,8 @@ pub struct Stats {
     json: bool,
 }
 
-impl Stats {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl StatsCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let Some(alloc) = &self.alloc else {
             return if self.json { top::json(session) } else { top::once(session, &top::by_cpu()) };
         };
@@ -37,17 +37,17 @@ impl Stats {
         if self.json {
             let answer = agent.get_json(&target)?;
             session.json(&answer)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let stats: StatsReply = match agent.get(&target) {
             Err(error) if error.is_ambiguous => {
-                let choice = Choice { only: Some(top::only(session, alloc)), ..top::by_cpu() };
+                let choice = TableOptions { only: Some(top::only(session, alloc)), ..top::by_cpu() };
                 return top::once(session, &choice);
             }
             answer => answer?,
         };
         write!(session.out, "{}", text(&stats, session.paint))?;
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -65,7 +65,7 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
     let names: Vec<String> = stats.tasks.keys().map(|n| printable(n)).collect();
     let usages: Vec<&Usage> = std::iter::once(&stats.usage).chain(stats.tasks.values().map(|t| &t.usage)).collect();
     // The headings are fixed text elsewhere; here they are the names of tasks.
-    let mut table = Table::new(&vec![("", Align::Right); usages.len() + 1]);
+    let mut table = TextTable::new(&vec![("", Alignment::Right); usages.len() + 1]);
     let heads = [TableCell::from(""), TableCell::styled("ALLOC", Style::Dim)];
     table.row(heads.into_iter().chain(names.into_iter().map(|n| TableCell::styled(n, Style::Dim))).collect());
     let mut absent = Vec::new();
@@ -96,15 +96,15 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
 
 /// What each task uses of its devices. Empty: none has any.
 fn devices(stats: &StatsReply, paint: Paint) -> String {
-    let mut table = Table::new(&[
-        ("DEVICE", Align::Left),
-        ("MODEL", Align::Left),
-        ("TASK", Align::Left),
-        ("USE", Align::Left),
-        ("MEMORY", Align::Right),
-        ("PEAK", Align::Right),
-        ("BUSY", Align::Right),
-        ("ENERGY", Align::Right),
+    let mut table = TextTable::new(&[
+        ("DEVICE", Alignment::Left),
+        ("MODEL", Alignment::Left),
+        ("TASK", Alignment::Left),
+        ("USE", Alignment::Left),
+        ("MEMORY", Alignment::Right),
+        ("PEAK", Alignment::Right),
+        ("BUSY", Alignment::Right),
+        ("ENERGY", Alignment::Right),
     ]);
     for (id, device) in &stats.devices {
         for (name, task) in &stats.tasks {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_tasks_stand_below_and_what_ended_has_only_what_stays() {
+    fn stats_have_devices_below_their_task_and_only_cumulative_values_of_ended_tasks() {
         let json = serde_json::json!({
             "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "usage": {},
             "devices": {"GPU-0": {"name": "H100"}},

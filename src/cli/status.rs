@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
-use super::Session;
-use super::connect::Agent;
-use super::exit::{CliResult, Exit};
+use super::CliSession;
+use super::connect::AgentConnection;
+use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{self, Align, Narrow, Paint, Style, Table, TableCell, pairs_within, printable, state_style};
-use super::overview::{self, Uses};
-use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
+use super::output::{
+    self, Alignment, Narrowing, Paint, Style, TableCell, TextTable, pairs_within, printable, state_style,
+};
+use super::overview::{self, AllocUses};
+use super::shape::{AllocList, AllocRow, AllocTaskRow, Supervisors};
 use super::width::wrapped;
 use super::{follow, last_output, parents, reason, top, updates};
 use crate::api::encode;
@@ -32,7 +34,7 @@ const EVENT_INDENT: u16 = 14;
 ///
 /// Examples: `allostat status`, `allostat status --all`, `allostat status web`
 #[derive(Debug, clap::Args)]
-pub struct Status {
+pub struct StatusCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
@@ -47,8 +49,8 @@ pub struct Status {
     json: bool,
 }
 
-impl Status {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl StatusCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect()?;
         let target = match &self.alloc {
             Some(id) => format!("/v1/allocs/{}", encode(id)),
@@ -57,24 +59,24 @@ impl Status {
         if self.json {
             if let Some(answer) = self.alloc.as_ref().and_then(|name| parents::find_json(&mut agent, name)) {
                 session.json(&answer)?;
-                return Ok(Exit::Done);
+                return Ok(CliExit::Done);
             }
             let mut answer = agent.get_json(&target)?;
             if let Some(source) = self.source {
                 keep_those_of(&mut answer, source);
             }
             session.json(&answer)?;
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let (now, screen) = (follow::now(), output::screen());
         if let Some(name) = &self.alloc {
             if let Some(parent) = parents::find(&mut agent, name) {
                 write!(session.out, "{}", within(&parents::detail(&parent, now, session.paint), screen))?;
-                return Ok(Exit::Done);
+                return Ok(CliExit::Done);
             }
             match agent.get::<AllocRow>(&target) {
                 Ok(alloc) => {
-                    let uses = if alloc.is_over() { Uses::default() } else { uses(&mut agent) };
+                    let uses = if alloc.is_over() { AllocUses::default() } else { uses(&mut agent) };
                     write!(session.out, "{}", detail(&alloc, &uses, now, screen, session.paint))?;
                 }
                 Err(error) => {
@@ -118,7 +120,7 @@ impl Status {
                 session.remark(&said);
             }
         }
-        Ok(Exit::Done)
+        Ok(CliExit::Done)
     }
 }
 
@@ -128,8 +130,8 @@ fn within(text: &str, screen: Option<u16>) -> String {
 }
 
 /// What allocs use now. Without an answer of the agent nothing is known of it, and the rest is shown all the same.
-fn uses(agent: &mut Agent) -> Uses {
-    top::table_with_rates(agent).map_or_else(|_| Uses::default(), |table| Uses::of(&top::rows(&table)))
+fn uses(agent: &mut AgentConnection) -> AllocUses {
+    top::table_with_rates(agent).map_or_else(|_| AllocUses::default(), |table| AllocUses::of(&top::rows(&table)))
 }
 
 /// As the list for people has it: who says no source is the agent.
@@ -150,14 +152,14 @@ fn unwatched(supervisors: &Supervisors) -> Option<String> {
 
 /// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went
 /// wrong.
-pub(super) fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
+pub(super) fn last_exit<'a>(tasks: impl Iterator<Item = &'a AllocTaskRow>) -> String {
     let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
     let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));
     let newest = newest.map(|(_, exit)| exit);
     newest.map_or_else(|| ABSENT.to_owned(), reason::exit)
 }
 
-pub(super) fn detail(alloc: &AllocRow, uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let why = reason::of(alloc, uses.peak(alloc), now);
     let mut lines = vec![
         ("alloc", alloc.id.clone()),
@@ -204,14 +206,14 @@ pub(super) fn detail(alloc: &AllocRow, uses: &Uses, now: Timestamp, screen: Opti
     lines.extend(uses.cpu(alloc).map(|cores| ("cpu", format!("{cores} cores"))));
     lines.extend(uses.memory(alloc).map(|memory| ("memory", memory)));
     let mut out = pairs_within(&lines, screen, paint);
-    let mut table = Table::new(&[
-        ("TASK", Align::Left),
-        ("DRIVER", Align::Left),
-        ("STATE", Align::Left),
-        ("SINCE", Align::Right),
-        ("ATTEMPT", Align::Right),
-        ("RESTARTS", Align::Right),
-        ("LAST EXIT", Align::Left),
+    let mut table = TextTable::new(&[
+        ("TASK", Alignment::Left),
+        ("DRIVER", Alignment::Left),
+        ("STATE", Alignment::Left),
+        ("SINCE", Alignment::Right),
+        ("ATTEMPT", Alignment::Right),
+        ("RESTARTS", Alignment::Right),
+        ("LAST EXIT", Alignment::Left),
     ]);
     for (name, task) in &alloc.tasks {
         let state = match task.next_start_at.filter(|_| task.state == "backoff") {
@@ -235,12 +237,12 @@ pub(super) fn detail(alloc: &AllocRow, uses: &Uses, now: Timestamp, screen: Opti
     out.push('\n');
     table.shorten(0);
     let order = [
-        (6, Narrow::End(20)),
-        (0, Narrow::Middle(16)),
-        (2, Narrow::End(20)),
-        (1, Narrow::Away),
-        (4, Narrow::Away),
-        (6, Narrow::End(8)),
+        (6, Narrowing::End(20)),
+        (0, Narrowing::Middle(16)),
+        (2, Narrowing::End(20)),
+        (1, Narrowing::Away),
+        (4, Narrowing::Away),
+        (6, Narrowing::End(8)),
     ];
     table.fit(screen, &order);
     out.push_str(&table.render(paint));
@@ -292,15 +294,15 @@ fn checks(alloc: &AllocRow, now: Timestamp, screen: Option<u16>, paint: Paint) -
     if alloc.checks.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&[
-        ("CHECK", Align::Left),
-        ("SERVICE", Align::Left),
-        ("TYPE", Align::Left),
-        ("STATUS", Align::Left),
-        ("LAST RUN", Align::Right),
-        ("FAILURES", Align::Right),
-        ("RESTARTS", Align::Right),
-        ("OUTPUT", Align::Left),
+    let mut table = TextTable::new(&[
+        ("CHECK", Alignment::Left),
+        ("SERVICE", Alignment::Left),
+        ("TYPE", Alignment::Left),
+        ("STATUS", Alignment::Left),
+        ("LAST RUN", Alignment::Right),
+        ("FAILURES", Alignment::Right),
+        ("RESTARTS", Alignment::Right),
+        ("OUTPUT", Alignment::Left),
     ]);
     for check in &alloc.checks {
         let status = if check.active { check.status.as_str() } else { "inactive" };
@@ -319,12 +321,12 @@ fn checks(alloc: &AllocRow, now: Timestamp, screen: Option<u16>, paint: Paint) -
     table.fit(
         screen,
         &[
-            (7, Narrow::End(12)),
-            (1, Narrow::Middle(10)),
-            (2, Narrow::Away),
-            (6, Narrow::Away),
-            (0, Narrow::Middle(8)),
-            (7, Narrow::Away),
+            (7, Narrowing::End(12)),
+            (1, Narrowing::Middle(10)),
+            (2, Narrowing::Away),
+            (6, Narrowing::Away),
+            (0, Narrowing::Middle(8)),
+            (7, Narrowing::Away),
         ],
     );
     format!("\n{}", table.render(paint))

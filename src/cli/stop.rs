@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-use super::connect::{Agent, AgentDoor};
-use super::exit::{CliError, CliResult, Exit};
-use super::follow::{Follow, FollowEnd};
-use super::of_job::Agreement;
+use super::connect::{AgentConnection, AgentDoor};
+use super::exit::{CliError, CliExit, CliResult};
+use super::follow::{AllocFollower, FollowEnd};
+use super::of_job::ConfirmArgs;
 use super::output::Style;
 use super::shape::{AllocList, AllocRow, short};
-use super::{Session, human, of_job, parents};
+use super::{CliSession, human, of_job, parents};
 use crate::api::encode;
 
 /// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 32;
 ///
 /// Examples: `allostat stop 5f0d`, `allostat stop --job web`
 #[derive(Debug, clap::Args)]
-pub struct Stop {
+pub struct StopCommand {
     /// IDs or their prefixes, jobs, or names of allocs (web.app[0])
     #[arg(required_unless_present_any = ["all", "job"], value_parser = super::alloc_id)]
     allocs: Vec<String>,
@@ -37,13 +37,13 @@ pub struct Stop {
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
-    agreement: Agreement,
+    agreement: ConfirmArgs,
 }
 
-impl Stop {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl StopCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let mut agent = session.connect_to_act()?;
-        let mut follow = Follow::from_now(&mut agent)?;
+        let mut follow = AllocFollower::from_now(&mut agent)?;
         let parents: Vec<String> = parents::all(follow.agent()).into_iter().map(|parent| parent.id).collect();
         let is_meant = |id: &String| self.all || self.job.as_ref() == Some(id) || self.allocs.contains(id);
         let parents: Vec<String> = parents.into_iter().filter(is_meant).collect();
@@ -52,7 +52,7 @@ impl Stop {
         }
         let names: Vec<String> = self.allocs.iter().filter(|name| !parents.contains(name)).cloned().collect();
         if !parents.is_empty() && names.is_empty() && !self.all {
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let wanted = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
@@ -72,7 +72,7 @@ impl Stop {
         let answers = ask_at_once(&follow.agent().door(), &wanted);
         for (id, answer) in wanted.iter().zip(answers) {
             // Asking twice is asking once.
-            let asked = |agent: &mut Agent| agent.post(&target(id), "");
+            let asked = |agent: &mut AgentConnection| agent.post(&target(id), "");
             let answer = answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| of_job::or_job(gone(e, &ids)))?;
             unsaved = unsaved.or_else(|| answer["unsaved"].as_str().map(str::to_owned));
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
@@ -96,7 +96,7 @@ impl Stop {
             } else if had_ended.is_empty() {
                 writeln!(session.out, "nothing runs")?;
             }
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         let paint = session.paint;
         let ended = follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over));
@@ -107,7 +107,7 @@ impl Stop {
                     let text = format!("stopped {}", human::count(ids.len() - stuck.len(), "alloc"));
                     writeln!(session.out, "{}", paint.paint(Style::Green, &text))?;
                 }
-                if stuck.is_empty() { Ok(Exit::Done) } else { Err(abandoned(&stuck)) }
+                if stuck.is_empty() { Ok(CliExit::Done) } else { Err(abandoned(&stuck)) }
             }
             FollowEnd::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
         }
@@ -124,7 +124,7 @@ fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     let next = AtomicUsize::new(0);
     let ask = || {
         let mut answers = Vec::new();
-        let Ok(mut agent) = Agent::through(door) else { return answers };
+        let Ok(mut agent) = AgentConnection::through(door) else { return answers };
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(id) = ids.get(at) else { return answers };
@@ -147,11 +147,11 @@ fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
 }
 
 fn gone(error: CliError, ids: &[String]) -> CliError {
-    if error.exit != Exit::NoAgent || ids.is_empty() {
+    if error.exit != CliExit::NoAgent || ids.is_empty() {
         return error;
     }
     let message = format!("the agent does not come back: {}\n{}", error.message, asked(ids));
-    CliError::new(Exit::NoAgent, message)
+    CliError::new(CliExit::NoAgent, message)
         .hint("an agent that is started again goes on with that: `allostat status` shows how far it is")
 }
 
@@ -169,6 +169,7 @@ fn asked(ids: &[String]) -> String {
     format!("asked {} to stop", human::count(ids.len(), "alloc"))
 }
 
+/// Promise (Input validation): `stop` of many allocs requests in parallel; failed requests are repeated, one by one
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Condvar, Mutex};
@@ -178,7 +179,7 @@ mod tests {
     use crate::cli::testing;
 
     #[test]
-    fn many_stops_are_asked_for_beside_each_other_and_what_fails_is_left_to_ask_again() {
+    fn stops_are_requested_concurrently_and_failed_ones_are_left_for_a_retry() {
         const MANY: usize = 8;
         let ids: Vec<String> = (0..MANY).map(|n| format!("a{n}")).collect();
         // No request is answered before all have come.

@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::Session;
-use super::exit::{CliError, CliResult, Exit};
+use super::CliSession;
+use super::exit::{CliError, CliExit, CliResult};
 use crate::daemon;
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::Layout;
@@ -29,17 +29,17 @@ const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Remove what a demo has made
 #[derive(Debug, clap::Args)]
-pub struct Sweep {
+pub struct SweepCommand {
     dir: PathBuf,
     cgroup_parent: String,
 }
 
-impl Sweep {
-    pub fn run(self, _: &mut Session<'_>) -> CliResult {
+impl SweepCommand {
+    pub fn run(self, _: &mut CliSession<'_>) -> CliResult {
         let named = |name: Option<&str>| name.is_some_and(|n| n.starts_with(PREFIX));
         let dir_name = self.dir.file_name().and_then(|n| n.to_str());
         if !named(dir_name) || !named(self.cgroup_parent.strip_prefix('/')) || self.cgroup_parent.contains("..") {
-            return Err(CliError::new(Exit::Usage, format!("both names begin with {PREFIX}")));
+            return Err(CliError::new(CliExit::Usage, format!("both names begin with {PREFIX}")));
         }
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         let mut left = Vec::new();
@@ -80,7 +80,7 @@ impl Sweep {
             left.push(chain(&error));
         }
         if left.is_empty() {
-            Ok(Exit::Done)
+            Ok(CliExit::Done)
         } else {
             Err(CliError::failed(format!("left behind: {}", left.join("; "))))
         }

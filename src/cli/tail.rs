@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::answer;
-use super::connect::Agent;
-use super::exit::{CliError, Exit};
-use super::sse::{Block, Parser};
-use crate::host::http::{Piece, Stream};
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit};
+use super::sse::{SseBlock, SseParser};
+use crate::host::http::{BodyPiece, HttpStream};
 use crate::model::event::Event;
 
 /// Between tries to reach an agent that is gone.
@@ -17,7 +17,7 @@ pub const KNOWS_ALLOCS: Duration = Duration::from_secs(10);
 
 /// What comes next.
 #[derive(Debug)]
-pub enum Next {
+pub enum TailItem {
     Event(Box<Event>),
     /// So many are not kept any more.
     Missed(u64),
@@ -28,22 +28,22 @@ pub enum Next {
 }
 
 /// A place in the agent's events, and the stream that leads on from there.
-pub struct Tail {
-    stream: Stream,
-    parser: Parser,
-    ready: VecDeque<Block>,
+pub struct EventTail {
+    stream: HttpStream,
+    parser: SseParser,
+    ready: VecDeque<SseBlock>,
     /// Up to here everything was given out: where to go on, over a restart of the agent too.
     place: u64,
     filter: String,
 }
 
-impl Tail {
+impl EventTail {
     /// All after number `since`. `filter`: more of the query, from its `&` on. `None`: this agent cannot be followed.
-    pub fn open(agent: &mut Agent, since: u64, filter: &str) -> Result<Option<Tail>, CliError> {
+    pub fn open(agent: &mut AgentConnection, since: u64, filter: &str) -> Result<Option<EventTail>, CliError> {
         let stream = agent.open(&target(since, filter))?;
-        Ok(stream.map(|stream| Tail {
+        Ok(stream.map(|stream| EventTail {
             stream,
-            parser: Parser::default(),
+            parser: SseParser::default(),
             ready: VecDeque::new(),
             place: since,
             filter: filter.to_owned(),
@@ -55,7 +55,7 @@ impl Tail {
     }
 
     /// Waits for `wait` at most.
-    pub fn next(&mut self, agent: &mut Agent, wait: Duration) -> Result<Next, CliError> {
+    pub fn next(&mut self, agent: &mut AgentConnection, wait: Duration) -> Result<TailItem, CliError> {
         let until = Instant::now() + wait;
         loop {
             while let Some(block) = self.ready.pop_front() {
@@ -65,15 +65,15 @@ impl Tail {
             }
             let left = until.saturating_duration_since(Instant::now());
             match agent.next(&mut self.stream, left) {
-                Piece::Data(bytes) => self.ready.extend(self.parser.feed(&bytes)),
-                Piece::Nothing => return Ok(Next::Nothing),
-                Piece::End => return Ok(Next::End),
+                BodyPiece::Data(bytes) => self.ready.extend(self.parser.feed(&bytes)),
+                BodyPiece::Nothing => return Ok(TailItem::Nothing),
+                BodyPiece::End => return Ok(TailItem::End),
             }
         }
     }
 
     /// `None`: nothing to report.
-    fn understand(&mut self, block: &Block) -> Result<Option<Next>, CliError> {
+    fn understand(&mut self, block: &SseBlock) -> Result<Option<TailItem>, CliError> {
         let odd = |what: &dyn std::fmt::Display| {
             CliError::failed(format!("the agent sent an event that this version does not understand: {what}"))
                 .hint("is the agent of another version?")
@@ -82,9 +82,9 @@ impl Tail {
             _ if block.data.is_empty() => None,
             "missed" => {
                 let data: serde_json::Value = answer::read(block.data.as_bytes()).map_err(|e| odd(&e))?;
-                Some(Next::Missed(data["missed"].as_u64().ok_or_else(|| odd(&block.data))?))
+                Some(TailItem::Missed(data["missed"].as_u64().ok_or_else(|| odd(&block.data))?))
             }
-            _ => Some(Next::Event(answer::read(block.data.as_bytes()).map_err(|e| odd(&e))?)),
+            _ => Some(TailItem::Event(answer::read(block.data.as_bytes()).map_err(|e| odd(&e))?)),
         };
         if let Some(id) = &block.id {
             self.place = id.parse().map_err(|e| odd(&e))?;
@@ -95,19 +95,24 @@ impl Tail {
     /// Goes on behind what was given out, once an agent is there again. `None`: `stop` became true first.
     ///
     /// Errors: the agent is back and refuses.
-    pub fn again(self, agent: &mut Agent, stop: impl Fn() -> bool) -> Result<Option<Tail>, CliError> {
+    pub fn again(self, agent: &mut AgentConnection, stop: impl Fn() -> bool) -> Result<Option<EventTail>, CliError> {
         let mut back_since = None;
         while !stop() {
             match agent.open(&target(self.place, &self.filter)) {
                 Ok(Some(stream)) => {
-                    return Ok(Some(Tail { stream, parser: Parser::default(), ready: VecDeque::new(), ..self }));
+                    return Ok(Some(EventTail {
+                        stream,
+                        parser: SseParser::default(),
+                        ready: VecDeque::new(),
+                        ..self
+                    }));
                 }
                 Ok(None) => return Err(CliError::failed("the agent that is back cannot be followed")),
                 Err(_) if stop() => break,
-                Err(error) if error.exit == Exit::NoAgent => back_since = None,
+                Err(error) if error.exit == CliExit::NoAgent => back_since = None,
                 Err(error) => {
                     let since = *back_since.get_or_insert_with(Instant::now);
-                    if error.exit != Exit::NotFound || since.elapsed() > KNOWS_ALLOCS {
+                    if error.exit != CliExit::NotFound || since.elapsed() > KNOWS_ALLOCS {
                         return Err(error);
                     }
                 }

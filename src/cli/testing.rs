@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use super::connect::Agent;
+use super::connect::AgentConnection;
 use crate::host::http::Address;
 
 /// Status and body of the answer to a target; nothing: it breaks off. Events, if the body begins as these do.
@@ -13,7 +13,7 @@ pub type Answers = Arc<dyn Fn(&str) -> Option<(u16, String)> + Send + Sync>;
 pub const RESTORING: &str = r#"{"code":"not_ready","message":"still restoring"}"#;
 
 /// Goes with the test's process: each connection carries one request.
-pub fn agent(answers: Answers) -> (Agent, tempfile::TempDir) {
+pub fn agent(answers: Answers) -> (AgentConnection, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -36,5 +36,5 @@ pub fn agent(answers: Answers) -> (Agent, tempfile::TempDir) {
             });
         }
     });
-    (Agent::at(Address::Unix(path)).unwrap(), dir)
+    (AgentConnection::at(Address::Unix(path)).unwrap(), dir)
 }

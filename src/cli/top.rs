@@ -35,17 +35,17 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Session;
-use super::exit::{CliResult, Exit};
+use super::CliSession;
+use super::exit::{CliExit, CliResult};
 use super::shape::AllocList;
 pub use columns::seconds;
-use feed::Feed;
+use feed::TopFeed;
 pub use feed::table_with_rates;
-pub use lines::Choice;
+pub use lines::TableOptions;
 use lines::{Grouping, OnlyOf};
 pub use pen::Pen;
 use rates::RateTracker;
-pub use rates::{Frame, Row};
+pub use rates::{RateFrame, RateRow};
 pub use reply::TaskTable;
 pub use tasks::{TaskFeed, draw as draw_tasks, text as text_of_tasks};
 pub use terminal::{Screen, is_one as is_on_terminal};
@@ -58,7 +58,7 @@ pub use terminal::{Screen, is_one as is_on_terminal};
 ///
 /// Examples: `allostat top web`, `allostat top --sort memory --group workload`
 #[derive(Debug, clap::Args)]
-pub struct Top {
+pub struct TopCommand {
     /// Only this: an ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
@@ -85,12 +85,12 @@ pub struct Top {
     group: Grouping,
 }
 
-impl Top {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl TopCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         if self.json {
             return json(session);
         }
-        let choice = Choice {
+        let choice = TableOptions {
             sort: self.sort,
             filter: self.filter,
             grouping: self.group,
@@ -101,18 +101,18 @@ impl Top {
         if self.once || !terminal::is_one() {
             return once(session, &choice);
         }
-        let feed = Feed::find(session, self.interval)?;
+        let feed = TopFeed::find(session, self.interval)?;
         live::run(feed, choice, self.interval, session.paint)
     }
 }
 
 /// What is shown by default.
-pub fn by_cpu() -> Choice {
-    Choice { sort: columns::CPU, ..Choice::default() }
+pub fn by_cpu() -> TableOptions {
+    TableOptions { sort: columns::CPU, ..TableOptions::default() }
 }
 
 /// The rows of what has this name. Without an agent workloads and IDs are known alone.
-pub fn only(session: &Session<'_>, name: &str) -> OnlyOf {
+pub fn only(session: &CliSession<'_>, name: &str) -> OnlyOf {
     let list = session.connect().and_then(|mut agent| agent.get::<AllocList>("/v1/allocs"));
     let allocs = list.map(|list| list.allocs).unwrap_or_default();
     let called = allocs.into_iter().filter(|alloc| alloc.is_called(name) || alloc.id.starts_with(name));
@@ -120,22 +120,22 @@ pub fn only(session: &Session<'_>, name: &str) -> OnlyOf {
 }
 
 /// What `--json` prints.
-pub fn json(session: &mut Session<'_>) -> CliResult {
-    let mut feed = Feed::find(session, plain::BETWEEN)?;
+pub fn json(session: &mut CliSession<'_>) -> CliResult {
+    let mut feed = TopFeed::find(session, plain::BETWEEN)?;
     feed.settle();
     let stats = feed.stats()?;
     session.json(&stats)?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
 /// Every task as it is now, with rates: of a table that has what was before it.
-pub fn rows(table: &TaskTable) -> Vec<Row> {
+pub fn rows(table: &TaskTable) -> Vec<RateRow> {
     RateTracker::default().frame(table, &BTreeMap::new()).rows
 }
 
 /// The table, once: of two looks, since there are no rates in one.
-pub fn once(session: &mut Session<'_>, choice: &Choice) -> CliResult {
-    let feed = Feed::find(session, plain::BETWEEN)?;
+pub fn once(session: &mut CliSession<'_>, choice: &TableOptions) -> CliResult {
+    let feed = TopFeed::find(session, plain::BETWEEN)?;
     plain::print(session, feed, choice)
 }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::connect::Agent;
-use super::exit::{CliError, CliResult, Exit};
-use super::follow::Follow;
+use super::connect::AgentConnection;
+use super::exit::{CliError, CliExit, CliResult};
+use super::follow::AllocFollower;
 use super::output::{Style, printable};
-use super::progress::Progress;
-use super::{Session, human};
+use super::progress::ProgressLine;
+use super::{CliSession, human};
 use crate::api::encode;
 use crate::model::update::{JobUpdate, UpdateState};
 
@@ -22,15 +22,15 @@ struct UpdateList {
 }
 
 /// Of a job its last one. `None`: it had none, or the agent is older than updates.
-pub fn of(agent: &mut Agent, job: &str) -> Option<JobUpdate> {
+pub fn of(agent: &mut AgentConnection, job: &str) -> Option<JobUpdate> {
     let list: UpdateList = agent.get(&format!("/v1/updates?job={}", encode(job))).ok()?;
     list.updates.into_iter().next()
 }
 
 /// Waits for its end.
-pub fn until_ended(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str) -> CliResult {
+pub fn until_ended(session: &mut CliSession<'_>, follow: &mut AllocFollower<'_>, job: &str) -> CliResult {
     let (target, shown) = (format!("/v1/updates?job={}", encode(job)), printable(job));
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let ended = loop {
         let list: UpdateList = follow.insist(|agent| agent.get(&target))?;
         let Some(update) = list.updates.into_iter().next() else {
@@ -45,7 +45,7 @@ pub fn until_ended(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str
         if follow.is_interrupted() {
             progress.end_line();
             session.remark(&format!("detached; the update goes on: `allostat status {shown}` shows it"));
-            return Ok(Exit::Done);
+            return Ok(CliExit::Done);
         }
         std::thread::sleep(ASK_EVERY);
     };
@@ -54,7 +54,7 @@ pub fn until_ended(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str
     match (ended.status, ended.reverts_version) {
         (UpdateState::Successful, None) => {
             writeln!(session.out, "{}", session.paint.paint(Style::Green, "healthy"))?;
-            Ok(Exit::Done)
+            Ok(CliExit::Done)
         }
         (UpdateState::Successful, Some(_)) => Err(CliError::failed(format!("job {shown} {text}"))),
         (UpdateState::Failed, _) => Err(CliError::failed(format!("job {shown} is unhealthy: {text}"))

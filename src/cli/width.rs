@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_is_broken_between_words_and_keeps_its_colours() {
+    fn line_is_broken_between_words_with_its_colours() {
         assert_eq!(wrapped("one two three", None, 2), "one two three");
         assert_eq!(wrapped("one two three four five six", Some(24), 2), "one two three four five\n  six");
         assert_eq!(wrapped("\u{1b}[31mone\u{1b}[0m two", Some(7), 0), "\u{1b}[31mone\u{1b}[0m two");

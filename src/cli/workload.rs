@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 
-use super::Session;
-use super::exit::{CliError, CliResult, Exit};
+use super::CliSession;
+use super::exit::{CliError, CliExit, CliResult};
 
 /// Work of known kind
 #[derive(Debug, clap::Args)]
-pub struct Workload {
+pub struct WorkloadCommand {
     #[command(subcommand)]
-    kind: Kind,
+    kind: SyntheticLoad,
 }
 
 #[derive(Debug, Subcommand)]
-enum Kind {
+enum SyntheticLoad {
     /// A service with little to do: holds memory, works a little every 100 ms
     Steady {
         #[arg(default_value_t = 24)]
@@ -43,10 +43,10 @@ enum Kind {
     },
 }
 
-impl Workload {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+impl WorkloadCommand {
+    pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         match self.kind {
-            Kind::Steady { mib } => {
+            SyntheticLoad::Steady { mib } => {
                 let held = touched(mib << 20);
                 writeln!(session.out, "holding {mib} MiB")?;
                 session.out.flush()?;
@@ -56,7 +56,7 @@ impl Workload {
                     std::thread::sleep(Duration::from_millis(96));
                 }
             }
-            Kind::Bursty { busy_ms, idle_ms } => {
+            SyntheticLoad::Bursty { busy_ms, idle_ms } => {
                 // Without its supervisor its output has no reader, and it has no work.
                 while !session.out.is_gone() {
                     writeln!(session.out, "busy for {busy_ms} ms")?;
@@ -64,9 +64,9 @@ impl Workload {
                     burn(Duration::from_millis(busy_ms));
                     std::thread::sleep(Duration::from_millis(idle_ms));
                 }
-                Ok(Exit::Done)
+                Ok(CliExit::Done)
             }
-            Kind::Leak { mib_per_second, most_mib } => {
+            SyntheticLoad::Leak { mib_per_second, most_mib } => {
                 let mut leaked = Vec::new();
                 while !session.out.is_gone() {
                     if leaked.len() * mib_per_second >= most_mib * 8 {
@@ -78,11 +78,11 @@ impl Workload {
                     session.out.flush()?;
                     std::thread::sleep(Duration::from_millis(125));
                 }
-                Ok(Exit::Done)
+                Ok(CliExit::Done)
             }
-            Kind::Short { ms } => {
+            SyntheticLoad::Short { ms } => {
                 use_cpu(Duration::from_millis(ms));
-                Ok(Exit::Done)
+                Ok(CliExit::Done)
             }
         }
     }

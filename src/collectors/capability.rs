@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::cgroup::above;
 use super::window::can_keep;
 use crate::host::bpf;
-use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
+use crate::host::hierarchy::{CgroupMode, CgroupVersion, Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::host::systemd;
 use crate::kernel::cgroup::blkio;
@@ -37,7 +37,7 @@ fn delegation(has_systemd: bool) -> String {
 /// Probes all capabilities once. `parent`: the cgroup below which the agent creates the cgroups of its allocs.
 /// `peak_window_v1`: the agent may reset memory peaks on cgroup v1.
 pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1: bool) -> Vec<Capability> {
-    let probe = Probe { roots, layout, parent };
+    let probe = CapabilityProbe { roots, layout, parent };
     vec![
         probe.cgroup(),
         probe.controller("memory", "memory"),
@@ -99,8 +99,9 @@ pub fn without_cgroups(capabilities: &mut [Capability], roots: &Roots, observes:
 /// [`KernelEnds::open`](super::KernelEnds::open) tries it.
 pub const KERNEL_ENDS: &str = "kernel_ends";
 
+/// What the probes of this host's capabilities read.
 #[derive(Debug, Clone, Copy)]
-struct Probe<'a> {
+struct CapabilityProbe<'a> {
     roots: &'a Roots,
     layout: &'a Layout,
     parent: &'a CgroupPath,
@@ -125,11 +126,11 @@ fn on_v2(controller: &str) -> &str {
     }
 }
 
-impl<'a> Probe<'a> {
+impl<'a> CapabilityProbe<'a> {
     /// Whether the agent can create cgroups.
     fn cgroup(self) -> Capability {
         const NAME: &str = "cgroup";
-        if self.layout.mode() == Mode::None {
+        if self.layout.mode() == CgroupMode::None {
             return Capability::no(NAME, "no cgroup hierarchy is mounted: mount cgroup2 on /sys/fs/cgroup");
         }
         let refused = self.layout.placements().find_map(|home| {
@@ -169,15 +170,15 @@ impl<'a> Probe<'a> {
             );
         }
         match self.layout.mode() {
-            Mode::None => "no cgroup hierarchy is mounted".to_owned(),
-            Mode::V2 => {
+            CgroupMode::None => "no cgroup hierarchy is mounted".to_owned(),
+            CgroupMode::V2 => {
                 let controller = on_v2(controller);
                 format!(
                     "the {controller} controller is not in cgroup.controllers: \
                      see cgroup_disable on the kernel's command line"
                 )
             }
-            Mode::V1 | Mode::Hybrid => {
+            CgroupMode::V1 | CgroupMode::Hybrid => {
                 format!("no hierarchy with the {controller} controller is mounted: mount it, or boot with cgroup v2")
             }
         }
@@ -186,7 +187,7 @@ impl<'a> Probe<'a> {
     /// Whether the agent can deny a task access to device nodes that it did not request.
     fn devices(self) -> Capability {
         const NAME: &str = "device_nodes";
-        if self.layout.controller("devices").is_some_and(|home| home.version == Version::V1) {
+        if self.layout.controller("devices").is_some_and(|home| home.version == CgroupVersion::V1) {
             return Capability::yes(NAME);
         }
         if self.layout.unified().is_none() {
@@ -216,7 +217,7 @@ impl<'a> Probe<'a> {
     /// Whether a cgroup has a file, under its name of v1 or v2.
     fn file(self, name: &'static str, controller: &str, v1: &str, v2: &str, since: &str) -> Capability {
         let Some(home) = self.home(controller) else { return Capability::no(name, self.missing(controller)) };
-        let file = if home.version == Version::V1 { v1 } else { v2 };
+        let file = if home.version == CgroupVersion::V1 { v1 } else { v2 };
         self.by_file(name, home, Some(controller), file, || format!("this kernel has no {file}: it needs {since}"))
     }
 
@@ -291,7 +292,7 @@ impl<'a> Probe<'a> {
         const NAME: &str = "io";
         const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
         let found = self.file(NAME, "blkio", BYTES, "io.stat", "kernel 4.20");
-        let v1 = self.home("blkio").filter(|home| found.available && home.version == Version::V1);
+        let v1 = self.home("blkio").filter(|home| found.available && home.version == CgroupVersion::V1);
         match v1.and_then(|home| std::fs::read(home.mount.join(BYTES)).ok()) {
             Some(text) if !blkio::names_a_device(&text) => Capability::no(
                 NAME,
@@ -306,7 +307,7 @@ impl<'a> Probe<'a> {
     fn window_peak(self, peak_window_v1: bool) -> Capability {
         const NAME: &str = WINDOW_PEAK;
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
-        if home.version == Version::V1 {
+        if home.version == CgroupVersion::V1 {
             if !peak_window_v1 {
                 let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if \
                            no other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
@@ -338,7 +339,8 @@ impl<'a> Probe<'a> {
     fn swap(self) -> Capability {
         const NAME: &str = "swap";
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
-        let file = if home.version == Version::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
+        let file =
+            if home.version == CgroupVersion::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
         self.by_file(NAME, home, Some("memory"), file, || {
             "the kernel does not account for swap: boot with swapaccount=1".to_owned()
         })
@@ -349,7 +351,7 @@ impl<'a> Probe<'a> {
         let Some(home) = self.layout.controller("cpuset") else { return Capability::no(NAME, self.missing("cpuset")) };
         let control = home.mount.join(self.parent.relative()).join("cgroup.subtree_control");
         let enabled = std::fs::read_to_string(control).unwrap_or_default();
-        if home.version == Version::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
+        if home.version == CgroupVersion::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
             return Capability::yes(NAME);
         }
         Capability::no(NAME, "only tasks with `cores` get a cpuset of their own; the others may run on all CPUs")
@@ -407,7 +409,7 @@ fn is_absent(why: &io::Error) -> bool {
 /// Whether the controller is enabled for the cgroup. On v2 the parent cgroup decides (`cgroup.subtree_control`); on v1
 /// always.
 fn has_controller(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
-    let (Version::V2, Some(controller)) = (home.version, controller) else { return true };
+    let (CgroupVersion::V2, Some(controller)) = (home.version, controller) else { return true };
     // Without `cgroup.controllers` the creator of the cgroup enabled what it needs.
     let handed = std::fs::read_to_string(cgroup.join("cgroup.controllers"));
     handed.map_or_else(|why| is_absent(&why), |all| all.split_whitespace().any(|one| one == on_v2(controller)))
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_cgroups_can_measure_none_of_it_and_says_why() {
+    fn host_without_cgroups_lacks_all_capabilities_with_reasons() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         std::fs::create_dir_all(roots.proc("self")).unwrap();
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_that_cannot_create_cgroups_says_what_it_measures_of_tasks_and_gives_no_vain_advice() {
+    fn agent_without_cgroup_write_access_reports_task_metrics_and_only_useful_advice() {
         let has_io = std::path::Path::new("/proc/self/io").exists();
         let of = |observes, runs| {
             let advice = "set cgroup.peak_window_v1";
@@ -473,22 +475,22 @@ mod tests {
     }
 
     /// A host with one hierarchy whose root has all controllers. Tests add cgroups by path, with the given files.
-    struct Tree(tempfile::TempDir);
+    struct TestHierarchy(tempfile::TempDir);
 
-    impl Tree {
-        fn v1(controllers: &[&str]) -> Tree {
+    impl TestHierarchy {
+        fn v1(controllers: &[&str]) -> TestHierarchy {
             let line = |name: &&str| format!("3 2 0:3 / /sys/fs/cgroup/{name} rw - cgroup cgroup rw,{name}\n");
-            let tree = Tree::mounted(&controllers.iter().map(line).collect::<String>());
+            let tree = TestHierarchy::mounted(&controllers.iter().map(line).collect::<String>());
             controllers.iter().for_each(|name| tree.cgroup(name, &[]));
             tree
         }
-        fn v2() -> Tree {
-            let tree = Tree::mounted("3 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        fn v2() -> TestHierarchy {
+            let tree = TestHierarchy::mounted("3 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
             tree.cgroup("", &[("cgroup.controllers", "memory pids")]);
             tree
         }
-        fn mounted(mountinfo: &str) -> Tree {
-            let tree = Tree(tempfile::tempdir().unwrap());
+        fn mounted(mountinfo: &str) -> TestHierarchy {
+            let tree = TestHierarchy(tempfile::tempdir().unwrap());
             std::fs::create_dir_all(tree.roots().proc("self")).unwrap();
             std::fs::write(tree.roots().proc("self/mountinfo"), mountinfo).unwrap();
             tree
@@ -511,8 +513,8 @@ mod tests {
     }
 
     #[test]
-    fn what_any_cgroup_has_the_kernel_has_and_what_none_was_seen_of_is_not_known() {
-        let tree = Tree::v1(&["pids", "memory"]);
+    fn kernel_feature_is_available_if_any_cgroup_has_it_and_unknown_if_none_was_checked() {
+        let tree = TestHierarchy::v1(&["pids", "memory"]);
         let unchecked = tree.of("pids_peak");
         assert!(unchecked.unknown && !unchecked.available, "{unchecked:?}");
         assert!(!unchecked.reason.contains("kernel"), "{unchecked:?}");
@@ -527,8 +529,8 @@ mod tests {
     }
 
     #[test]
-    fn on_v2_a_cgroup_that_was_handed_no_controller_says_nothing_of_the_kernel() {
-        let tree = Tree::v2();
+    fn v2_cgroup_without_controllers_leaves_kernel_features_unknown() {
+        let tree = TestHierarchy::v2();
         tree.cgroup("other", &[("cgroup.controllers", "pids")]);
         for feature in ["memory_peak", "memory_window_peak", "swap"] {
             assert!(tree.of(feature).unknown, "{:?}", tree.of(feature));
@@ -543,7 +545,7 @@ mod tests {
     /// cannot be checked.
     #[test]
     fn file_without_access_is_not_reported_as_missing_in_kernel() {
-        let tree = Tree::v1(&["pids"]);
+        let tree = TestHierarchy::v1(&["pids"]);
         tree.cgroup("pids/allostat", &[]);
         let file = tree.0.path().join("sys/fs/cgroup/pids/allostat/pids.peak");
         std::os::unix::fs::symlink(&file, &file).unwrap();

@@ -11,26 +11,27 @@ use rustix::io::Errno;
 
 use super::memory::ANCESTOR_LIMIT;
 use super::pass_rows::PassRows;
-use super::raw::{Ancestors, Raw};
-use super::row_source::{Row, RowSource, RowUse};
-use super::sampling::{ErrorReason, Rank, Sampling};
+use super::raw::{AncestorLimit, RawValues};
+use super::row_source::{PassRow, RowSource, RowUse};
+use super::sampling::{ErrorReason, FdRank, Sampling};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
-use super::table::{Above, File};
+use super::table::{AncestorFile, KernelFile};
 use super::trust::RowTrust;
-use crate::host::hierarchy::{Hierarchy, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy};
 use crate::kernel::ParseError;
 use crate::model::id::CgroupPath;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 
 /// The file that lists the processes of a cgroup.
 pub(super) const PROCS: &str = "cgroup.procs";
 
 /// The cgroup was removed, or another cgroup has its path now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gone;
+pub(super) struct StaleCgroup;
 
-/// Shape: about 25 files. Each file that stays open takes one descriptor from the budget.
+/// The files of one cgroup that a reader samples. Shape: about 25 files. Each file that stays open takes one descriptor
+/// from the budget.
 #[derive(Debug)]
 pub(super) struct CgroupFiles {
     sampling: Arc<Sampling>,
@@ -38,7 +39,7 @@ pub(super) struct CgroupFiles {
     /// Its directory in each hierarchy. A cgroup that is created again at the same path has another inode.
     homes: Vec<CgroupDirectory>,
     /// Probe files first.
-    slots: Vec<Slot>,
+    slots: Vec<FileSlot>,
     probes: usize,
     /// Bit set of the hierarchies in which a file was opened by path since the last identity check.
     by_path: u64,
@@ -60,15 +61,15 @@ struct CgroupDirectory {
     row: usize,
 }
 
-/// Kept small: each task has about 20 slots, and each alloc as many.
+/// One file of a cgroup, with its descriptor. Kept small: each task has about 20 slots, and each alloc as many.
 #[derive(Debug)]
-struct Slot {
-    file: &'static File,
+struct FileSlot {
+    file: &'static KernelFile,
     hierarchy: u8,
     /// Number of levels above the cgroup at which the file lies; 0 for the cgroup's own.
     up: u8,
     /// `None`: a file of the hierarchy's root, read once for all cgroups, without a descriptor.
-    rank: Option<Rank>,
+    rank: Option<FdRank>,
     fd: Option<OwnedFd>,
     /// The file is missing. Checked again with the settings.
     absent: bool,
@@ -77,7 +78,7 @@ struct Slot {
 /// The rows of one cgroup in the kernel pass of this tick, by hierarchy index in the layout.
 #[derive(Debug)]
 pub(super) struct CgroupRows<'a> {
-    rows: [Option<Row<'a>>; CgroupRows::MOST],
+    rows: [Option<PassRow<'a>>; CgroupRows::MOST],
     /// The pass read all values, not only the probes.
     are_all: bool,
     row_trust: &'a RowTrust,
@@ -90,36 +91,36 @@ impl<'a> CgroupRows<'a> {
     const MOST: usize = 16;
 
     /// The row that replaces this file in this pass.
-    fn of(&self, slot: &Slot) -> Option<Row<'a>> {
+    fn of(&self, slot: &FileSlot) -> Option<PassRow<'a>> {
         let row = self.rows.get(usize::from(slot.hierarchy)).copied().flatten();
-        row.filter(|_| self.are_all || slot.file.when == When::Tick)
+        row.filter(|_| self.are_all || slot.file.when == ChangeTrigger::Tick)
     }
     /// Fills `raw` from the row as the file would. `false`: the file must be read.
-    fn replace(&self, row_source: RowSource, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+    fn replace(&self, row_source: RowSource, file: &KernelFile, raw: &mut RawValues, row: PassRow<'_>) -> bool {
         // A managed task outlives the agent. The next agent must not show less CPU time than the file had printed.
         (self.is_observed || !row_source.depends_on_printed()) && self.row_trust.replaces(file, raw, row)
     }
 }
 
-/// Which groups of files to read.
+/// Which files are due, by the event after which they can have changed ([`ChangeTrigger`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Due {
+pub(super) struct DueFiles {
     pub(super) asleep: bool,
     pub(super) stirred: bool,
     pub(super) ran: bool,
     pub(super) set: bool,
 }
 
-impl Due {
-    pub(super) const ALL: Due = Due { asleep: true, stirred: true, ran: true, set: true };
+impl DueFiles {
+    pub(super) const ALL: DueFiles = DueFiles { asleep: true, stirred: true, ran: true, set: true };
 
-    fn wants(self, when: When) -> bool {
+    fn wants(self, when: ChangeTrigger) -> bool {
         match when {
-            When::Tick => false,
-            When::Asleep => self.asleep,
-            When::Stirred => self.stirred,
-            When::Ran => self.ran,
-            When::Set => self.set,
+            ChangeTrigger::Tick => false,
+            ChangeTrigger::Asleep => self.asleep,
+            ChangeTrigger::Stirred => self.stirred,
+            ChangeTrigger::Ran => self.ran,
+            ChangeTrigger::Set => self.set,
         }
     }
 }
@@ -133,7 +134,7 @@ impl CgroupFiles {
         let place =
             |(hierarchy, home)| Some(CgroupDirectory { hierarchy, inode: inode(home, &path.relative())?, row: 0 });
         let homes: Vec<_> = placed.filter_map(place).collect();
-        let position = |file: &File| {
+        let position = |file: &KernelFile| {
             let home = file.home.find(&sampling.layout)?;
             let at = hierarchies.iter().position(|h| std::ptr::eq(h, home))?;
             homes.iter().any(|place| place.hierarchy == at).then_some(at)
@@ -146,16 +147,16 @@ impl CgroupFiles {
             }
             let Some(hierarchy) = position(file).and_then(|at| u8::try_from(at).ok()) else { continue };
             if let Some(above) = file.above {
-                let rank = matches!(above, Above::Each(_)).then_some(Rank::Setting);
+                let rank = matches!(above, AncestorFile::Each(_)).then_some(FdRank::Setting);
                 let each = above.up(depth(&path)).filter_map(|up| u8::try_from(up).ok());
                 let file = above.file();
-                slots.extend(each.map(|up| Slot { file, hierarchy, up, rank, fd: None, absent: false }));
+                slots.extend(each.map(|up| FileSlot { file, hierarchy, up, rank, fd: None, absent: false }));
             }
             let rank = Some(rank(file, of_alloc, passed));
-            slots.push(Slot { file, hierarchy, up: 0, rank, fd: None, absent: false });
+            slots.push(FileSlot { file, hierarchy, up: 0, rank, fd: None, absent: false });
         }
         slots.shrink_to_fit();
-        let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
+        let probes = slots.iter().filter(|s| s.file.when == ChangeTrigger::Tick).count();
         slots.iter().filter_map(|slot| slot.rank).for_each(|rank| sampling.budget.need(rank));
         sampling.budget.warn_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
@@ -192,9 +193,9 @@ impl CgroupFiles {
         for slot in
             self.slots.iter_mut().filter(|slot| slot.up == 0 && slot.file.row_source.is_some_and(|t| t.replaces_file()))
         {
-            let Some(rank) = slot.rank.replace(Rank::Replaced) else { continue };
+            let Some(rank) = slot.rank.replace(FdRank::Replaced) else { continue };
             budget.release_need(rank);
-            budget.need(Rank::Replaced);
+            budget.need(FdRank::Replaced);
         }
     }
 
@@ -203,27 +204,27 @@ impl CgroupFiles {
     }
 
     /// A hierarchy in which the cgroup's processes can be listed, and the open list where it can stay open. That is the
-    /// unified tree only: on v1 an open list returns stale content while it is read often. Errors: `Gone`.
-    pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, Gone> {
+    /// unified tree only: on v1 an open list returns stale content while it is read often. Errors: `StaleCgroup`.
+    pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, StaleCgroup> {
         let sampling = Arc::clone(&self.sampling);
         let homes = || self.homes.iter().filter_map(|place| self.sampling.layout.hierarchies().get(place.hierarchy));
-        let Some(unified) = homes().find(|home| home.version == Version::V2) else {
+        let Some(unified) = homes().find(|home| home.version == CgroupVersion::V2) else {
             return Ok(homes().find(|home| home.has("pids")).or(homes().next()).map(|home| (home, None)));
         };
         if !self.lists_processes {
             self.lists_processes = true;
-            sampling.budget.need(Rank::Moving);
+            sampling.budget.need(FdRank::Moving);
         }
-        if self.processes.is_none() && sampling.budget.take(Rank::Moving) {
+        if self.processes.is_none() && sampling.budget.take(FdRank::Moving) {
             let path = self.path.relative().join(PROCS);
             self.processes = scratch::open(unified.root(), &path, OFlags::empty()).ok();
             match self.processes {
                 Some(_) => self.check_identity()?,
-                None => sampling.budget.release(Rank::Moving),
+                None => sampling.budget.release(FdRank::Moving),
             }
-        } else if self.processes.is_some() && sampling.budget.is_over(Rank::Moving) {
+        } else if self.processes.is_some() && sampling.budget.is_over(FdRank::Moving) {
             self.processes = None;
-            sampling.budget.release(Rank::Moving);
+            sampling.budget.release(FdRank::Moving);
         }
         Ok(Some((unified, self.processes.as_ref().map(AsFd::as_fd))))
     }
@@ -240,10 +241,10 @@ impl CgroupFiles {
     }
     /// Whether these rows reveal a change of a setting.
     pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
-        let is_shown = |slot: &Slot| {
+        let is_shown = |slot: &FileSlot| {
             let fingerprint =
                 rows.of(slot).zip(slot.file.row_source).and_then(|(row, row_source)| row_source.fingerprint(row));
-            slot.file.when == When::Set && fingerprint.is_some()
+            slot.file.when == ChangeTrigger::Set && fingerprint.is_some()
         };
         self.slots.iter().any(is_shown)
     }
@@ -264,37 +265,38 @@ impl CgroupFiles {
         self.homes.iter().any(|place| rows.wants(place.inode))
     }
 
-    /// Reads the probe files that no row replaces. Errors: `Gone`.
+    /// Reads the probe files that no row replaces. Errors: `StaleCgroup`.
     pub(super) fn probe(
         &mut self,
         scratch: &mut Scratch,
-        raw: &mut Raw,
+        raw: &mut RawValues,
         rows: Option<&CgroupRows<'_>>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), StaleCgroup> {
         if self.homes.is_empty() {
-            return Err(Gone);
+            return Err(StaleCgroup);
         }
         for index in 0..self.probes {
-            self.read_wanted(index, scratch, raw, rows, Due::default())?;
+            self.read_wanted(index, scratch, raw, rows, DueFiles::default())?;
         }
         self.check_opened_by_path()
     }
 
-    /// Reads the other due files that no row replaces. Errors: `Gone`; the contents of `raw` are invalid then.
+    /// Reads the other due files that no row replaces. Errors: `StaleCgroup`; the contents of `raw` are invalid then.
     pub(super) fn read_due(
         &mut self,
         scratch: &mut Scratch,
-        raw: &mut Raw,
+        raw: &mut RawValues,
         rows: Option<&CgroupRows<'_>>,
-        due: Due,
-    ) -> Result<(), Gone> {
+        due: DueFiles,
+    ) -> Result<(), StaleCgroup> {
         if due.set {
             self.recheck_missing(scratch, raw)?;
         }
         // Rows show changed settings at no cost, so settings are checked in every row.
         let all_rows = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
-            let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && all_rows);
+            let wanted =
+                |slot: &FileSlot| due.wants(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
             if self.slots.get(index).is_some_and(wanted) {
                 self.read_wanted(index, scratch, raw, rows, due)?;
             }
@@ -304,10 +306,11 @@ impl CgroupFiles {
 
     /// Checks whether missing files exist now. On cgroup v2 the parent may enable a controller at any time; systemd
     /// enables it for all units of a slice as soon as one of them needs it.
-    fn recheck_missing(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+    fn recheck_missing(&mut self, scratch: &mut Scratch, raw: &mut RawValues) -> Result<(), StaleCgroup> {
         for index in 0..self.slots.len() {
-            let is_due =
-                |slot: &Slot| slot.absent && slot.file.home.version() == Version::V2 && (slot.file.needed)(raw);
+            let is_due = |slot: &FileSlot| {
+                slot.absent && slot.file.home.version() == CgroupVersion::V2 && (slot.file.needed)(raw)
+            };
             if self.slots.get(index).is_some_and(is_due) {
                 self.read_slot(index, scratch, raw)?;
             }
@@ -319,10 +322,10 @@ impl CgroupFiles {
         &mut self,
         index: usize,
         scratch: &mut Scratch,
-        raw: &mut Raw,
+        raw: &mut RawValues,
         rows: Option<&CgroupRows<'_>>,
-        due: Due,
-    ) -> Result<(), Gone> {
+        due: DueFiles,
+    ) -> Result<(), StaleCgroup> {
         let Some(slot) = self.slots.get(index) else { return Ok(()) };
         if slot.absent || !(slot.file.needed)(raw) {
             return Ok(());
@@ -344,7 +347,7 @@ impl CgroupFiles {
             }
             (None, _) | (_, None) => None,
         };
-        let is_set = slot.file.when == When::Set;
+        let is_set = slot.file.when == ChangeTrigger::Set;
         if fingerprint
             .is_some_and(|fingerprint| (is_set || !due.set) && self.fingerprints.contains(&(index, fingerprint)))
         {
@@ -354,14 +357,14 @@ impl CgroupFiles {
             return Ok(());
         }
         if slot.up == 1 && std::ptr::eq(slot.file, &ANCESTOR_LIMIT) {
-            raw.ancestors = Ancestors::default();
+            raw.ancestors = AncestorLimit::default();
         }
         self.fingerprints.retain(|(slot, _)| *slot != index);
         self.fingerprints.extend(fingerprint.map(|fingerprint| (index, fingerprint)));
         self.read_slot(index, scratch, raw)
     }
 
-    fn read_slot(&mut self, index: usize, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+    fn read_slot(&mut self, index: usize, scratch: &mut Scratch, raw: &mut RawValues) -> Result<(), StaleCgroup> {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         let sampling = &self.sampling;
         let (file, up, hierarchy) = (slot.file, usize::from(slot.up), usize::from(slot.hierarchy));
@@ -435,7 +438,7 @@ impl CgroupFiles {
         Ok(())
     }
 
-    fn read_roots(&self, file: &File, hierarchy: usize, scratch: &mut Scratch, raw: &mut Raw) {
+    fn read_roots(&self, file: &KernelFile, hierarchy: usize, scratch: &mut Scratch, raw: &mut RawValues) {
         let Some(home) = self.sampling.layout.hierarchies().get(hierarchy) else { return };
         let root = (hierarchy, home.root());
         let said = self.sampling.root_files.read(root, file.name, scratch, Instant::now());
@@ -448,7 +451,7 @@ impl CgroupFiles {
         }
     }
 
-    fn report(&self, file: &File, errno: Errno) {
+    fn report(&self, file: &KernelFile, errno: Errno) {
         let why = std::io::Error::from(errno);
         self.sampling.errors.report(ErrorReason::of(&why), || format!("{}: {}: {why}", self.path, file.name));
     }
@@ -457,34 +460,34 @@ impl CgroupFiles {
     }
 
     /// A file opened by path may belong to a new cgroup at the same path.
-    fn check_opened_by_path(&mut self) -> Result<(), Gone> {
+    fn check_opened_by_path(&mut self) -> Result<(), StaleCgroup> {
         match std::mem::take(&mut self.by_path) {
             0 => Ok(()),
             hierarchies => self.check_identity_in(hierarchies),
         }
     }
 
-    pub(super) fn check_identity(&self) -> Result<(), Gone> {
+    pub(super) fn check_identity(&self) -> Result<(), StaleCgroup> {
         self.check_identity_in(u64::MAX)
     }
 
     /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
-    fn check_identity_in(&self, wanted: u64) -> Result<(), Gone> {
+    fn check_identity_in(&self, wanted: u64) -> Result<(), StaleCgroup> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
         let mut asked = self.homes.iter().filter(|place| wanted & (1 << place.hierarchy.min(63)) != 0);
-        if asked.all(same) { Ok(()) } else { Err(Gone) }
+        if asked.all(same) { Ok(()) } else { Err(StaleCgroup) }
     }
 
     /// Closes all descriptors and releases their budget.
     pub(super) fn close(&mut self) {
         if self.processes.take().is_some() {
-            self.sampling.budget.release(Rank::Moving);
+            self.sampling.budget.release(FdRank::Moving);
         }
         if std::mem::take(&mut self.lists_processes) {
-            self.sampling.budget.release_need(Rank::Moving);
+            self.sampling.budget.release_need(FdRank::Moving);
         }
         for slot in self.slots.drain(..) {
             let Some(rank) = slot.rank else { continue };
@@ -505,16 +508,16 @@ impl Drop for CgroupFiles {
 }
 
 /// Priority of the file's descriptor. For managed tasks, files whose value depends on what was printed are always read.
-fn rank(file: &File, of_alloc: bool, passed: bool) -> Rank {
+fn rank(file: &KernelFile, of_alloc: bool, passed: bool) -> FdRank {
     let is_replaced = |row_source: RowSource| row_source.replaces_file() && !row_source.depends_on_printed();
     match file.when {
-        _ if passed && file.row_source.is_some_and(is_replaced) => Rank::Replaced,
-        When::Tick if of_alloc => Rank::Regular,
-        When::Tick => Rank::Probe,
-        When::Asleep if of_alloc => Rank::Moving,
-        When::Asleep => Rank::Regular,
-        When::Stirred | When::Ran => Rank::Moving,
-        When::Set => Rank::Setting,
+        _ if passed && file.row_source.is_some_and(is_replaced) => FdRank::Replaced,
+        ChangeTrigger::Tick if of_alloc => FdRank::Regular,
+        ChangeTrigger::Tick => FdRank::Probe,
+        ChangeTrigger::Asleep if of_alloc => FdRank::Moving,
+        ChangeTrigger::Asleep => FdRank::Regular,
+        ChangeTrigger::Stirred | ChangeTrigger::Ran => FdRank::Moving,
+        ChangeTrigger::Set => FdRank::Setting,
     }
 }
 
@@ -538,8 +541,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_of_our_own_whenever_they_run_is_not_the_last_to_stay_open() {
-        let read: Vec<&File> =
+    fn rank_of_files_always_read_for_managed_tasks_does_not_depend_on_the_pass() {
+        let read: Vec<&KernelFile> =
             files().filter(|file| file.row_source.is_some_and(|row_source| row_source.depends_on_printed())).collect();
         assert!(!read.is_empty());
         for file in read {

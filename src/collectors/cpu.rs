@@ -1,20 +1,20 @@
 //! CPU time, quota and throttling of a task. Source: cgroup v1 cpu and cpuacct controllers, v2 `cpu.*`;
 //! Documentation/scheduler/sched-bwc.rst, cgroup-v2.rst.
 
-use super::home::Home;
-use super::raw::Raw;
-use super::table::{File, Subject, number, value, values};
+use super::home::FileHierarchy;
+use super::raw::RawValues;
+use super::table::{KernelFile, SubjectFiles, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{cpu_max, cpu_stat, cpuacct, cpuset};
-use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
+use crate::model::measure::{Cell, ChangeTrigger, Measure, Nature, ValueSource};
 use crate::model::metric::Value;
 use crate::model::profile::Profile::{Full, Lean, Standard};
 use crate::model::units::Unit;
 use crate::model::usage::{Field, Usage};
 
-const ACCT: Home = Home::V1("cpuacct");
-const V1: Home = Home::V1("cpu");
-const V2: Home = Home::V2("cpu");
+const ACCT: FileHierarchy = FileHierarchy::V1("cpuacct");
+const V1: FileHierarchy = FileHierarchy::V1("cpu");
+const V2: FileHierarchy = FileHierarchy::V2("cpu");
 
 const MODES: &[Field] = &[Field::cpu_user_ns, Field::cpu_system_ns];
 /// CPU usage on a hybrid host whose v1 hierarchies have no cgroup for the service (no CPU accounting on v1).
@@ -47,78 +47,92 @@ const STAT: &[Field] = &[
     Field::cpu_burst_ns,
 ];
 
-const FILES: &[File] = &[
+const FILES: &[KernelFile] = &[
     // v1 estimates user and system time from clock ticks: a task shorter than a tick has neither. The unified tree of
     // the same host divides the exact CPU time.
-    File::new(Home::UnifiedBesideV1("cpuacct"), "cpu.stat", When::Ran, UNIFIED, |raw, bytes| {
-        let (stat, error) = values(bytes, cpu_stat::v2);
-        raw.exact_modes = stat.user_ns.zip(stat.system_ns);
-        raw.unified_cpu_ns = stat.usage_ns;
-        error
-    }),
-    File::new(ACCT, "cpuacct.usage_user", When::Ran, MODES, |raw, bytes| {
+    KernelFile::new(
+        FileHierarchy::UnifiedBesideV1("cpuacct"),
+        "cpu.stat",
+        ChangeTrigger::Ran,
+        UNIFIED,
+        |raw, bytes| {
+            let (stat, error) = values(bytes, cpu_stat::v2);
+            raw.exact_modes = stat.user_ns.zip(stat.system_ns);
+            raw.unified_cpu_ns = stat.usage_ns;
+            error
+        },
+    ),
+    KernelFile::new(ACCT, "cpuacct.usage_user", ChangeTrigger::Ran, MODES, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage_user", bytes);
         raw.user_ns = ns;
         error
     })
     .if_needed(|raw| raw.exact_modes.is_none()),
-    File::new(ACCT, "cpuacct.usage_sys", When::Ran, MODES, |raw, bytes| {
+    KernelFile::new(ACCT, "cpuacct.usage_sys", ChangeTrigger::Ran, MODES, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage_sys", bytes);
         raw.system_ns = ns;
         error
     })
     .if_needed(|raw| raw.exact_modes.is_none()),
     // Resolution is 10 ms: used only if the kernel has no finer file.
-    File::new(ACCT, "cpuacct.stat", When::Ran, MODES, |raw, bytes| {
+    KernelFile::new(ACCT, "cpuacct.stat", ChangeTrigger::Ran, MODES, |raw, bytes| {
         let (ticks, error) = values(bytes, cpuacct::stat);
         raw.ticks = ticks;
         raw.ns_per_tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         error
     })
     .if_needed(|raw| raw.exact_modes.is_none() && (raw.user_ns.is_none() || raw.system_ns.is_none())),
-    File::new(V1, "cpu.stat", When::Ran, THROTTLING, |raw, bytes| {
+    KernelFile::new(V1, "cpu.stat", ChangeTrigger::Ran, THROTTLING, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v1);
         raw.cpu_stat = stat;
         error
     }),
-    File::new(V1, "cpu.cfs_quota_us", When::Set, QUOTA, |raw, bytes| {
+    KernelFile::new(V1, "cpu.cfs_quota_us", ChangeTrigger::Set, QUOTA, |raw, bytes| {
         let (quota, error) = value(bytes, cpu_max::v1_quota);
         raw.quota = quota;
         error
     }),
-    File::new(V1, "cpu.cfs_period_us", When::Set, &[Field::cpu_period_us], |raw, bytes| {
+    KernelFile::new(V1, "cpu.cfs_period_us", ChangeTrigger::Set, &[Field::cpu_period_us], |raw, bytes| {
         let (period, error) = number("cpu.cfs_period_us", bytes);
         raw.usage.set(Field::cpu_period_us, period);
         error
     }),
     // The usage lines exist even without the cpu controller.
-    File::new(Home::UnifiedUnlessV1("cpuacct"), "cpu.stat", When::Tick, STAT, |raw, bytes| {
+    KernelFile::new(FileHierarchy::UnifiedUnlessV1("cpuacct"), "cpu.stat", ChangeTrigger::Tick, STAT, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v2);
         raw.usage.set(Field::cpu_usage_ns, stat.usage_ns);
         raw.cpu_stat = stat;
         error
     }),
-    File::new(V2, "cpu.max", When::Set, QUOTA, |raw, bytes| {
+    KernelFile::new(V2, "cpu.max", ChangeTrigger::Set, QUOTA, |raw, bytes| {
         let (max, error) = value(bytes, cpu_max::v2);
         raw.quota = max.map(|(quota, _)| quota);
         raw.usage.set(Field::cpu_period_us, max.map(|(_, period)| period));
         error
     }),
-    File::new(Home::V1("cpuset"), "cpuset.effective_cpus", When::Set, &[Field::cpuset_cpus], |raw, bytes| {
-        cpus(raw, "cpuset.effective_cpus", bytes)
-    }),
-    File::new(Home::V2("cpuset"), "cpuset.cpus.effective", When::Set, &[Field::cpuset_cpus], |raw, bytes| {
-        cpus(raw, "cpuset.cpus.effective", bytes)
-    }),
+    KernelFile::new(
+        FileHierarchy::V1("cpuset"),
+        "cpuset.effective_cpus",
+        ChangeTrigger::Set,
+        &[Field::cpuset_cpus],
+        |raw, bytes| cpus(raw, "cpuset.effective_cpus", bytes),
+    ),
+    KernelFile::new(
+        FileHierarchy::V2("cpuset"),
+        "cpuset.cpus.effective",
+        ChangeTrigger::Set,
+        &[Field::cpuset_cpus],
+        |raw, bytes| cpus(raw, "cpuset.cpus.effective", bytes),
+    ),
 ];
 
-fn cpus(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
+fn cpus(raw: &mut RawValues, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
     let (cpus, error) = value(bytes, |b| cpuset::count(file, b));
     raw.usage.set(Field::cpuset_cpus, cpus);
     error
 }
 
-pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+pub(super) static SUBJECT: SubjectFiles = SubjectFiles { measures: MEASURES, files: FILES };
 
 const NO_QUOTA: &str = "no quota is set (the kernel would report 0)";
 
@@ -126,7 +140,7 @@ const MEASURES: &[Measure<Usage>] = &[
     Measure::of(Field::cpu_usage_ns, "CPU time of all processes that ever ran in the cgroup.")
         .in_profiles(Lean, Full, Lean)
         .called("cpu_usage_seconds_total")
-        .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: When::Tick })
+        .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: ChangeTrigger::Tick })
         .on_v2(ValueSource::Described("cpu.stat usage_usec"))
         .absent_when("no cgroup accounts CPU time")
         .otlp("container.cpu.time", "s"),
@@ -189,14 +203,14 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::cpu_shares,
         "Relative CPU weight under contention (v1 cpu.shares, default 1024); not comparable to cpu_weight.",
     )
-    .on_v1(ValueSource::Number { controller: "cpu", file: "cpu.shares", when: When::Set })
+    .on_v1(ValueSource::Number { controller: "cpu", file: "cpu.shares", when: ChangeTrigger::Set })
     .absent_when("cgroup v2: see cpu_weight")
     .otlp("allostat.task.cpu.shares", "1"),
     Measure::of(
         Field::cpu_weight,
         "Relative CPU weight under contention (v2 cpu.weight, default 100); not comparable to cpu_shares.",
     )
-    .on_v2(ValueSource::Number { controller: "cpu", file: "cpu.weight", when: When::Set })
+    .on_v2(ValueSource::Number { controller: "cpu", file: "cpu.weight", when: ChangeTrigger::Set })
     .absent_when("cgroup v1: see cpu_shares")
     .otlp("allostat.task.cpu.weight", "1"),
     Measure::of(Field::cpuset_cpus, "CPUs that the processes may run on.")

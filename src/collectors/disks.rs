@@ -64,7 +64,8 @@ impl TaskDisks {
     }
 }
 
-/// Concurrency: any thread; a name that is not known takes a system call under the lock.
+/// Names of block devices, by device number. Concurrency: any thread; a name that is not known takes a system call
+/// under the lock.
 #[derive(Debug)]
 pub(super) struct DiskNames {
     links: PathBuf,

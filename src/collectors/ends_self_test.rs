@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use super::kernel_pass::{KernelPassError, flush_below};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows, LatestByKey};
 use crate::host::cgroup::own_directory;
-use crate::host::hierarchy::{Layout, Version};
-use crate::host::process::{KnownEnd, end_as};
+use crate::host::hierarchy::{CgroupVersion, Layout};
+use crate::host::process::{TestChildEnd, end_as};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::ends::EndPlan;
 use crate::kernel::bpf::exits::{self, ExitPlan, ProcessEnd, SeenExit};
@@ -46,7 +46,7 @@ const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::Cpu
 pub(super) struct TestedHierarchy<'a> {
     pub(super) id: u64,
     pub(super) mount: &'a Path,
-    pub(super) version: Version,
+    pub(super) version: CgroupVersion,
 }
 
 /// Returns the plan as far as the test confirms it: without permission to create a PID namespace, the exit of a
@@ -57,11 +57,11 @@ pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, 
     let _twin = bpf::trace(&plan.twin(seen.descriptor())?, exits::EXITED)?;
     let self_test = ExitSelfTest { seen, wanted };
     // The first of two threads ends with status 1.
-    let level = self_test.one(KnownEnd::Code(67))?;
-    for how in [KnownEnd::Alone(68), KnownEnd::Killed, KnownEnd::Threads(3)] {
+    let level = self_test.one(TestChildEnd::Code(67))?;
+    for how in [TestChildEnd::Alone(68), TestChildEnd::Killed, TestChildEnd::Threads(3)] {
         self_test.one(how)?;
     }
-    match self_test.one(KnownEnd::First(5)) {
+    match self_test.one(TestChildEnd::First(5)) {
         Ok(below) if below == level + 1 => Ok(plan),
         Ok(_) => Err(KernelPassError::SelfTestFailed { what: FIRST }),
         Err(KernelPassError::SelfTestImpossible { source }) => {
@@ -72,6 +72,7 @@ pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, 
     }
 }
 
+/// Compares what the exit program recorded of test children with how they ended.
 struct ExitSelfTest<'a> {
     seen: LatestByKey,
     wanted: Option<&'a [u64]>,
@@ -79,7 +80,7 @@ struct ExitSelfTest<'a> {
 
 impl ExitSelfTest<'_> {
     /// Returns the level of the child's PID namespace.
-    fn one(&self, how: KnownEnd) -> Result<u64, KernelPassError> {
+    fn one(&self, how: TestChildEnd) -> Result<u64, KernelPassError> {
         let name = RandomState::new().build_hasher().finish() & 0xffff_ffff;
         let names = [1, 2].map(|thread| format!("ends-{name:08x}-{thread}"));
         let [first, second] = names.each_ref().map(|name| CString::new(name.as_str()).unwrap_or_default());
@@ -92,16 +93,16 @@ impl ExitSelfTest<'_> {
         let (first, second) = (of(first?), of(second?));
         let seen_exit = match how {
             // If two threads end at the same moment, either may be the last one.
-            KnownEnd::Threads(_) if first.as_ref().is_none_or(|first| first.end == end(status)) => second,
-            KnownEnd::Threads(_) => None,
-            KnownEnd::Code(_) | KnownEnd::Alone(_) | KnownEnd::Killed | KnownEnd::First(_) => first,
+            TestChildEnd::Threads(_) if first.as_ref().is_none_or(|first| first.end == end(status)) => second,
+            TestChildEnd::Threads(_) => None,
+            TestChildEnd::Code(_) | TestChildEnd::Alone(_) | TestChildEnd::Killed | TestChildEnd::First(_) => first,
         };
         let wrong = |what| {
             tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?self.wanted, "process-exit self-test failed");
             Err(KernelPassError::SelfTestFailed { what })
         };
         let Some(seen) = seen_exit.as_ref() else { return wrong("how processes end") };
-        let init = if matches!(how, KnownEnd::First(_)) { end(status) } else { None };
+        let init = if matches!(how, TestChildEnd::First(_)) { end(status) } else { None };
         if seen.end != end(status) {
             wrong("how processes end")
         } else if seen.init != init {
@@ -138,14 +139,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>])
     for home in homes {
         let mut plain = match TestWalk::open(plan, iterator, home, false) {
             // Before 6.2 only the unified tree can be walked.
-            Err(KernelPassError::Bpf(BpfError::Walk(_))) if home.version == Version::V1 => continue,
+            Err(KernelPassError::Bpf(BpfError::Walk(_))) if home.version == CgroupVersion::V1 => continue,
             plain => plain?,
         };
         let first = plain.take()?;
         if first.iter().any(|row| row.hierarchy != home.id) {
             return Err(KernelPassError::SelfTestFailed { what: "in which hierarchy a cgroup is removed" });
         }
-        if home.version == Version::V1 {
+        if home.version == CgroupVersion::V1 {
             continue;
         }
         let mut all = TestWalk::open(plan, iterator, home, true)?;
@@ -207,6 +208,7 @@ fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> 
     }
 }
 
+/// CPU time of one cgroup, from a walk of the self-test.
 #[derive(Debug, Clone)]
 struct WalkedRow {
     hierarchy: u64,
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_handed_on_lies_between_what_was_before_and_after_a_flush() {
+    fn pending_kernel_counts_are_confirmed_only_between_reads_before_and_after_a_flush() {
         let attempt = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
         let ms = MOVED_NS;
         assert_eq!(attempt([5, 9], [5, 9], [5, 9]), PendingCheck::Nothing);

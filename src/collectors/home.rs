@@ -1,10 +1,10 @@
 //! The hierarchy in which a kernel file of a cgroup lies.
 
-use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 
-/// The hierarchy of a file.
+/// The hierarchy in which a kernel file lies, and so the hosts on which it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum FileHierarchy {
     /// The v1 hierarchy of this controller.
     V1(&'static str),
     /// The unified tree, if this controller belongs to it.
@@ -17,7 +17,7 @@ pub(super) enum Home {
     UnifiedBesideV1(&'static str),
 }
 
-impl Home {
+impl FileHierarchy {
     pub(super) fn is(self, layout: &Layout, hierarchy: &Hierarchy) -> bool {
         self.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy))
     }
@@ -25,28 +25,31 @@ impl Home {
     pub(super) fn find(self, layout: &Layout) -> Option<&Hierarchy> {
         let of = |controller, version| layout.controller(controller).filter(|h| h.version == version);
         match self {
-            Home::V1(controller) => of(controller, Version::V1),
-            Home::V2(controller) => of(controller, Version::V2),
-            Home::Unified => layout.unified(),
-            Home::UnifiedUnlessV1(controller) if of(controller, Version::V1).is_some() => None,
-            Home::UnifiedUnlessV1(_) => layout.unified(),
-            Home::UnifiedBesideV1(controller) => of(controller, Version::V1).and(layout.unified()),
+            FileHierarchy::V1(controller) => of(controller, CgroupVersion::V1),
+            FileHierarchy::V2(controller) => of(controller, CgroupVersion::V2),
+            FileHierarchy::Unified => layout.unified(),
+            FileHierarchy::UnifiedUnlessV1(controller) if of(controller, CgroupVersion::V1).is_some() => None,
+            FileHierarchy::UnifiedUnlessV1(_) => layout.unified(),
+            FileHierarchy::UnifiedBesideV1(controller) => of(controller, CgroupVersion::V1).and(layout.unified()),
         }
     }
     /// The cgroup version of the files there.
-    pub(super) fn version(self) -> Version {
+    pub(super) fn version(self) -> CgroupVersion {
         match self {
-            Home::V1(_) => Version::V1,
-            Home::V2(_) | Home::Unified | Home::UnifiedUnlessV1(_) | Home::UnifiedBesideV1(_) => Version::V2,
+            FileHierarchy::V1(_) => CgroupVersion::V1,
+            FileHierarchy::V2(_)
+            | FileHierarchy::Unified
+            | FileHierarchy::UnifiedUnlessV1(_)
+            | FileHierarchy::UnifiedBesideV1(_) => CgroupVersion::V2,
         }
     }
     /// The first part of a key: the v1 controller, `unified` or `hybrid`.
     pub(super) fn label(self) -> &'static str {
         match self {
-            Home::V1(controller) => controller,
-            Home::V2(_) | Home::Unified | Home::UnifiedUnlessV1(_) => "unified",
+            FileHierarchy::V1(controller) => controller,
+            FileHierarchy::V2(_) | FileHierarchy::Unified | FileHierarchy::UnifiedUnlessV1(_) => "unified",
             // A separate key: the file means something else than on a v2 host.
-            Home::UnifiedBesideV1(_) => "hybrid",
+            FileHierarchy::UnifiedBesideV1(_) => "hybrid",
         }
     }
 }

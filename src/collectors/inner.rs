@@ -8,13 +8,13 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::home::Home;
+use super::home::FileHierarchy;
 use super::scratch::{self, Scratch};
 use crate::host::hierarchy::Layout;
 use crate::kernel::cgroup::oom_control;
 use crate::model::id::CgroupPath;
 
-pub(super) const HOME: Home = Home::V1("memory");
+pub(super) const HOME: FileHierarchy = FileHierarchy::V1("memory");
 /// Maximum of cgroups per task. Beyond that the sum is incomplete.
 const MOST: usize = 1_000;
 /// Removed cgroups whose last count is remembered: the tracepoint and the walk may both report one within a few ticks.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removed_device_keeps_its_count_and_recreated_one_counts_beside_it() {
+    fn removed_cgroup_retains_its_oom_count_and_a_recreated_one_adds_to_it() {
         let mut kills = InnerKills::default();
         kills.update(vec![(1, 0), (2, 1)], true);
         kills.update(vec![(1, 2), (2, 1)], true);

@@ -8,27 +8,27 @@
 //! On cgroup v1, newer kernels (seen on 6.18) count no I/O on a disk until a throttle rule is set for it in any cgroup.
 //! The root cgroup has a line for each disk with counting enabled; without a line, all values are absent.
 
-use super::home::Home;
-use super::raw::Raw;
-use super::table::{Above, File, Subject};
+use super::home::FileHierarchy;
+use super::raw::RawValues;
+use super::table::{AncestorFile, KernelFile, SubjectFiles};
 use crate::kernel::Parsed;
 use crate::kernel::cgroup::blkio::{self, Blkio};
 use crate::kernel::cgroup::io_stat;
 use crate::model::disk_io::DiskIo;
-use crate::model::measure::{Measure, When};
+use crate::model::measure::{ChangeTrigger, Measure};
 use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
 const OPERATIONS: &str = "blkio.throttle.io_serviced_recursive";
 
-pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+pub(super) static SUBJECT: SubjectFiles = SubjectFiles { measures: MEASURES, files: FILES };
 
-const FILES: &[File] = &[
-    File::new(
-        Home::V1("blkio"),
+const FILES: &[KernelFile] = &[
+    KernelFile::new(
+        FileHierarchy::V1("blkio"),
         BYTES,
-        When::Asleep,
+        ChangeTrigger::Asleep,
         &[Field::io_read_bytes, Field::io_written_bytes, Field::io_discarded_bytes],
         |raw, bytes| {
             let (sums, error) = counted(raw, BYTES, bytes, DiskIo::READ_BYTES);
@@ -38,17 +38,23 @@ const FILES: &[File] = &[
             error
         },
     )
-    .with_above(Above::Root(&DISKS)),
-    File::new(Home::V1("blkio"), OPERATIONS, When::Asleep, &[Field::io_reads, Field::io_writes], |raw, bytes| {
-        let (sums, error) = counted(raw, OPERATIONS, bytes, DiskIo::READS);
-        raw.usage.set(Field::io_reads, sums.read);
-        raw.usage.set(Field::io_writes, sums.write);
-        error
-    }),
-    File::new(
-        Home::V2("io"),
+    .with_above(AncestorFile::Root(&DISKS)),
+    KernelFile::new(
+        FileHierarchy::V1("blkio"),
+        OPERATIONS,
+        ChangeTrigger::Asleep,
+        &[Field::io_reads, Field::io_writes],
+        |raw, bytes| {
+            let (sums, error) = counted(raw, OPERATIONS, bytes, DiskIo::READS);
+            raw.usage.set(Field::io_reads, sums.read);
+            raw.usage.set(Field::io_writes, sums.write);
+            error
+        },
+    ),
+    KernelFile::new(
+        FileHierarchy::V2("io"),
         "io.stat",
-        When::Asleep,
+        ChangeTrigger::Asleep,
         &[Field::io_read_bytes, Field::io_written_bytes, Field::io_discarded_bytes, Field::io_reads, Field::io_writes],
         |raw, bytes| {
             let disks = &mut raw.disks;
@@ -66,13 +72,13 @@ const FILES: &[File] = &[
 ];
 
 /// Read from the root: the disks with counting enabled.
-static DISKS: File = File::new(Home::V1("blkio"), BYTES, When::Set, &[], |raw, bytes| {
+static DISKS: KernelFile = KernelFile::new(FileHierarchy::V1("blkio"), BYTES, ChangeTrigger::Set, &[], |raw, bytes| {
     raw.no_disk_counts = bytes.is_some_and(|text| !blkio::names_a_device(text));
     None
 });
 
 /// `first`: index of what is read; the next one is of what is written.
-fn counted(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>, first: usize) -> Parsed<Blkio> {
+fn counted(raw: &mut RawValues, file: &'static str, bytes: Option<&[u8]>, first: usize) -> Parsed<Blkio> {
     let disks = &mut raw.disks;
     disks.clear(first..first + 2);
     let Some(bytes) = bytes.filter(|_| !raw.no_disk_counts) else { return Parsed::default() };

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use super::ends_self_test::{self, TestedHierarchy};
 use super::kernel_pass::{DESCRIPTION, ITERATOR, KernelPass, KernelPassError};
-use super::row_source::{Row, RowSource, RowUse};
+use super::row_source::{PassRow, RowSource, RowUse};
 use super::subjects::files;
 use super::table;
 use crate::host::bpf::{self, KernelRows, LatestByKey, RecordRing};
-use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::btf::Btf;
 use crate::kernel::bpf::ends::{self, EndPlan};
@@ -60,8 +60,8 @@ pub struct EndedCgroup {
 }
 
 impl EndedCgroup {
-    pub(super) fn row(&self) -> Row<'_> {
-        Row { plan: &self.plan.rows, words: &self.words }
+    pub(super) fn row(&self) -> PassRow<'_> {
+        PassRow { plan: &self.plan.rows, words: &self.words }
     }
 }
 
@@ -111,7 +111,7 @@ impl KernelEnds {
         }
         let exit_controllers = EXIT_CONTROLLERS
             .iter()
-            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
+            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == CgroupVersion::V1));
         let (controllers, ids): (Vec<&str>, Vec<&str>) = exit_controllers.copied().unzip();
         let own = ends_self_test::own_cgroups(roots, layout, &controllers);
         let exits = ends_self_test::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
@@ -139,7 +139,7 @@ impl KernelEnds {
             let ended = plan.record(bytes).and_then(|record| {
                 let home = homes.iter().find(|(id, _)| *id == record.hierarchy)?.1;
                 let inode = *record.row.first()?;
-                let ends::EndRecord { path, at, notes, is_whole, row: words, .. } = record;
+                let ends::CgroupEndRecord { path, at, notes, is_whole, row: words, .. } = record;
                 Some(EndedCgroup { home, inode, path, at, notes, is_whole, words, plan: Arc::clone(plan) })
             });
             taken.extend(ended);
@@ -162,7 +162,7 @@ impl AsFd for KernelEnds {
 }
 
 /// The row source of a file whose last value a record contains.
-pub(super) fn source_at_end(file: &'static table::File) -> Option<&'static RowSource> {
+pub(super) fn source_at_end(file: &'static table::KernelFile) -> Option<&'static RowSource> {
     let row_source = file.row_source.as_ref().filter(|_| file.is_read_at_end())?;
     let is_summed_later = row_source.values.contains(&RowValue::PressureEnabled);
     (matches!(row_source.how, RowUse::Values(_)) && !is_summed_later).then_some(row_source)
@@ -177,14 +177,14 @@ fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPass
     let mut found = Vec::new();
     for (id, controllers) in cgroup::hierarchies(&text) {
         let is_it = |(_, home): &(usize, &Hierarchy)| match home.version {
-            Version::V2 => controllers.is_empty(),
-            Version::V1 => {
+            CgroupVersion::V2 => controllers.is_empty(),
+            CgroupVersion::V1 => {
                 controllers.len() == home.controllers.len()
                     && home.controllers.iter().all(|c| controllers.contains(&c.as_str()))
             }
         };
         let Some((at, home)) = layout.hierarchies().iter().enumerate().find(is_it) else { continue };
-        if home.version == Version::V1 && !REPORTED_CONTROLLERS.iter().any(|name| home.has(name)) {
+        if home.version == CgroupVersion::V1 && !REPORTED_CONTROLLERS.iter().any(|name| home.has(name)) {
             continue;
         }
         // The root directory of each hierarchy has inode 1.

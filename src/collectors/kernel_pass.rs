@@ -20,17 +20,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::pass_rows::{HierarchyRows, Index, PassRows, Words};
+use super::pass_rows::{HierarchyRows, InodeIndex, PassRows, RowWords};
 use super::subjects::files;
 use super::trust::{self, RowCheck, RowTrust};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows};
-use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::btf::{Btf, BtfError};
 use crate::kernel::bpf::insn::AssembleError;
 use crate::kernel::bpf::walk::{ProcessorsError, RowPlan, RowValue, processors_program};
 use crate::model::id::CgroupPath;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 use crate::telemetry::{chain, lock};
 
 /// BTF: the kernel's description of its own types.
@@ -97,7 +97,7 @@ impl KernelPassError {
     }
 }
 
-/// Concurrency: the sampler walks; any thread may read rows.
+/// Reads all cgroups of the host in one BPF walk. Concurrency: the sampler walks; any thread may read rows.
 #[derive(Debug)]
 pub struct KernelPass {
     state: Mutex<State>,
@@ -118,23 +118,24 @@ pub struct KernelPass {
 
 /// The readers that a pass serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Readers {
+pub enum PassReaders {
     All,
     Managed,
     Observed,
 }
 
-impl Readers {
+impl PassReaders {
     /// The counters of these readers.
     fn counts(self, counts: &[AtomicUsize; 2]) -> &[AtomicUsize] {
         match self {
-            Readers::All => counts,
-            Readers::Managed => &counts[..1],
-            Readers::Observed => &counts[1..],
+            PassReaders::All => counts,
+            PassReaders::Managed => &counts[..1],
+            PassReaders::Observed => &counts[1..],
         }
     }
 }
 
+/// What only the sampler uses: the walks, and the comparison in progress.
 #[derive(Debug)]
 struct State {
     /// Walks by hierarchy index in the layout: probe values only, and all values.
@@ -160,7 +161,7 @@ struct HierarchyWalk {
     program: OwnedFd,
     walk: CgroupWalk,
     /// Row positions, reused while the cgroups and their order stay the same.
-    index: Arc<Index>,
+    index: Arc<InodeIndex>,
     /// Number of changes of the set of cgroups. `None`: the buffer has no room for all.
     changes: Option<u64>,
 }
@@ -234,18 +235,18 @@ impl KernelPass {
 
     /// Walks all hierarchies, for readings of these readers at `now`. Blocks for about a microsecond per cgroup. A
     /// hierarchy that cannot be walked has no rows, and is tried again at the next pass.
-    pub fn take(&self, layout: &Layout, now: Instant, readers: Readers) {
+    pub fn take(&self, layout: &Layout, now: Instant, readers: PassReaders) {
         self.take_or_all(layout, now, readers, false);
     }
     /// Like [`KernelPass::take`], always with all values: for benchmarks.
     pub fn take_all(&self, layout: &Layout, now: Instant) {
-        self.take_or_all(layout, now, Readers::All, true);
+        self.take_or_all(layout, now, PassReaders::All, true);
     }
     /// Whether the next pass is a full walk in any case. All readers should be read then, because none needs its files.
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.state).is_due(now)
     }
-    fn take_or_all(&self, layout: &Layout, now: Instant, readers: Readers, all: bool) {
+    fn take_or_all(&self, layout: &Layout, now: Instant, readers: PassReaders, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
@@ -258,7 +259,7 @@ impl KernelPass {
         let moved: usize = readers.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
         let all = all || moved * ROWS_PER_CHANGE > state.count || state.is_due(now);
         // Readers that are left out of this pass read their files when they are due.
-        if all && readers == Readers::All {
+        if all && readers == PassReaders::All {
             state.next_whole = Some(now + FULL_WALK_INTERVAL);
         }
         let mut rows = state.walk(now, all);
@@ -294,7 +295,7 @@ impl KernelPass {
     }
 
     /// A reader of this kind saw a change.
-    pub(super) fn note_moved(&self, readers: Readers) {
+    pub(super) fn note_moved(&self, readers: PassReaders) {
         for count in readers.counts(&self.moved) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -311,7 +312,7 @@ impl KernelPass {
     }
     /// Keys of the files that are read although rows provide their values, because the two contradicted each other.
     pub fn distrusted_files(&self) -> Vec<String> {
-        files().filter(|file| !self.row_trust.trusts(file)).map(super::table::File::key).collect()
+        files().filter(|file| !self.row_trust.trusts(file)).map(super::table::KernelFile::key).collect()
     }
 }
 
@@ -345,7 +346,7 @@ impl HierarchyWalk {
         match HierarchyWalk::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
             Ok(walk) => Ok(Some(walk)),
             // Before 6.2 only the unified tree can be walked.
-            Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == Version::V1 => {
+            Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == CgroupVersion::V1 => {
                 tracing::debug!(mount = %hierarchy.mount.display(), %error, "no BPF iterator; falling back to files");
                 Ok(None)
             }
@@ -396,10 +397,10 @@ impl HierarchyWalk {
         let width = self.plan.row_bytes() as usize / 8;
         let ids = || self.rows.rows().chunks_exact(width).map(|row| row[0]);
         if !ids().eq(self.index.ids.iter().copied()) {
-            self.index = Arc::new(Index::of(ids().collect()));
+            self.index = Arc::new(InodeIndex::of(ids().collect()));
             self.changes = self.changes.map(|changes| changes + 1);
         }
-        let words = Words::Kernels(Arc::clone(&self.rows));
+        let words = RowWords::Kernels(Arc::clone(&self.rows));
         Some(HierarchyRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
     }
 
@@ -444,7 +445,9 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
 
 /// Values that replace files of a hierarchy: those of the probe files, or of all files.
 fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
-    let here = |file: &&super::table::File| (!probes || file.when == When::Tick) && file.home.is(layout, hierarchy);
+    let here = |file: &&super::table::KernelFile| {
+        (!probes || file.when == ChangeTrigger::Tick) && file.home.is(layout, hierarchy)
+    };
     files()
         .filter(here)
         .filter_map(|file| file.row_source.as_ref())

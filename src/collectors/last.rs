@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::{above, depth};
-use super::raw::Raw;
+use super::raw::RawValues;
 use super::subjects::files;
-use super::table::File;
+use super::table::KernelFile;
 use crate::host::hierarchy::Layout;
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
@@ -47,10 +47,10 @@ pub fn read_final(layout: &Layout, path: &CgroupPath) -> (Usage, Vec<String>) {
 /// message per failure. A file that the kernel does not have is no failure, nor is a key from another version of this
 /// program.
 pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec<String>) {
-    let mut raw = Raw::default();
+    let mut raw = RawValues::default();
     let mut problems = Vec::new();
     let found = |key: &str| files_read.iter().find(|(k, _)| k == key).map(|(_, r)| r);
-    let mut apply = |file: &File, key: &str, raw: &mut Raw| {
+    let mut apply = |file: &KernelFile, key: &str, raw: &mut RawValues| {
         let bytes = match found(key) {
             None => return,
             Some(Ok(bytes)) => Some(bytes.as_slice()),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reading_keeps_counters_peaks_and_limits_and_drops_what_is_used_now() {
+    fn last_sample_retains_counters_peaks_and_limits_and_drops_current_usage() {
         let (usage, problems) = read(&[
             ("memory/memory.usage_in_bytes", Ok("4096\n")),
             ("memory/memory.max_usage_in_bytes", Ok("209715200\n")),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_counts_on_no_disk_its_zero_is_absent() {
+    fn zero_io_counters_of_a_kernel_that_counts_no_disk_are_absent() {
         let of = |root: &'static str| {
             let bytes = "blkio/blkio.throttle.io_service_bytes_recursive";
             let operations = ("blkio/blkio.throttle.io_serviced_recursive", Ok("Total 0\n"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_a_sentence_and_costs_no_other_field() {
+    fn unreadable_file_is_reported_and_affects_no_other_field() {
         let (usage, problems) = read(&[
             ("unified/memory.peak", Ok("12x\n")),
             ("unified/memory.current", Err(5)),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_was_gone_is_said_and_gives_nothing() {
+    fn cgroup_removed_before_its_last_sample_is_reported_and_has_no_values() {
         let (usage, problems) = read(&[("unified/memory.peak", Err(2)), ("unified/cpu.stat", Err(2))]);
         assert_eq!(usage, Usage::default());
         assert_eq!(problems, ["the cgroup was removed before its last sample"]);

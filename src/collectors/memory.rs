@@ -1,20 +1,20 @@
 //! Memory of a task. Source: cgroup v1 memory controller, v2 `memory.*`;
 //! Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst. Units: bytes, events.
 
-use super::home::Home;
-use super::raw::{Ancestors, Raw, lower};
-use super::table::{Above, File, Subject, number, value, values};
-use crate::host::hierarchy::Version;
+use super::home::FileHierarchy;
+use super::raw::{AncestorLimit, RawValues, lower};
+use super::table::{AncestorFile, KernelFile, SubjectFiles, number, value, values};
+use crate::host::hierarchy::CgroupVersion;
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
-use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
+use crate::model::measure::{Cell, ChangeTrigger, Measure, Nature, ValueSource};
 use crate::model::metric::Value;
 use crate::model::profile::Profile::{Full, Lean, Standard};
 use crate::model::units::{Limit, Unit};
 use crate::model::usage::{Field, Usage};
 
-const V1: Home = Home::V1("memory");
-const V2: Home = Home::V2("memory");
+const V1: FileHierarchy = FileHierarchy::V1("memory");
+const V2: FileHierarchy = FileHierarchy::V2("memory");
 /// Fields of `memory.stat`, on either version.
 const STAT: &[Field] = &[
     Field::memory_working_set_bytes,
@@ -35,55 +35,63 @@ const STAT: &[Field] = &[
 const USAGE: &[Field] = &[Field::memory_usage_bytes, Field::memory_working_set_bytes, Field::memory_sampled_peak_bytes];
 const PEAK: &[Field] = &[Field::memory_peak_bytes, Field::memory_sampled_peak_bytes];
 
-const FILES: &[File] = &[
-    File::new(V1, "memory.usage_in_bytes", When::Tick, USAGE, |raw, bytes| usage(raw, "memory.usage_in_bytes", bytes)),
-    File::new(V1, "memory.stat", When::Asleep, STAT, |raw, bytes| {
+const FILES: &[KernelFile] = &[
+    KernelFile::new(V1, "memory.usage_in_bytes", ChangeTrigger::Tick, USAGE, |raw, bytes| {
+        usage(raw, "memory.usage_in_bytes", bytes)
+    }),
+    KernelFile::new(V1, "memory.stat", ChangeTrigger::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v1);
-        stat(raw, Version::V1, &found);
+        stat(raw, CgroupVersion::V1, &found);
         let lowest = found.hierarchical_limit.map(limit::v1);
-        raw.ancestors = lowest.map_or(Ancestors::Unknown, Ancestors::Lowest);
+        raw.ancestors = lowest.map_or(AncestorLimit::Unknown, AncestorLimit::Lowest);
         error
     }),
-    File::new(V1, "memory.max_usage_in_bytes", When::Stirred, PEAK, |raw, bytes| {
+    KernelFile::new(V1, "memory.max_usage_in_bytes", ChangeTrigger::Stirred, PEAK, |raw, bytes| {
         peak(raw, "memory.max_usage_in_bytes", bytes)
     }),
-    File::new(V1, "memory.failcnt", When::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
+    KernelFile::new(V1, "memory.failcnt", ChangeTrigger::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
         let (hits, error) = number("memory.failcnt", bytes);
         raw.failcnt = hits;
         error
     }),
     // Absent without swap accounting; no charge is refused by that limit then.
-    File::new(V1, "memory.memsw.failcnt", When::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
+    KernelFile::new(V1, "memory.memsw.failcnt", ChangeTrigger::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
         let (hits, error) = number("memory.memsw.failcnt", bytes);
         raw.memsw_failcnt = hits;
         error
     }),
-    File::new(V1, "memory.oom_control", When::Stirred, &[Field::oom_kills], |raw, bytes| {
+    KernelFile::new(V1, "memory.oom_control", ChangeTrigger::Stirred, &[Field::oom_kills], |raw, bytes| {
         let (kills, error) = values(bytes, oom_control::oom_kills);
         raw.usage.set(Field::oom_kills, kills);
         error
     }),
-    File::new(V1, "memory.limit_in_bytes", When::Set, &[Field::memory_limit_bytes], |raw, bytes| {
+    KernelFile::new(V1, "memory.limit_in_bytes", ChangeTrigger::Set, &[Field::memory_limit_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse_v1("memory.limit_in_bytes", b));
         raw.memory_limit = limit;
         error
     }),
-    File::new(V1, "memory.soft_limit_in_bytes", When::Set, &[Field::memory_reservation_bytes], |raw, bytes| {
-        let (limit, error) = value(bytes, |b| limit::parse_v1("memory.soft_limit_in_bytes", b));
-        raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite));
-        error
-    }),
-    File::new(V2, "memory.current", When::Tick, USAGE, |raw, bytes| usage(raw, "memory.current", bytes)),
-    File::new(V2, "memory.stat", When::Asleep, STAT, |raw, bytes| {
+    KernelFile::new(
+        V1,
+        "memory.soft_limit_in_bytes",
+        ChangeTrigger::Set,
+        &[Field::memory_reservation_bytes],
+        |raw, bytes| {
+            let (limit, error) = value(bytes, |b| limit::parse_v1("memory.soft_limit_in_bytes", b));
+            raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite));
+            error
+        },
+    ),
+    KernelFile::new(V2, "memory.current", ChangeTrigger::Tick, USAGE, |raw, bytes| usage(raw, "memory.current", bytes)),
+    KernelFile::new(V2, "memory.stat", ChangeTrigger::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v2);
-        stat(raw, Version::V2, &found);
+        stat(raw, CgroupVersion::V2, &found);
         error
     }),
-    File::new(V2, "memory.peak", When::Stirred, PEAK, |raw, bytes| peak(raw, "memory.peak", bytes)),
-    File::new(
+    KernelFile::new(V2, "memory.peak", ChangeTrigger::Stirred, PEAK, |raw, bytes| peak(raw, "memory.peak", bytes)),
+    KernelFile::new(
         V2,
         "memory.events",
-        When::Stirred,
+        ChangeTrigger::Stirred,
         &[Field::memory_limit_hits, Field::memory_high_events, Field::oom_kills, Field::oom_group_kills],
         |raw, bytes| {
             let (events, error) = values(bytes, memory_events::parse);
@@ -94,13 +102,13 @@ const FILES: &[File] = &[
             error
         },
     ),
-    File::new(V2, "memory.max", When::Set, &[Field::memory_limit_bytes], |raw, bytes| {
+    KernelFile::new(V2, "memory.max", ChangeTrigger::Set, &[Field::memory_limit_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.max", b));
         raw.memory_limit = limit;
         error
     })
-    .with_above(Above::Each(&ANCESTOR_LIMIT)),
-    File::new(V2, "memory.low", When::Set, &[Field::memory_reservation_bytes], |raw, bytes| {
+    .with_above(AncestorFile::Each(&ANCESTOR_LIMIT)),
+    KernelFile::new(V2, "memory.low", ChangeTrigger::Set, &[Field::memory_reservation_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.low", b));
         // 0 is the default: nothing is reserved.
         raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite).filter(|n| *n > 0));
@@ -109,22 +117,24 @@ const FILES: &[File] = &[
 ];
 
 /// `memory.max` of each ancestor (the root has none). The lowest limit counts.
-pub(super) static ANCESTOR_LIMIT: File =
-    File::new(V2, "memory.max", When::Set, &[Field::memory_limit_bytes], |raw, bytes| {
+pub(super) static ANCESTOR_LIMIT: KernelFile =
+    KernelFile::new(V2, "memory.max", ChangeTrigger::Set, &[Field::memory_limit_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.max", b));
         raw.ancestors = match (raw.ancestors, limit, &error) {
-            (Ancestors::Unknown, _, _) | (_, _, Some(_)) => Ancestors::Unknown,
-            (Ancestors::Lowest(lowest), limit, None) => Ancestors::Lowest(lower(lowest, limit.unwrap_or(Limit::Max))),
+            (AncestorLimit::Unknown, _, _) | (_, _, Some(_)) => AncestorLimit::Unknown,
+            (AncestorLimit::Lowest(lowest), limit, None) => {
+                AncestorLimit::Lowest(lower(lowest, limit.unwrap_or(Limit::Max)))
+            }
         };
         error
     });
 
 /// The fields of `memory.stat` that both versions share. Swap and kernel memory are in `memory.stat` of one version and
 /// in a separate file of the other.
-pub(super) fn stat(raw: &mut Raw, version: Version, stat: &memory_stat::MemoryStat) {
+pub(super) fn stat(raw: &mut RawValues, version: CgroupVersion, stat: &memory_stat::MemoryStat) {
     match version {
-        Version::V1 => raw.usage.set(Field::memory_swap_bytes, stat.swap),
-        Version::V2 => raw.usage.set(Field::memory_kernel_bytes, stat.kernel),
+        CgroupVersion::V1 => raw.usage.set(Field::memory_swap_bytes, stat.swap),
+        CgroupVersion::V2 => raw.usage.set(Field::memory_kernel_bytes, stat.kernel),
     }
     raw.usage.set(Field::memory_rss_bytes, stat.anon);
     raw.usage.set(Field::memory_cache_bytes, stat.file);
@@ -138,20 +148,20 @@ pub(super) fn stat(raw: &mut Raw, version: Version, stat: &memory_stat::MemorySt
     raw.major_faults = stat.pgmajfault;
 }
 
-fn usage(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
+fn usage(raw: &mut RawValues, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
     let (usage, error) = number(file, bytes);
     raw.usage.set(Field::memory_usage_bytes, usage);
     error
 }
 
-fn peak(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
+fn peak(raw: &mut RawValues, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
     let (peak, error) = number(file, bytes);
     raw.peak_missing = bytes.is_none();
     raw.usage.set(Field::memory_peak_bytes, peak);
     error
 }
 
-pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+pub(super) static SUBJECT: SubjectFiles = SubjectFiles { measures: MEASURES, files: FILES };
 
 const NO_CONTROLLER: &str = "no memory controller";
 const NO_STAT: &str = "memory.stat cannot be read";
@@ -226,15 +236,15 @@ const MEASURES: &[Measure<Usage>] = &[
         .otlp("allostat.task.memory.dirty", "By"),
     Measure::of(Field::memory_swap_bytes, "Swap used, without memory.")
         .on_v1(ValueSource::Described("memory.stat total_swap"))
-        .on_v2(number_of("memory.swap.current", When::Asleep))
+        .on_v2(number_of("memory.swap.current", ChangeTrigger::Asleep))
         .absent_when("the kernel does not account for swap")
         .otlp("allostat.task.memory.swap", "By"),
     Measure::of(Field::memory_zswap_bytes, "Compressed size in zswap of swapped-out pages.")
-        .on_v2(number_of("memory.zswap.current", When::Asleep))
+        .on_v2(number_of("memory.zswap.current", ChangeTrigger::Asleep))
         .absent_when("cgroup v1, or a kernel before 5.19 or without zswap")
         .otlp("allostat.task.memory.zswap", "By"),
     Measure::of(Field::memory_kernel_bytes, "Kernel memory charged to the cgroup.")
-        .on_v1(number_of("memory.kmem.usage_in_bytes", When::Stirred))
+        .on_v1(number_of("memory.kmem.usage_in_bytes", ChangeTrigger::Stirred))
         .on_v2(ValueSource::Described("memory.stat kernel (5.18)"))
         .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.kernel", "By"),
@@ -247,7 +257,7 @@ const MEASURES: &[Measure<Usage>] = &[
     .absent_when("unlimited")
     .otlp("allostat.task.memory.limit", "By"),
     Measure::of(Field::memory_high_bytes, "Usage above which the cgroup is throttled and reclaimed (memory.high).")
-        .on_v2(number_of("memory.high", When::Set))
+        .on_v2(number_of("memory.high", ChangeTrigger::Set))
         .absent_when("not set, or cgroup v1")
         .otlp("allostat.task.memory.high", "By"),
     Measure::of(
@@ -330,6 +340,6 @@ const MEASURES: &[Measure<Usage>] = &[
 
 const MAX_RSS: &str = "wait4 ru_maxrss; without a cgroup also /proc/PID/status VmHWM while the process runs";
 
-const fn number_of(file: &'static str, when: When) -> ValueSource {
+const fn number_of(file: &'static str, when: ChangeTrigger) -> ValueSource {
     ValueSource::Number { controller: "memory", file, when }
 }

@@ -45,7 +45,7 @@ use crate::kernel::ParseError;
 use crate::model::metric::{MetricDesc, Samples};
 
 pub use kernel_ends::{EndedCgroup, KernelEnds};
-pub use kernel_pass::{KernelPass, KernelPassError, Readers};
+pub use kernel_pass::{KernelPass, KernelPassError, PassReaders};
 pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
 pub use reader::{EarlierReading, Reading, ReadingChange, ReadingError, ReadingStore, TaskReader};

@@ -1,12 +1,12 @@
 //! Network traffic of a task with its own network namespace. Source: `/proc/PID/net/dev` of the namespace, read by
 //! [`traffic`](super::traffic).
 
-use super::table::Subject;
+use super::table::SubjectFiles;
 use crate::model::measure::Measure;
 use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
-pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: &[] };
+pub(super) static SUBJECT: SubjectFiles = SubjectFiles { measures: MEASURES, files: &[] };
 
 /// Received, then sent: bytes, packets, errors, drops.
 pub(super) const FIELDS: [Field; 8] = [

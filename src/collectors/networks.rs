@@ -9,18 +9,19 @@ use crate::telemetry::lock;
 
 /// State of one namespace.
 #[derive(Debug, Default)]
-struct Namespace {
+struct NamespaceState {
     /// Process and ID of the task that reports its traffic. `None`: no task does.
     owner: Option<(u32, u64)>,
     /// Counters at the last report.
     last_counts: Option<Counts>,
 }
 
-/// Concurrency: any thread; a short lock at each reading of a task with its own network namespace.
+/// The task that reports the traffic of each network namespace. Concurrency: any thread; a short lock at each reading
+/// of a task with its own namespace.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceOwners {
     /// By inode. Inode numbers are reused, so it holds at most as many entries as namespaces existed at a time.
-    known: Mutex<HashMap<u64, Namespace>>,
+    known: Mutex<HashMap<u64, NamespaceState>>,
     next: AtomicU64,
 }
 
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_two_tasks_in_a_namespace_reports_and_then_the_other() {
+    fn namespace_traffic_is_reported_by_one_task_and_by_another_after_it_ends() {
         let networks = NamespaceOwners::default();
         let lives = |_| Some(7);
         assert!(networks.claim(7, (100, 1), lives));

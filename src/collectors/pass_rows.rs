@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::row_source::Row;
+use super::row_source::PassRow;
 use crate::host::bpf::KernelRows;
 use crate::kernel::bpf::walk::RowPlan;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 
 /// Positions of rows by cgroup inode.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct InodeIndex {
     pub(super) ids: Vec<u64>,
     /// Indexes into `ids`, sorted by inode.
     order: Vec<usize>,
 }
 
-impl Index {
-    pub(super) fn of(ids: Vec<u64>) -> Index {
+impl InodeIndex {
+    pub(super) fn of(ids: Vec<u64>) -> InodeIndex {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_unstable_by_key(|place| ids[*place]);
-        Index { ids, order }
+        InodeIndex { ids, order }
     }
     fn place(&self, id: u64) -> Option<usize> {
         self.order.binary_search_by_key(&id, |place| self.ids[*place]).ok().map(|at| self.order[at])
@@ -44,34 +44,34 @@ pub(super) struct PassRows {
 #[derive(Debug)]
 pub(super) struct HierarchyRows {
     pub(super) plan: Arc<RowPlan>,
-    pub(super) words: Words,
-    pub(super) index: Arc<Index>,
+    pub(super) words: RowWords,
+    pub(super) index: Arc<InodeIndex>,
 }
 
 /// The rows, one after the other.
 #[derive(Debug)]
-pub(super) enum Words {
+pub(super) enum RowWords {
     /// The buffer that the kernel fills: the next walk waits until it is released.
     Kernels(Arc<KernelRows>),
     Copied(Vec<u64>),
 }
 
-impl Words {
+impl RowWords {
     pub(super) fn get(&self) -> &[u64] {
         match self {
-            Words::Kernels(rows) => rows.rows(),
-            Words::Copied(words) => words,
+            RowWords::Kernels(rows) => rows.rows(),
+            RowWords::Copied(words) => words,
         }
     }
 }
 
 impl PassRows {
     /// `home`: hierarchy index in the layout. `when`: reading rule of the file that the row replaces.
-    pub(super) fn row(&self, home: usize, inode: u64, when: When) -> Option<Row<'_>> {
-        self.row_near(&mut 0, home, inode).filter(|_| self.are_all || when == When::Tick)
+    pub(super) fn row(&self, home: usize, inode: u64, when: ChangeTrigger) -> Option<PassRow<'_>> {
+        self.row_near(&mut 0, home, inode).filter(|_| self.are_all || when == ChangeTrigger::Tick)
     }
     /// `near`: position in the last pass; updated to the current one.
-    pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64) -> Option<Row<'_>> {
+    pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64) -> Option<PassRow<'_>> {
         let home = self.homes.get(home)?.as_ref()?;
         let width = home.plan.row_bytes() as usize / 8;
         if home.index.ids.get(*near) != Some(&inode) {
@@ -79,12 +79,12 @@ impl PassRows {
         }
         let at = *near * width;
         let words = home.words.get().get(at..at + width)?;
-        Some(Row { plan: &home.plan, words })
+        Some(PassRow { plan: &home.plan, words })
     }
     /// Copies the rows, to compare them with those of the next pass.
     pub(super) fn copied(mut self) -> PassRows {
         for home in self.homes.iter_mut().flatten() {
-            home.words = Words::Copied(home.words.get().to_vec());
+            home.words = RowWords::Copied(home.words.get().to_vec());
         }
         self
     }
@@ -99,8 +99,8 @@ impl PassRows {
                 words.extend_from_slice(home.words.get().get(from..from + width)?);
                 ids.push(*id);
             }
-            let (plan, words) = (Arc::clone(&home.plan), Words::Copied(words));
-            Some(HierarchyRows { plan, words, index: Arc::new(Index::of(ids)) })
+            let (plan, words) = (Arc::clone(&home.plan), RowWords::Copied(words));
+            Some(HierarchyRows { plan, words, index: Arc::new(InodeIndex::of(ids)) })
         };
         let homes = self.homes.iter().enumerate().map(of).collect();
         PassRows { taken: self.taken, homes, are_all: self.are_all, wanted: None }

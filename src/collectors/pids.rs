@@ -1,24 +1,24 @@
 //! Processes, threads and descriptors of a task. Source: the pids controller, `cgroup.procs`, `/proc/PID/fd`.
 
-use super::home::Home;
-use super::table::{File, Subject, number, values};
+use super::home::FileHierarchy;
+use super::table::{KernelFile, SubjectFiles, number, values};
 use crate::kernel::cgroup::pids_events;
-use crate::model::measure::{Measure, ValueSource, When};
+use crate::model::measure::{ChangeTrigger, Measure, ValueSource};
 use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 macro_rules! both {
     ($($name:literal, $field:ident, $parse:expr;)*) => {
         &[$(
-            File::new(Home::V1("pids"), $name, When::Ran, &[Field::$field], $parse),
-            File::new(Home::V2("pids"), $name, When::Ran, &[Field::$field], $parse),
+            KernelFile::new(FileHierarchy::V1("pids"), $name, ChangeTrigger::Ran, &[Field::$field], $parse),
+            KernelFile::new(FileHierarchy::V2("pids"), $name, ChangeTrigger::Ran, &[Field::$field], $parse),
         )*]
     };
 }
 
-pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+pub(super) static SUBJECT: SubjectFiles = SubjectFiles { measures: MEASURES, files: FILES };
 
-const FILES: &[File] = both! {
+const FILES: &[KernelFile] = both! {
     "pids.peak", pids_peak, |raw, bytes| {
         let (peak, error) = number("pids.peak", bytes);
         raw.usage.set(Field::pids_peak, peak);
@@ -35,8 +35,8 @@ const MEASURES: &[Measure<Usage>] = &[
     Measure::of(Field::pids_current, "Current number of processes and threads.")
         // A process that is moved into the cgroup need not run, so CPU time does not reveal it.
         .in_profiles(Standard, Full, Full)
-        .on_v1(number_of("pids.current", When::Asleep))
-        .on_v2(number_of("pids.current", When::Asleep))
+        .on_v1(number_of("pids.current", ChangeTrigger::Asleep))
+        .on_v2(number_of("pids.current", ChangeTrigger::Asleep))
         .absent_when("no pids controller")
         .otlp("allostat.task.pids.current", "{thread}"),
     Measure::of(Field::pids_peak, "Highest number of processes and threads, recorded by the kernel.")
@@ -45,8 +45,8 @@ const MEASURES: &[Measure<Usage>] = &[
         .otlp("allostat.task.pids.peak", "{thread}"),
     Measure::of(Field::pids_limit, "Limit of processes and threads (pids.max).")
         .in_profiles(Standard, Full, Full)
-        .on_v1(number_of("pids.max", When::Set))
-        .on_v2(number_of("pids.max", When::Set))
+        .on_v1(number_of("pids.max", ChangeTrigger::Set))
+        .on_v2(number_of("pids.max", ChangeTrigger::Set))
         .absent_when("unlimited")
         .otlp("allostat.task.pids.limit", "{thread}"),
     Measure::of(Field::pids_limit_hits, "Processes and threads that failed to start because of pids_limit.")
@@ -66,6 +66,6 @@ const MEASURES: &[Measure<Usage>] = &[
         .otlp("allostat.task.open_fds", "{file_descriptor}"),
 ];
 
-const fn number_of(file: &'static str, when: When) -> ValueSource {
+const fn number_of(file: &'static str, when: ChangeTrigger) -> ValueSource {
     ValueSource::Number { controller: "pids", file, when }
 }

@@ -1,23 +1,23 @@
 //! PSI stall time of a task: CPU, memory, I/O, interrupts. Source: Documentation/accounting/psi.rst, `*.pressure` of
 //! the unified tree (4.20; `irq` 6.1). A v1 host may mount that tree beside its v1 hierarchies.
 
-use super::home::Home;
-use super::table::{File, Subject, values};
+use super::home::FileHierarchy;
+use super::table::{KernelFile, SubjectFiles, values};
 use crate::kernel::pressure;
-use crate::model::measure::{Cell, Measure, When};
+use crate::model::measure::{Cell, ChangeTrigger, Measure};
 use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 macro_rules! psi {
     ($($name:literal, $some:ident, $full:ident;)*) => {
         &[
-            $(File::new(Home::Unified, $name, When::Asleep, &[Field::$some, Field::$full], |raw, bytes| {
+            $(KernelFile::new(FileHierarchy::Unified, $name, ChangeTrigger::Asleep, &[Field::$some, Field::$full], |raw, bytes| {
                 let (pressure, error) = values(bytes, |b| pressure::parse($name, b));
                 raw.usage.set(Field::$some, pressure.some_ns);
                 raw.usage.set(Field::$full, pressure.full_ns);
                 error
             }),)*
-            File::new(Home::Unified, "irq.pressure", When::Ran, &[Field::pressure_irq_full_ns], |raw, bytes| {
+            KernelFile::new(FileHierarchy::Unified, "irq.pressure", ChangeTrigger::Ran, &[Field::pressure_irq_full_ns], |raw, bytes| {
                 let (pressure, error) = values(bytes, |b| pressure::parse("irq.pressure", b));
                 raw.usage.set(Field::pressure_irq_full_ns, pressure.full_ns);
                 error
@@ -26,9 +26,9 @@ macro_rules! psi {
     };
 }
 
-pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+pub(super) static SUBJECT: SubjectFiles = SubjectFiles { measures: MEASURES, files: FILES };
 
-const FILES: &[File] = psi! {
+const FILES: &[KernelFile] = psi! {
     "cpu.pressure", pressure_cpu_some_ns, pressure_cpu_full_ns;
     "memory.pressure", pressure_memory_some_ns, pressure_memory_full_ns;
     "io.pressure", pressure_io_some_ns, pressure_io_full_ns;

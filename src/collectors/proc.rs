@@ -11,7 +11,7 @@ use crate::host::roots::open_path;
 
 /// An open `/proc`.
 #[derive(Debug)]
-pub(super) struct Proc {
+pub(super) struct ProcRoot {
     root: OwnedFd,
     /// The size of `/proc/PID/fd` is the number of its entries (since 6.2).
     fds_by_size: bool,
@@ -20,14 +20,14 @@ pub(super) struct Proc {
     host_network: Option<u64>,
 }
 
-impl Proc {
-    pub(super) fn open(path: &Path) -> Option<Proc> {
+impl ProcRoot {
+    pub(super) fn open(path: &Path) -> Option<ProcRoot> {
         let root = open_path(path).ok()?;
         // This process has open descriptors, so size 0 means that the kernel does not count them.
         let fds_by_size = rustix::fs::fstatfs(&root).is_ok_and(|s| s.f_type == rustix::fs::PROC_SUPER_MAGIC)
             && rustix::fs::statat(&root, "self/fd", AtFlags::empty()).is_ok_and(|s| s.st_size > 0);
         let host_network = rustix::fs::statat(&root, "1/net/dev", AtFlags::empty()).ok().map(|stat| stat.st_ino);
-        Some(Proc { root, fds_by_size, host_network })
+        Some(ProcRoot { root, fds_by_size, host_network })
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {

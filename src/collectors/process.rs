@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::cgroup::{CgroupFiles, Gone, PROCS};
-use super::proc::Proc;
-use super::raw::Raw;
+use super::cgroup::{CgroupFiles, PROCS, StaleCgroup};
+use super::proc::ProcRoot;
+use super::raw::RawValues;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
 use crate::host::clock::{Clock, SystemClock};
@@ -27,15 +27,15 @@ use crate::model::usage::{Field, Usage};
 const MAX_DEPTH: usize = 64;
 
 /// Counts the processes of a cgroup and its descendants, and their file descriptors. `dates`: the first listing also
-/// finds out when its oldest process started. Errors: `Gone`.
+/// finds out when its oldest process started. Errors: `StaleCgroup`.
 pub(super) fn count(
     sampling: &Sampling,
     files: &mut CgroupFiles,
     scratch: &mut Scratch,
-    raw: &mut Raw,
+    raw: &mut RawValues,
     dates: bool,
-) -> Result<(), Gone> {
-    let Raw { usage, began, .. } = raw;
+) -> Result<(), StaleCgroup> {
+    let RawValues { usage, began, .. } = raw;
     usage.set(Field::processes, None);
     usage.set(Field::open_fds, None);
     let path = files.path().clone();
@@ -96,7 +96,7 @@ fn list(
 }
 
 /// `None` if the descriptors of any process cannot be read: the sum would be too low. A process that ended has none.
-fn open_fds(proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
+fn open_fds(proc: &ProcRoot, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
     pids.iter().try_fold(0u64, |sum, pid| match proc.open_fds(scratch, *pid) {
         Ok(n) => Some(sum.saturating_add(n)),
         Err(Errno::NOENT | Errno::SRCH) => Some(sum),
@@ -106,7 +106,7 @@ fn open_fds(proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
 
 /// When the oldest of these processes started, in clock ticks after boot. `None` if one of them may not be read: it may
 /// be the oldest.
-fn oldest_start(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
+fn oldest_start(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
     let mut oldest = None;
     for pid in pids {
         match stat(sampling, proc, scratch, *pid) {
@@ -135,19 +135,19 @@ fn wall_time(ticks: u64, clock: &dyn Clock) -> Timestamp {
 /// which is that of its only thread, is taken off. The peak is of the largest process now running: the kernel shows
 /// none of an ended one.
 ///
-/// Units: CPU time in clock ticks of 10 ms. Errors: `Gone` if the supervisor has ended.
+/// Units: CPU time in clock ticks of 10 ms. Errors: `StaleCgroup` if the supervisor has ended.
 pub(super) fn sum(
     sampling: &Sampling,
     supervisor: ProcessId,
     scratch: &mut Scratch,
     usage: &mut Usage,
-) -> Result<(), Gone> {
-    let Some(proc) = &sampling.proc else { return Err(Gone) };
+) -> Result<(), StaleCgroup> {
+    let Some(proc) = &sampling.proc else { return Err(StaleCgroup) };
     let own = match stat(sampling, proc, scratch, supervisor.pid) {
         Ok(Some(stat)) if stat.start_ticks == supervisor.start_ticks && stat.state != b'Z' => stat,
-        Ok(_) | Err(_) => return Err(Gone),
+        Ok(_) | Err(_) => return Err(StaleCgroup),
     };
-    let mut total = Totals {
+    let mut total = ProcessSums {
         user: own.waited_user_ticks,
         system: own.waited_system_ticks,
         minor: own.waited_minor_faults,
@@ -185,7 +185,7 @@ pub(super) fn sum(
 }
 
 /// `None`: the file cannot be parsed; counted as an error.
-fn stat(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
+fn stat(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
     read(sampling, proc, scratch, &format!("{pid}/stat"), |bytes| match pid_stat::parse(bytes) {
         Ok(stat) => (Some(stat), None),
         Err(error) => (None, Some(error)),
@@ -193,18 +193,18 @@ fn stat(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Re
 }
 
 /// `VmHWM`. `None`: the process has ended, or its file has none.
-fn peak_rss(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Option<u64> {
+fn peak_rss(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Option<u64> {
     read(sampling, proc, scratch, &format!("{pid}/status"), pid_status::parse).ok()?.peak_rss_bytes
 }
 
 /// Bytes read and written. Errors: ENOENT, ESRCH: it has ended. EACCES: it may not be read.
-fn io(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, path: &str) -> Result<PidIo, Errno> {
+fn io(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, path: &str) -> Result<PidIo, Errno> {
     read(sampling, proc, scratch, path, pid_io::parse)
 }
 
 /// I/O of the descendants that a process with one thread has waited for. The total is read first: what the thread does
 /// in between makes the result too low, and the next one right.
-fn io_of_waited(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Option<(u64, u64)> {
+fn io_of_waited(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Option<(u64, u64)> {
     let all = io(sampling, proc, scratch, &format!("{pid}/io")).ok()?;
     let own = io(sampling, proc, scratch, &format!("{pid}/task/{pid}/io")).ok()?;
     let without = |all: Option<u64>, own: Option<u64>| Some(all?.saturating_sub(own?));
@@ -214,7 +214,7 @@ fn io_of_waited(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u3
 /// A file below `/proc`; a parse error is counted.
 fn read<T>(
     sampling: &Sampling,
-    proc: &Proc,
+    proc: &ProcRoot,
     scratch: &mut Scratch,
     path: &str,
     parse: impl Fn(&[u8]) -> Parsed<T>,
@@ -228,7 +228,7 @@ fn read<T>(
 }
 
 /// Appends the children of all threads of a process.
-fn children(proc: &Proc, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) -> Result<(), Errno> {
+fn children(proc: &ProcRoot, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) -> Result<(), Errno> {
     let tasks = scratch::open(proc.root(), format!("{pid}/task"), OFlags::DIRECTORY)?;
     let mut threads = Vec::new();
     scratch::names(&tasks, |entry| threads.extend(entry.file_name().to_str().ok().map(str::to_owned)))?;
@@ -247,8 +247,9 @@ fn children(proc: &Proc, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) ->
     Ok(())
 }
 
+/// Sums over the processes of one task.
 #[derive(Debug, Default)]
-struct Totals {
+struct ProcessSums {
     user: u64,
     system: u64,
     minor: u64,
@@ -261,7 +262,7 @@ struct Totals {
     io: Option<(u64, u64)>,
 }
 
-impl Totals {
+impl ProcessSums {
     fn add(&mut self, stat: &PidStat) {
         let sum = |a: u64, b: u64, c: u64| a.saturating_add(b).saturating_add(c);
         self.user = sum(self.user, stat.user_ticks, stat.waited_user_ticks);
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn peak_of_the_largest_process_and_io_are_read_while_it_runs_and_outlive_what_was_waited_for() {
+    fn process_peak_and_io_are_read_while_it_runs_and_outlive_reaped_children() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("written").display().to_string();
         let write = format!("dd if=/dev/zero of={file} bs=1M count=3 2>/dev/null");
@@ -402,9 +403,9 @@ mod tests {
     }
 
     #[test]
-    fn io_of_one_unreadable_process_makes_the_sum_absent_and_that_of_an_ended_one_is_none() {
+    fn io_sum_is_absent_if_a_process_is_unreadable_and_skips_ended_processes() {
         let io = |read, written| PidIo { read_bytes: Some(read), written_bytes: Some(written) };
-        let mut total = Totals { io: Some((1, 2)), ..Totals::default() };
+        let mut total = ProcessSums { io: Some((1, 2)), ..ProcessSums::default() };
         total.add_io(Ok(io(10, 20)));
         total.add_io(Err(Errno::SRCH));
         assert_eq!(total.io, Some((11, 22)));
@@ -414,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_processes_used_is_not_lost() {
+    fn usage_of_ended_processes_is_not_lost() {
         let (mut child, sampling, id) =
             supervisor("i=0; (while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait; sleep 60 & sleep 60 & wait");
         let reader = TaskReader::for_processes(&sampling, id);
@@ -433,9 +434,9 @@ mod tests {
     }
 
     /// Reads a wall clock and a boot clock, a little later at each call.
-    struct Ticking(std::sync::atomic::AtomicU64);
+    struct TickingClock(std::sync::atomic::AtomicU64);
 
-    impl Clock for Ticking {
+    impl Clock for TickingClock {
         fn now(&self) -> Timestamp {
             Timestamp(1_700_000_000_123_000_000 + self.0.fetch_add(1_500, std::sync::atomic::Ordering::Relaxed))
         }
@@ -449,7 +450,7 @@ mod tests {
 
     #[test]
     fn start_of_a_process_is_the_same_number_at_each_conversion() {
-        let clock = Ticking(std::sync::atomic::AtomicU64::new(0));
+        let clock = TickingClock(std::sync::atomic::AtomicU64::new(0));
         for _ in 0..1_000 {
             assert_eq!(wall_time(321, &clock), Timestamp(1_699_999_503_330_000_000));
         }
@@ -471,7 +472,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
         std::fs::write(root.path().join("proc/7/stat"), "7 (odd) R 1").unwrap();
-        let odd = Proc::open(&root.path().join("proc")).unwrap();
+        let odd = ProcRoot::open(&root.path().join("proc")).unwrap();
         assert_eq!(scratch::with(|s| oldest_start(&sampling, &odd, s, &[7])), None);
     }
 

@@ -7,8 +7,9 @@ use crate::kernel::cgroup::cpuacct::CpuacctStat;
 use crate::model::units::{Limit, Timestamp};
 use crate::model::usage::{Field, Usage};
 
+/// Values of one cgroup's files in one tick, before they are combined into a usage.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Raw {
+pub(super) struct RawValues {
     /// Fields that need one file only.
     pub(super) usage: Usage,
     pub(super) inactive_file: Option<u64>,
@@ -16,7 +17,7 @@ pub(super) struct Raw {
     pub(super) major_faults: Option<u64>,
     /// Limit of the cgroup itself.
     pub(super) memory_limit: Option<Limit>,
-    pub(super) ancestors: Ancestors,
+    pub(super) ancestors: AncestorLimit,
     /// v1 with peak resets: the highest peak before the last reset.
     pub(super) kept_peak: Option<u64>,
     /// The kernel records no peak: the highest sample replaces it.
@@ -51,15 +52,15 @@ pub(super) struct Raw {
 /// The lowest memory limit of the ancestors: on v1 from `memory.stat`, on v2 the minimum of each `memory.max` up to the
 /// root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ancestors {
+pub(super) enum AncestorLimit {
     Lowest(Limit),
     /// One of them could not be parsed.
     Unknown,
 }
 
-impl Default for Ancestors {
-    fn default() -> Ancestors {
-        Ancestors::Lowest(Limit::Max)
+impl Default for AncestorLimit {
+    fn default() -> AncestorLimit {
+        AncestorLimit::Lowest(Limit::Max)
     }
 }
 
@@ -71,7 +72,7 @@ pub(super) fn lower(a: Limit, b: Limit) -> Limit {
     }
 }
 
-impl Raw {
+impl RawValues {
     /// Combines the values into a reading.
     pub(super) fn finish(&self) -> Usage {
         let mut usage = self.usage.clone();
@@ -84,8 +85,8 @@ impl Raw {
         usage.set(Field::page_faults_minor, minor);
         usage.set(Field::page_faults_major, self.major_faults);
         let limit = match (self.memory_limit, self.ancestors) {
-            (Some(own), Ancestors::Lowest(above)) => lower(own, above).finite(),
-            (None, _) | (_, Ancestors::Unknown) => None,
+            (Some(own), AncestorLimit::Lowest(above)) => lower(own, above).finite(),
+            (None, _) | (_, AncestorLimit::Unknown) => None,
         };
         usage.set(Field::memory_limit_bytes, limit);
         if let Some(failcnt) = self.failcnt {
@@ -124,47 +125,54 @@ mod tests {
 
     #[test]
     fn the_working_set_never_falls_below_zero() {
-        let raw =
-            Raw { usage: Usage::from([(Field::memory_usage_bytes, 5)]), inactive_file: Some(9), ..Raw::default() };
+        let raw = RawValues {
+            usage: Usage::from([(Field::memory_usage_bytes, 5)]),
+            inactive_file: Some(9),
+            ..RawValues::default()
+        };
         assert_eq!(raw.finish().memory_working_set_bytes(), Some(0));
-        assert_eq!(Raw { inactive_file: None, ..raw }.finish().memory_working_set_bytes(), None);
+        assert_eq!(RawValues { inactive_file: None, ..raw }.finish().memory_working_set_bytes(), None);
     }
 
     #[test]
     fn throttling_without_a_quota_is_absent_not_zero() {
         let cpu_stat = CpuStat { periods: Some(0), throttled_periods: Some(0), ..CpuStat::default() };
-        let raw = Raw { cpu_stat, quota: Some(Limit::Max), ..Raw::default() };
+        let raw = RawValues { cpu_stat, quota: Some(Limit::Max), ..RawValues::default() };
         assert_eq!(raw.finish().cpu_cfs_periods(), None);
-        let raw = Raw { quota: Some(Limit::At(50_000)), ..raw };
+        let raw = RawValues { quota: Some(Limit::At(50_000)), ..raw };
         assert_eq!(raw.finish().cpu_cfs_periods(), Some(0));
     }
 
     #[test]
     fn the_lowest_limit_counts_and_an_unknown_one_above_makes_it_unknown() {
-        let own = Raw { memory_limit: Some(Limit::At(100)), ..Raw::default() };
+        let own = RawValues { memory_limit: Some(Limit::At(100)), ..RawValues::default() };
         assert_eq!(own.finish().memory_limit_bytes(), Some(100));
-        let below = Raw { ancestors: Ancestors::Lowest(Limit::At(60)), ..own.clone() };
+        let below = RawValues { ancestors: AncestorLimit::Lowest(Limit::At(60)), ..own.clone() };
         assert_eq!(below.finish().memory_limit_bytes(), Some(60));
-        assert_eq!(Raw { ancestors: Ancestors::Unknown, ..own }.finish().memory_limit_bytes(), None);
+        assert_eq!(RawValues { ancestors: AncestorLimit::Unknown, ..own }.finish().memory_limit_bytes(), None);
     }
 
     /// With equal limits the kernel counts only at the limit of memory plus swap.
     #[test]
     fn charges_refused_by_either_v1_limit_are_counted_in_one_sum() {
-        let raw = Raw { failcnt: Some(3), memsw_failcnt: Some(4), ..Raw::default() };
+        let raw = RawValues { failcnt: Some(3), memsw_failcnt: Some(4), ..RawValues::default() };
         assert_eq!(raw.finish().memory_limit_hits(), Some(7));
-        assert_eq!(Raw { failcnt: Some(0), ..raw.clone() }.finish().memory_limit_hits(), Some(4));
-        assert_eq!(Raw { memsw_failcnt: None, ..raw }.finish().memory_limit_hits(), Some(3), "no swap accounting");
-        let v2 = Raw { usage: Usage::from([(Field::memory_limit_hits, 5)]), ..Raw::default() };
+        assert_eq!(RawValues { failcnt: Some(0), ..raw.clone() }.finish().memory_limit_hits(), Some(4));
+        assert_eq!(
+            RawValues { memsw_failcnt: None, ..raw }.finish().memory_limit_hits(),
+            Some(3),
+            "no swap accounting"
+        );
+        let v2 = RawValues { usage: Usage::from([(Field::memory_limit_hits, 5)]), ..RawValues::default() };
         assert_eq!(v2.finish().memory_limit_hits(), Some(5));
     }
 
     proptest! {
         #[test]
         fn faults_and_working_set_survive_any_numbers(usage: u64, inactive: u64, all: u64, major: u64) {
-            let raw = Raw {
+            let raw = RawValues {
                 usage: Usage::from([(Field::memory_usage_bytes, usage)]),
-                inactive_file: Some(inactive), page_faults: Some(all), major_faults: Some(major), ..Raw::default()
+                inactive_file: Some(inactive), page_faults: Some(all), major_faults: Some(major), ..RawValues::default()
             };
             let done = raw.finish();
             prop_assert_eq!(done.memory_working_set_bytes(), Some(usage.saturating_sub(inactive)));

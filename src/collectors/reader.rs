@@ -12,20 +12,20 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::cgroup::{CgroupFiles, Due, Gone};
+use super::cgroup::{CgroupFiles, DueFiles, StaleCgroup};
 use super::inner;
 use super::kernel_ends::{self, EndedCgroup};
-use super::kernel_pass::Readers;
+use super::kernel_pass::PassReaders;
 use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::process;
-use super::raw::Raw;
+use super::raw::RawValues;
 use super::row_source::{RowSource, RowUse};
 use super::sampling::Sampling;
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::traffic::TaskTraffic;
-use super::window::{Window, kept_peak};
+use super::window::{PeakWindow, kept_peak};
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::disk_io::DiskIo;
 use crate::model::id::{CgroupPath, ProcessId};
@@ -99,6 +99,7 @@ pub enum ReadingChange {
     Changed,
 }
 
+/// Why there is no new reading.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadingError {
     /// The cgroup was removed. This is no error, and never a zero.
@@ -114,15 +115,16 @@ pub enum ReadingError {
 pub struct TaskReader {
     sampling: Arc<Sampling>,
     inner: Mutex<Inner>,
-    latest: Mutex<Latest>,
+    latest: Mutex<LatestReading>,
     /// Counters at the first reading, for a reader that starts at 0 there. Unset: counters are absolute.
     from: Option<Box<OnceLock<Usage>>>,
     /// Where readings are persisted, for a source that does not keep its counters.
     keep: OnceLock<Box<dyn ReadingStore>>,
 }
 
+/// The last reading of a task, as other threads get it.
 #[derive(Debug, Default)]
-struct Latest {
+struct LatestReading {
     reading: Option<Reading>,
     /// The reader is closed: `reading` is final.
     closed: bool,
@@ -133,17 +135,19 @@ pub trait ReadingStore: std::fmt::Debug + Send + Sync {
     fn keep(&self, reading: &Reading);
 }
 
+/// What only one read at a time uses.
 #[derive(Debug)]
 struct Inner {
-    pace: Pace,
-    source: Source,
-    raw: Raw,
+    pace: ReadSchedule,
+    source: ReadingSource,
+    raw: RawValues,
     gone: bool,
 }
 
-/// Scheduling state, kept together: a thousand readers do not fit into the CPU cache from one tick to the next.
+/// When the files of a task are read next. Kept together: a thousand readers do not fit into the CPU cache from one
+/// tick to the next.
 #[derive(Debug, Default)]
-struct Pace {
+struct ReadSchedule {
     /// Last probe values: memory in use, CPU time used.
     probed: (Option<u64>, Option<u64>),
     next_read: Option<Instant>,
@@ -157,7 +161,7 @@ struct Pace {
     many: bool,
 }
 
-impl Pace {
+impl ReadSchedule {
     /// Whether to list processes now. If so, schedules the next listing.
     fn lists(&mut self, pids: Option<u64>, now: Instant, everything: bool, stagger: impl FnOnce() -> Duration) -> bool {
         let first = self.next_list.is_none();
@@ -171,8 +175,9 @@ impl Pace {
     }
 }
 
+/// Where the values of a reading come from.
 #[derive(Debug)]
-enum Source {
+enum ReadingSource {
     Cgroup {
         files: CgroupFiles,
         network: TaskTraffic,
@@ -184,18 +189,18 @@ enum Source {
         found: bool,
         /// The cgroup is observed: nothing is reset in it.
         only_reads: bool,
-        window: Option<Box<Window>>,
+        window: Option<Box<PeakWindow>>,
     },
     Processes(ProcessId),
     /// A driver reports the usage. Holds the reading that was returned last.
     Reported(Option<Reading>),
 }
 
-impl Source {
+impl ReadingSource {
     /// A managed cgroup that this agent created.
-    fn cgroup(files: CgroupFiles, processes: bool, on_demand: bool) -> Source {
+    fn cgroup(files: CgroupFiles, processes: bool, on_demand: bool) -> ReadingSource {
         let network = TaskTraffic::default();
-        Source::Cgroup { files, network, processes, on_demand, found: false, only_reads: false, window: None }
+        ReadingSource::Cgroup { files, network, processes, on_demand, found: false, only_reads: false, window: None }
     }
 }
 
@@ -203,13 +208,13 @@ impl TaskReader {
     /// Reads a task's cgroup, which must exist. Opens no file yet.
     pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
-        TaskReader::new(sampling, Source::cgroup(files, true, false))
+        TaskReader::new(sampling, ReadingSource::cgroup(files, true, false))
     }
     /// Reads an alloc's own cgroup. Processes and descriptors are not read but summed over its tasks. It has no probes:
     /// when one of its tasks changes, the caller reads `everything`; otherwise it is read each 9 s.
     pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
-        TaskReader::new(sampling, Source::cgroup(files, false, true))
+        TaskReader::new(sampling, ReadingSource::cgroup(files, false, true))
     }
     /// Reads an observed cgroup above those of tasks, including what the kernel counts for its own limits. Processes
     /// are not read but summed over its tasks.
@@ -224,18 +229,18 @@ impl TaskReader {
     fn of_several(sampling: &Arc<Sampling>, path: CgroupPath, on_demand: bool) -> TaskReader {
         let mut files = CgroupFiles::new(sampling, path, &[], false);
         files.drop_local_files();
-        TaskReader::new(sampling, Source::cgroup(files, false, on_demand)).read_only()
+        TaskReader::new(sampling, ReadingSource::cgroup(files, false, on_demand)).read_only()
     }
     /// Marks the cgroup as older than this agent: the window peak is absent for the first 60 s.
     pub fn found(self) -> TaskReader {
-        if let Source::Cgroup { found, .. } = &mut lock(&self.inner).source {
+        if let ReadingSource::Cgroup { found, .. } = &mut lock(&self.inner).source {
             *found = true;
         }
         self
     }
     /// Marks the cgroup as observed: it is only read, so it has no window peak.
     pub fn read_only(self) -> TaskReader {
-        if let Source::Cgroup { files, only_reads, .. } = &mut lock(&self.inner).source {
+        if let ReadingSource::Cgroup { files, only_reads, .. } = &mut lock(&self.inner).source {
             *only_reads = true;
             files.set_observed();
         }
@@ -249,18 +254,18 @@ impl TaskReader {
     /// Reads some files of a cgroup only, by their keys: for benchmarks.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
-        TaskReader::new(sampling, Source::cgroup(files, false, false))
+        TaskReader::new(sampling, ReadingSource::cgroup(files, false, false))
     }
     /// Sums the processes below a supervisor (without the supervisor), where no cgroup could be created. Shared pages
     /// count in each process. The usage of processes that were never waited for is lost.
     pub fn for_processes(sampling: &Arc<Sampling>, supervisor: ProcessId) -> TaskReader {
-        TaskReader::new(sampling, Source::Processes(supervisor))
+        TaskReader::new(sampling, ReadingSource::Processes(supervisor))
     }
 
     /// A reader of values that the driver reports by [`TaskReader::report`] at any time; nothing waits for them. When
     /// the reports stop, the last one stays, with its time.
     pub fn reported(sampling: &Arc<Sampling>) -> TaskReader {
-        TaskReader::new(sampling, Source::Reported(None))
+        TaskReader::new(sampling, ReadingSource::Reported(None))
     }
     /// Records a report. Counters never fall; an impossible value is replaced by the last possible one.
     pub fn report(&self, mut usage: Usage, at: Timestamp) {
@@ -276,7 +281,7 @@ impl TaskReader {
 
     /// Whether the source keeps its counters across a restart of the agent, as a cgroup does.
     pub fn survives_restart(&self) -> bool {
-        matches!(lock(&self.inner).source, Source::Cgroup { .. })
+        matches!(lock(&self.inner).source, ReadingSource::Cgroup { .. })
     }
     /// Continues from the persisted reading of an earlier reader of the same attempt, and persists new readings.
     pub fn persist_in(&self, earlier: Option<Reading>, keep: Box<dyn ReadingStore>) {
@@ -322,8 +327,8 @@ impl TaskReader {
         }
     }
 
-    fn new(sampling: &Arc<Sampling>, source: Source) -> TaskReader {
-        let inner = Inner { pace: Pace::default(), source, raw: Raw::default(), gone: false };
+    fn new(sampling: &Arc<Sampling>, source: ReadingSource) -> TaskReader {
+        let inner = Inner { pace: ReadSchedule::default(), source, raw: RawValues::default(), gone: false };
         let (inner, latest, keep) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
         TaskReader { sampling: Arc::clone(sampling), inner, latest, from: None, keep }
     }
@@ -331,8 +336,8 @@ impl TaskReader {
     /// Reads the files that can have changed. `now` decides which are due; `everything` reads all, except an alloc's
     /// settings.
     ///
-    /// Errors: `Gone`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its field
-    /// absent and is counted in `Sampling::errors`.
+    /// Errors: `StaleCgroup`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its
+    /// field absent and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
         self.look(now, at, everything)?;
         // Only a reader that is gone never had a reading.
@@ -342,7 +347,7 @@ impl TaskReader {
     /// Like [`TaskReader::read`], but returns only what changed.
     pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<ReadingChange, ReadingError> {
         let mut inner = lock(&self.inner);
-        if let Source::Reported(handed_on) = &mut inner.source {
+        if let ReadingSource::Reported(handed_on) = &mut inner.source {
             let mut latest = lock(&self.latest);
             let reading = latest.reading.get_or_insert_with(|| Reading::of(Arc::default(), at)).clone();
             drop(latest);
@@ -355,20 +360,20 @@ impl TaskReader {
             return Ok(news);
         }
         let read = match inner.gone {
-            true => Err(Gone),
+            true => Err(StaleCgroup),
             false => {
                 let rows = self.sampling.rows(now);
                 scratch::with(|s| inner.read(&self.sampling, s, rows.as_deref(), now, everything))
             }
         };
         match read {
-            Ok(Read::Nothing) => Ok(ReadingChange::None),
-            Ok(Read::Window) => {
+            Ok(ReadExtent::Nothing) => Ok(ReadingChange::None),
+            Ok(ReadExtent::Window) => {
                 let earlier = self.latest().map(|reading| reading.at);
                 Ok(self.keep(&mut inner.raw, earlier.unwrap_or(at)))
             }
-            Ok(Read::All) => Ok(self.keep(&mut inner.raw, at)),
-            Err(Gone) => {
+            Ok(ReadExtent::All) => Ok(self.keep(&mut inner.raw, at)),
+            Err(StaleCgroup) => {
                 inner.close(&self.sampling.networks);
                 Err(ReadingError::Gone)
             }
@@ -376,7 +381,7 @@ impl TaskReader {
     }
 
     /// Combines the values and publishes them as the latest reading.
-    fn keep(&self, raw: &mut Raw, at: Timestamp) -> ReadingChange {
+    fn keep(&self, raw: &mut RawValues, at: Timestamp) -> ReadingChange {
         let before = self.latest().map(|reading| reading.usage);
         let mut usage = raw.finish();
         if let Some(from) = &self.from {
@@ -410,8 +415,8 @@ impl TaskReader {
     /// Whether the removed cgroup is the one of this reader. `None`: the reader has none in that hierarchy.
     pub fn is_of(&self, ended: &EndedCgroup) -> Option<bool> {
         match &lock(&self.inner).source {
-            Source::Cgroup { files, .. } => files.inode_in(ended.home).map(|inode| inode == ended.inode),
-            Source::Processes(_) | Source::Reported(_) => None,
+            ReadingSource::Cgroup { files, .. } => files.inode_in(ended.home).map(|inode| inode == ended.inode),
+            ReadingSource::Processes(_) | ReadingSource::Reported(_) => None,
         }
     }
 
@@ -454,8 +459,8 @@ impl TaskReader {
     /// Whether the path still leads to the same cgroup in every hierarchy.
     pub fn is_same_cgroup(&self) -> bool {
         match &lock(&self.inner).source {
-            Source::Cgroup { files, .. } => files.is_same_cgroup(),
-            Source::Processes(_) | Source::Reported(_) => true,
+            ReadingSource::Cgroup { files, .. } => files.is_same_cgroup(),
+            ReadingSource::Processes(_) | ReadingSource::Reported(_) => true,
         }
     }
 
@@ -471,7 +476,7 @@ impl TaskReader {
 }
 
 /// What was read, apart from the probes.
-enum Read {
+enum ReadExtent {
     Nothing,
     /// A sub-window ended and changed the window peak.
     Window,
@@ -487,9 +492,9 @@ impl Inner {
         rows: Option<&PassRows>,
         now: Instant,
         everything: bool,
-    ) -> Result<Read, Gone> {
+    ) -> Result<ReadExtent, StaleCgroup> {
         let (files, network, processes, on_demand, found, only_reads, window) = match &mut self.source {
-            Source::Processes(supervisor) => {
+            ReadingSource::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
                 self.pace.next_read = Some(now + READ_INTERVAL);
                 // The sums replace the cgroup's own counters; nothing is derived from them.
@@ -498,13 +503,13 @@ impl Inner {
                 self.raw.major_faults = self.raw.usage.page_faults_major();
                 self.raw.page_faults =
                     self.raw.usage.page_faults_minor().zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
-                return Ok(Read::All);
+                return Ok(ReadExtent::All);
             }
-            Source::Cgroup { files, network, processes, on_demand, found, only_reads, window } => {
+            ReadingSource::Cgroup { files, network, processes, on_demand, found, only_reads, window } => {
                 (files, network, *processes, *on_demand, *found, *only_reads, window)
             }
             // Returned by `look` already.
-            Source::Reported(_) => return Ok(Read::Nothing),
+            ReadingSource::Reported(_) => return Ok(ReadExtent::Nothing),
         };
         let raw = &mut self.raw;
         let first = self.pace.next_read.is_none();
@@ -512,7 +517,7 @@ impl Inner {
         if first {
             raw.kept_peak = kept_peak(&sampling.layout, files.path());
             if !only_reads {
-                *window = Window::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
+                *window = PeakWindow::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
             }
         }
         // The first reading uses files only, to learn which ones are missing.
@@ -530,7 +535,7 @@ impl Inner {
         });
         let rows = rows.as_ref();
         if on_demand && !everything && !look {
-            return Ok(if close(window, files.path(), raw, now) { Read::Window } else { Read::Nothing });
+            return Ok(if close(window, files.path(), raw, now) { ReadExtent::Window } else { ReadExtent::Nothing });
         }
         files.probe(scratch, raw, rows)?;
         let probed = (raw.usage.memory_usage_bytes(), raw.usage.cpu_usage_ns());
@@ -544,13 +549,13 @@ impl Inner {
         let seldom = read_due && moved && !rows.is_some_and(|rows| files.show_settings(rows));
         let set = !waits && (seldom || self.pace.next_settings.is_none_or(|at| at <= now));
         let due = if first || (everything && !on_demand) {
-            Due::ALL
+            DueFiles::ALL
         } else {
             let (moved, ran) = (moved || unsettled || everything, ran || unsettled || everything);
-            Due { asleep: moved || (look && !on_demand), stirred: moved, ran, set }
+            DueFiles { asleep: moved || (look && !on_demand), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
-            pass.note_moved(if only_reads { Readers::Observed } else { Readers::Managed });
+            pass.note_moved(if only_reads { PassReaders::Observed } else { PassReaders::Managed });
         }
         if read_due || everything || (all_rows && !moved) {
             self.pace.next_read = Some(now + if first { sampling.stagger(READ_INTERVAL) } else { READ_INTERVAL });
@@ -565,9 +570,9 @@ impl Inner {
         let closed = close(window, files.path(), raw, now);
         if !(due.asleep || due.stirred || due.ran || due.set) {
             return Ok(match (look, closed) {
-                (true, _) => Read::All,
-                (false, true) => Read::Window,
-                (false, false) => Read::Nothing,
+                (true, _) => ReadExtent::All,
+                (false, true) => ReadExtent::Window,
+                (false, false) => ReadExtent::Nothing,
             });
         }
         files.read_due(scratch, raw, rows, due)?;
@@ -586,12 +591,12 @@ impl Inner {
         if looks && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
             self.pace.next_list = None;
         }
-        Ok(Read::All)
+        Ok(ReadExtent::All)
     }
 
     fn close(&mut self, networks: &NamespaceOwners) {
         self.gone = true;
-        if let Source::Cgroup { files, network, window, .. } = &mut self.source {
+        if let ReadingSource::Cgroup { files, network, window, .. } = &mut self.source {
             files.close();
             network.close(networks);
             *window = None;
@@ -600,7 +605,7 @@ impl Inner {
 }
 
 /// Ends a sub-window if it is due. Returns whether the window peak changed.
-fn close(window: &mut Option<Box<Window>>, path: &CgroupPath, raw: &mut Raw, now: Instant) -> bool {
+fn close(window: &mut Option<Box<PeakWindow>>, path: &CgroupPath, raw: &mut RawValues, now: Instant) -> bool {
     let Some(window) = window.as_mut().filter(|w| w.is_due(now)) else { return false };
     let highest = window.close(path, now, raw.usage.memory_usage_bytes(), &mut raw.kept_peak);
     let changed = raw.usage.memory_window_peak_bytes() != highest;
@@ -613,8 +618,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_processes_as_before_are_listed_at_their_time_and_others_at_once() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+    fn unchanged_process_count_is_listed_at_its_interval_and_a_changed_one_at_once() {
+        let (mut pace, now) = (ReadSchedule::default(), Instant::now());
         let mut lists = |pids, after, everything| pace.lists(pids, now + after, everything, || LIST_INTERVAL);
         let second = Duration::from_secs(1);
         assert!(lists(Some(3), Duration::ZERO, false), "the first time");

@@ -16,10 +16,11 @@ use crate::telemetry::lock;
 /// Maximum age of the cached content.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Concurrency: any thread; one reads, the others wait for the result.
+/// Cached content of root files. Concurrency: any thread; one reads, the others wait for the result.
 #[derive(Debug, Default)]
 pub(super) struct RootFiles(Mutex<Vec<RootFile>>);
 
+/// The last read of one root file.
 #[derive(Debug)]
 struct RootFile {
     /// Index of the hierarchy in the layout.
@@ -51,6 +52,7 @@ impl RootFiles {
     }
 }
 
+/// Promise (Absent values and sums): A file in the root of a hierarchy is read once for all readers
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_the_root_is_read_once_a_second_for_all_who_ask() {
+    fn root_file_is_read_once_a_second_for_all_readers() {
         let root = tempfile::tempdir().unwrap();
         let (home, file) = (std::fs::File::open(&root).unwrap(), root.path().join("disks"));
         let (files, now) = (RootFiles::default(), Instant::now());

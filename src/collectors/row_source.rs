@@ -4,20 +4,20 @@
 //! Units are those of the files: where a file prints microseconds, nanoseconds of the row are truncated, so both
 //! sources give the same value.
 
-use super::home::Home;
-use super::raw::Raw;
+use super::home::FileHierarchy;
+use super::raw::RawValues;
 use crate::kernel::bpf::walk::{RowPlan, RowValue};
 use crate::kernel::cgroup::cpu_stat::{self, CpuStat};
 use crate::model::usage::Field;
 
 /// Values of one cgroup in one hierarchy.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct PassRow<'a> {
     pub(super) plan: &'a RowPlan,
     pub(super) words: &'a [u64],
 }
 
-impl Row<'_> {
+impl PassRow<'_> {
     pub(super) fn get(&self, value: RowValue) -> Option<u64> {
         self.plan.read(self.words, value)
     }
@@ -47,10 +47,11 @@ pub(super) struct RowSource {
     pub(super) how: RowUse,
 }
 
+/// What of a row replaces the file, or shows that it did not change.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RowUse {
     /// Sets the same fields as the file. `None`: this row cannot; read the file.
-    Values(fn(&mut Raw, Row<'_>) -> Option<()>),
+    Values(fn(&mut RawValues, PassRow<'_>) -> Option<()>),
     /// The lines of `memory.stat`, where their positions are known ([`StatLines`](super::stat_lines::StatLines));
     /// otherwise a fingerprint.
     StatLines,
@@ -59,7 +60,7 @@ pub(super) enum RowUse {
     /// A fingerprint of settings. If any value is missing, the file may have changed.
     Setting,
     /// A fingerprint computed by this function. `None`: the file may have changed.
-    FingerprintBy(fn(Row<'_>) -> Option<u64>),
+    FingerprintBy(fn(PassRow<'_>) -> Option<u64>),
 }
 
 impl RowSource {
@@ -73,7 +74,7 @@ impl RowSource {
         self.values.contains(&RowValue::ShownUser)
     }
     /// Fingerprint of the file's content. `None`: the content may have changed.
-    pub(super) fn fingerprint(&self, row: Row<'_>) -> Option<u64> {
+    pub(super) fn fingerprint(&self, row: PassRow<'_>) -> Option<u64> {
         match self.how {
             RowUse::Values(_) if self.depends_on_printed() => fingerprint(row, self.values),
             RowUse::Values(_) => None,
@@ -111,7 +112,7 @@ const CPU_STAT: &[RowValue] = &[
 ];
 
 /// `None`: the file is always read when it is due.
-pub(super) fn row_source(home: Home, name: &str) -> Option<RowSource> {
+pub(super) fn row_source(home: FileHierarchy, name: &str) -> Option<RowSource> {
     use RowUse::{Fingerprint, FingerprintBy, Setting, StatLines, Values};
     let (values, how): (&'static [RowValue], RowUse) = match (home, name) {
         (_, "memory.usage_in_bytes" | "memory.current") => (
@@ -174,7 +175,7 @@ pub(super) fn row_source(home: Home, name: &str) -> Option<RowSource> {
                 Some(())
             }),
         ),
-        (Home::UnifiedBesideV1(_), "cpu.stat") => (
+        (FileHierarchy::UnifiedBesideV1(_), "cpu.stat") => (
             MODES,
             Values(|raw, row| {
                 let (user, system) = modes(raw, row)?;
@@ -183,7 +184,7 @@ pub(super) fn row_source(home: Home, name: &str) -> Option<RowSource> {
                 Some(())
             }),
         ),
-        (Home::V1(_), "cpu.stat") => (
+        (FileHierarchy::V1(_), "cpu.stat") => (
             THROTTLING,
             Values(|raw, row| {
                 raw.cpu_stat = throttling(row, |ns| ns)?;
@@ -249,18 +250,18 @@ pub(super) fn row_source(home: Home, name: &str) -> Option<RowSource> {
     Some(RowSource { values, how })
 }
 
-fn put(raw: &mut Raw, field: Field, value: Option<u64>) -> Option<()> {
+fn put(raw: &mut RawValues, field: Field, value: Option<u64>) -> Option<()> {
     raw.usage.set(field, Some(value?));
     Some(())
 }
 
-fn put_stall(raw: &mut Raw, row: Row<'_>, field: Field, value: RowValue) -> Option<()> {
+fn put_stall(raw: &mut RawValues, row: PassRow<'_>, field: Field, value: RowValue) -> Option<()> {
     // If PSI is disabled, the files do not exist.
     row.get(RowValue::PressureEnabled).filter(|enabled| *enabled == 1)?;
     put(raw, field, row.micros(value))
 }
 
-fn throttling(row: Row<'_>, unit: fn(u64) -> u64) -> Option<CpuStat> {
+fn throttling(row: PassRow<'_>, unit: fn(u64) -> u64) -> Option<CpuStat> {
     Some(CpuStat {
         periods: Some(row.get(RowValue::CfsPeriods)?),
         throttled_periods: Some(row.get(RowValue::CfsThrottled)?),
@@ -272,7 +273,7 @@ fn throttling(row: Row<'_>, unit: fn(u64) -> u64) -> Option<CpuStat> {
 }
 
 /// User and system time, split as the kernel splits CPU time in its file.
-fn modes(raw: &mut Raw, row: Row<'_>) -> Option<(u64, u64)> {
+fn modes(raw: &mut RawValues, row: PassRow<'_>) -> Option<(u64, u64)> {
     let counted = (row.get(RowValue::CpuUser)?, row.get(RowValue::CpuSystem)?);
     let file = (row.get(RowValue::ShownUser)?, row.get(RowValue::ShownSystem)?);
     // The higher of the two was shown last.
@@ -284,7 +285,7 @@ fn modes(raw: &mut Raw, row: Row<'_>) -> Option<(u64, u64)> {
 }
 
 /// Hash of all values that this kernel has; all 0 is a valid fingerprint.
-fn fingerprint(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
+fn fingerprint(row: PassRow<'_>, values: &[RowValue]) -> Option<u64> {
     let mut fingerprint = 0_u64;
     let mut any = false;
     // Printed values change whenever they are printed.
@@ -312,7 +313,7 @@ mod tests {
         let of = |periods: u64, throttled: u64, ns: u64| {
             let counts =
                 if cfg!(target_endian = "little") { throttled << 32 | periods } else { periods << 32 | throttled };
-            fingerprint(Row { plan: &plan, words: &[7, 1, counts, ns] }, THROTTLING)
+            fingerprint(PassRow { plan: &plan, words: &[7, 1, counts, ns] }, THROTTLING)
         };
         // The period timer still counts after the last task of a cgroup ran.
         assert_ne!(of(55, 9, 4_000), of(57, 9, 4_000));
@@ -320,7 +321,7 @@ mod tests {
         assert_ne!(of(55, 9, 4_000), of(55, 9, 4_001));
         assert_eq!(of(55, 9, 4_000), of(55, 9, 4_000));
         assert_eq!(
-            fingerprint(Row { plan: &plan, words: &[7, 1, 55] }, &[RowValue::Pids]),
+            fingerprint(PassRow { plan: &plan, words: &[7, 1, 55] }, &[RowValue::Pids]),
             None,
             "nothing says whether it moved"
         );

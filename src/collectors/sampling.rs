@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::disks::DiskNames;
-use super::kernel_pass::{KernelPass, Readers};
+use super::kernel_pass::{KernelPass, PassReaders};
 use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
-use super::proc::Proc;
+use super::proc::ProcRoot;
 use super::root_files::RootFiles;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::words;
 
-/// Concurrency: any thread; atomics only.
+/// State shared by all readers of this agent. Concurrency: any thread; atomics only.
 #[derive(Debug)]
 pub struct Sampling {
     pub roots: Roots,
@@ -24,7 +24,7 @@ pub struct Sampling {
     /// Readers may reset the kernel's memory peaks; see `capability`.
     pub(super) windows: bool,
     /// `None`: `/proc` cannot be opened, so process data is absent.
-    pub(super) proc: Option<Proc>,
+    pub(super) proc: Option<ProcRoot>,
     pub(super) root_files: RootFiles,
     pub(super) networks: NamespaceOwners,
     pub(super) disk_names: DiskNames,
@@ -39,7 +39,7 @@ impl Sampling {
     }
     /// `windows`: readers reset the kernel's memory peaks to get a peak of the last 60 s.
     pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<Sampling> {
-        let proc = Proc::open(&roots.proc);
+        let proc = ProcRoot::open(&roots.proc);
         let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
         let (root_files, networks) = (RootFiles::default(), NamespaceOwners::default());
         let disk_names = DiskNames::new(&roots.sys);
@@ -67,10 +67,10 @@ impl Sampling {
     }
     /// Runs the kernel pass, if there is one, for readings at `now`. Blocks: see [`KernelPass::take`].
     pub fn take_pass(&self, now: Instant) {
-        self.take_pass_for(now, Readers::All);
+        self.take_pass_for(now, PassReaders::All);
     }
     /// Like [`Sampling::take_pass`], for some of the readers.
-    pub fn take_pass_for(&self, now: Instant, readers: Readers) {
+    pub fn take_pass_for(&self, now: Instant, readers: PassReaders) {
         if let Some(pass) = self.pass.get() {
             pass.take(&self.layout, now, readers);
         }
@@ -89,22 +89,22 @@ impl Sampling {
 
 /// Limits the number of descriptors that all readers keep open together.
 ///
-/// Under shortage the last [`Rank`] loses its descriptors first: each rank gets what the ranks before it do not need,
+/// Under shortage the last [`FdRank`] loses its descriptors first: each rank gets what the ranks before it do not need,
 /// and returns the excess as readers are added. A file without a descriptor is opened for each read, relative to its
 /// hierarchy's root, at about five times the cost and with the same value. Only the window peak becomes absent (v2).
 #[derive(Debug)]
 pub struct FdBudget {
     limit: u64,
     /// Descriptors that the existing readers need, by rank.
-    needed: [AtomicU64; Rank::COUNT],
-    held: [AtomicU64; Rank::COUNT],
+    needed: [AtomicU64; FdRank::COUNT],
+    held: [AtomicU64; FdRank::COUNT],
     reopened: AtomicU64,
     warned: AtomicBool,
 }
 
 /// Priority of a descriptor: the first rank keeps its descriptors longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rank {
+pub(super) enum FdRank {
     /// Read at every tick.
     Probe,
     /// Holds state in the kernel: without the descriptor there is no value.
@@ -119,7 +119,7 @@ pub(super) enum Rank {
     Replaced,
 }
 
-impl Rank {
+impl FdRank {
     const COUNT: usize = 6;
 }
 
@@ -133,7 +133,7 @@ impl FdBudget {
         FdBudget::of((soft / 4 * 3).saturating_sub(Self::RESERVE))
     }
     pub fn of(limit: u64) -> FdBudget {
-        let [needed, held] = [const { [const { AtomicU64::new(0) }; Rank::COUNT] }; 2];
+        let [needed, held] = [const { [const { AtomicU64::new(0) }; FdRank::COUNT] }; 2];
         FdBudget { limit, needed, held, reopened: AtomicU64::new(0), warned: AtomicBool::new(false) }
     }
     pub fn limit(&self) -> u64 {
@@ -152,12 +152,12 @@ impl FdBudget {
     }
 
     /// A reader adds a file of this rank.
-    pub(super) fn need(&self, rank: Rank) {
+    pub(super) fn need(&self, rank: FdRank) {
         self.needed[rank as usize].fetch_add(1, Ordering::Relaxed);
     }
     /// Logs once that the budget is too small.
     pub(super) fn warn_if_short(&self) {
-        let (needed, limit) = (sum(&self.needed[..Rank::Replaced as usize]), self.limit);
+        let (needed, limit) = (sum(&self.needed[..FdRank::Replaced as usize]), self.limit);
         if needed > limit && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 needed,
@@ -168,19 +168,19 @@ impl FdBudget {
         }
     }
     /// A reader drops a file of this rank, or the file does not exist.
-    pub(super) fn release_need(&self, rank: Rank) {
+    pub(super) fn release_need(&self, rank: FdRank) {
         self.needed[rank as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Descriptors for this rank and those after it: what the ranks before it do not need.
-    fn share(&self, rank: Rank) -> u64 {
+    fn share(&self, rank: FdRank) -> u64 {
         self.limit.saturating_sub(sum(&self.needed[..rank as usize]))
     }
-    fn held_from(&self, rank: Rank) -> u64 {
+    fn held_from(&self, rank: FdRank) -> u64 {
         sum(&self.held[rank as usize..])
     }
 
-    pub(super) fn take(&self, rank: Rank) -> bool {
+    pub(super) fn take(&self, rank: FdRank) -> bool {
         let free = self.used() < self.limit && self.held_from(rank) < self.share(rank);
         if free {
             self.held[rank as usize].fetch_add(1, Ordering::Relaxed);
@@ -189,10 +189,10 @@ impl FdBudget {
     }
     /// Whether this rank holds more than its share, even without the ranks after it. The next reader that uses such a
     /// descriptor returns it.
-    pub(super) fn is_over(&self, rank: Rank) -> bool {
+    pub(super) fn is_over(&self, rank: FdRank) -> bool {
         self.held[rank as usize].load(Ordering::Relaxed) > self.share(rank)
     }
-    pub(super) fn release(&self, rank: Rank) {
+    pub(super) fn release(&self, rank: FdRank) {
         self.held[rank as usize].fetch_sub(1, Ordering::Relaxed);
     }
     pub(super) fn count_reopened(&self) {
@@ -252,9 +252,9 @@ impl ErrorCounts {
 mod tests {
     use super::*;
 
-    fn needing(limit: u64, needs: [u64; Rank::COUNT]) -> FdBudget {
+    fn needing(limit: u64, needs: [u64; FdRank::COUNT]) -> FdBudget {
         let budget = FdBudget::of(limit);
-        let ranks = [Rank::Probe, Rank::Window, Rank::Regular, Rank::Moving, Rank::Setting, Rank::Replaced];
+        let ranks = [FdRank::Probe, FdRank::Window, FdRank::Regular, FdRank::Moving, FdRank::Setting, FdRank::Replaced];
         ranks.into_iter().zip(needs).for_each(|(rank, n)| (0..n).for_each(|_| budget.need(rank)));
         budget
     }
@@ -264,26 +264,26 @@ mod tests {
         let taken = |budget: &FdBudget, rank| (0..10).take_while(|_| budget.take(rank)).count();
         let budget = needing(8, [2, 0, 3, 2, 5, 3]);
         // In the worst order: the lowest priority takes first.
-        let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
+        let got = [FdRank::Setting, FdRank::Moving, FdRank::Regular, FdRank::Probe].map(|rank| taken(&budget, rank));
         assert_eq!(got, [1, 2, 3, 2]);
         assert_eq!((budget.used(), budget.needed()), (8, 15), "files that rows replace get the rest");
 
         let budget = needing(8, [2, 0, 9, 2, 5, 0]);
-        let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
+        let got = [FdRank::Setting, FdRank::Moving, FdRank::Regular, FdRank::Probe].map(|rank| taken(&budget, rank));
         assert_eq!(got, [0, 0, 6, 2]);
     }
 
     #[test]
-    fn when_readers_come_the_last_rank_hands_back_first() {
+    fn descriptor_budget_demand_of_readers_releases_the_last_rank_first() {
         let budget = needing(8, [1, 0, 1, 1, 5, 0]);
-        assert!((0..5).all(|_| budget.take(Rank::Setting)) && budget.take(Rank::Moving));
-        assert!(!budget.is_over(Rank::Setting));
-        budget.need(Rank::Probe);
-        assert!(budget.is_over(Rank::Setting) && !budget.is_over(Rank::Moving));
-        budget.release(Rank::Setting);
-        assert!(!budget.is_over(Rank::Setting));
-        budget.release_need(Rank::Probe);
-        assert!(budget.take(Rank::Setting));
+        assert!((0..5).all(|_| budget.take(FdRank::Setting)) && budget.take(FdRank::Moving));
+        assert!(!budget.is_over(FdRank::Setting));
+        budget.need(FdRank::Probe);
+        assert!(budget.is_over(FdRank::Setting) && !budget.is_over(FdRank::Moving));
+        budget.release(FdRank::Setting);
+        assert!(!budget.is_over(FdRank::Setting));
+        budget.release_need(FdRank::Probe);
+        assert!(budget.take(FdRank::Setting));
     }
 
     #[test]

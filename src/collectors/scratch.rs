@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RawDirEntry};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
+/// Buffers of one thread, reused for all files.
 #[derive(Debug)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,

@@ -11,9 +11,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use super::home::Home;
-use super::row_source::Row;
-use crate::host::hierarchy::Version;
+use super::home::FileHierarchy;
+use super::row_source::PassRow;
+use crate::host::hierarchy::CgroupVersion;
 use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::cgroup::memory_stat::{self, MemoryStat};
 
@@ -22,18 +22,19 @@ const MAX_CONTRADICTIONS: u8 = 2;
 /// Longer arrays are not supported; the file is read.
 const MOST: usize = 64;
 
-struct Line {
+/// A line of `memory.stat`, and the kernel's array that has its value.
+struct StatLine {
     slot: fn(&mut MemoryStat) -> &mut Option<u64>,
     array: RowValue,
     /// The kernel counts pages, and prints bytes.
     pages: bool,
 }
 
-const fn line(slot: fn(&mut MemoryStat) -> &mut Option<u64>, array: RowValue, pages: bool) -> Line {
-    Line { slot, array, pages }
+const fn line(slot: fn(&mut MemoryStat) -> &mut Option<u64>, array: RowValue, pages: bool) -> StatLine {
+    StatLine { slot, array, pages }
 }
 
-const LINES: [Line; 12] = [
+const LINES: [StatLine; 12] = [
     line(|stat| &mut stat.anon, RowValue::MemoryState, true),
     line(|stat| &mut stat.file, RowValue::MemoryState, true),
     line(|stat| &mut stat.shmem, RowValue::MemoryState, true),
@@ -48,7 +49,7 @@ const LINES: [Line; 12] = [
     line(|stat| &mut stat.pgmajfault, RowValue::MemoryStateEvents, false),
 ];
 
-impl Line {
+impl StatLine {
     /// The value as the file prints it: negative counts become 0.
     fn printed(&self, word: u64) -> u64 {
         let count = u64::try_from(word.cast_signed()).unwrap_or_default();
@@ -60,14 +61,15 @@ impl Line {
     }
 }
 
-/// Concurrency: the sampler learns; any thread reads.
+/// The positions of all lines, as far as they were learned. Concurrency: the sampler learns; any thread reads.
 pub(super) struct StatLines {
-    known: [Known; LINES.len()],
+    known: [LineMapping; LINES.len()],
     /// At least one file was compared.
     seen: AtomicBool,
 }
 
-struct Known {
+/// What was learned of the position of one line.
+struct LineMapping {
     /// The kernel prints this line.
     is_there: AtomicBool,
     /// Bit set of the candidate positions.
@@ -77,7 +79,7 @@ struct Known {
 
 impl Default for StatLines {
     fn default() -> StatLines {
-        let known = || Known {
+        let known = || LineMapping {
             is_there: AtomicBool::new(false),
             candidates: AtomicU64::new(u64::MAX),
             contradictions: [const { AtomicU8::new(0) }; MOST],
@@ -98,8 +100,8 @@ impl fmt::Debug for StatLines {
 
 impl StatLines {
     /// Compares a file with the row of its cgroup, which was the same before and after. `text`: content of the file.
-    pub(super) fn learn(&self, home: Home, text: &[u8], row: Row<'_>) {
-        let parse = if home.version() == Version::V1 { memory_stat::v1 } else { memory_stat::v2 };
+    pub(super) fn learn(&self, home: FileHierarchy, text: &[u8], row: PassRow<'_>) {
+        let parse = if home.version() == CgroupVersion::V1 { memory_stat::v1 } else { memory_stat::v2 };
         let (mut stat, error) = parse(text);
         if error.is_some() {
             return;
@@ -124,7 +126,7 @@ impl StatLines {
     }
 
     /// Values of `memory.stat` from the row. `None`: some lines are still ambiguous.
-    pub(super) fn read(&self, row: Row<'_>) -> Option<MemoryStat> {
+    pub(super) fn read(&self, row: PassRow<'_>) -> Option<MemoryStat> {
         let mut stat = MemoryStat::default();
         for (line, known) in LINES.iter().zip(&self.known) {
             let words = row.plan.words(row.words, line.array).filter(|words| words.len() <= MOST)?;
@@ -152,7 +154,7 @@ mod tests {
     use crate::kernel::bpf::walk::tests::memory_plan;
 
     const PAGE: u64 = 4096;
-    const V2: Home = Home::V2("memory");
+    const V2: FileHierarchy = FileHierarchy::V2("memory");
 
     /// A plan with six states and three events.
     fn row(plan: &RowPlan, numbers: [u64; 9]) -> Vec<u64> {
@@ -164,11 +166,11 @@ mod tests {
 
     fn learn(lines: &StatLines, plan: &RowPlan, text: &str, numbers: [u64; 9]) {
         let words = row(plan, numbers);
-        lines.learn(V2, text.as_bytes(), Row { plan, words: &words });
+        lines.learn(V2, text.as_bytes(), PassRow { plan, words: &words });
     }
     fn read(lines: &StatLines, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
         let words = row(plan, numbers);
-        lines.read(Row { plan, words: &words })
+        lines.read(PassRow { plan, words: &words })
     }
 
     #[test]
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_reading_rules_nothing_out_and_what_nothing_agrees_with_is_left_to_the_file() {
+    fn contradictory_stat_reading_is_tolerated_once_and_a_repeated_one_uses_the_file() {
         let (plan, lines) = (memory_plan(6, 3), StatLines::default());
         let at = |n: u64| ([n, n + 1, n + 2, 0, 0, 0, 4, 5, 6], format!("anon {}\n", n * PAGE));
         for n in 1..9 {
@@ -209,8 +211,8 @@ mod tests {
     fn below_nothing_is_nothing_as_the_kernel_prints_it() {
         let (plan, lines) = (memory_plan(1, 1), StatLines::default());
         let words = |n: i64| vec![7, 1, n.cast_unsigned(), 3];
-        let row = |words: &[u64]| -> Option<u64> { lines.read(Row { plan: &plan, words })?.anon };
-        lines.learn(V2, b"anon 8192\npgfault 3\n", Row { plan: &plan, words: &words(2) });
+        let row = |words: &[u64]| -> Option<u64> { lines.read(PassRow { plan: &plan, words })?.anon };
+        lines.learn(V2, b"anon 8192\npgfault 3\n", PassRow { plan: &plan, words: &words(2) });
         assert_eq!((row(&words(2)), row(&words(-1))), (Some(2 * PAGE), Some(0)));
     }
 }

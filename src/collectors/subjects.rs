@@ -2,19 +2,21 @@
 
 use std::sync::LazyLock;
 
-use super::table::{File, Subject};
+use super::table::{KernelFile, SubjectFiles};
 use super::{cpu, io, memory, network, pids, pressure};
-use crate::model::measure::{Measure, When};
+use crate::model::measure::{ChangeTrigger, Measure};
 use crate::model::usage::{Field, Usage};
 
 /// All of them.
-pub(super) static SUBJECTS: [&Subject; 6] =
+pub(super) static SUBJECTS: [&SubjectFiles; 6] =
     [&memory::SUBJECT, &cpu::SUBJECT, &io::SUBJECT, &pids::SUBJECT, &network::SUBJECT, &pressure::SUBJECT];
 
-static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
-    let of =
-        |subject: &&'static Subject| subject.files.iter().copied().chain(subject.measures.iter().flat_map(File::of));
-    let (probes, others): (Vec<File>, Vec<File>) = SUBJECTS.iter().flat_map(of).partition(|f| f.when == When::Tick);
+static FILES: LazyLock<Vec<KernelFile>> = LazyLock::new(|| {
+    let of = |subject: &&'static SubjectFiles| {
+        subject.files.iter().copied().chain(subject.measures.iter().flat_map(KernelFile::of))
+    };
+    let (probes, others): (Vec<KernelFile>, Vec<KernelFile>) =
+        SUBJECTS.iter().flat_map(of).partition(|f| f.when == ChangeTrigger::Tick);
     [probes, others].concat().into_iter().enumerate().map(|(place, file)| file.at(place)).collect()
 });
 
@@ -31,7 +33,7 @@ pub fn shared_measures() -> impl Iterator<Item = &'static Measure<Usage>> {
 }
 
 /// Every file of a cgroup, probe files first.
-pub(super) fn files() -> impl Iterator<Item = &'static File> {
+pub(super) fn files() -> impl Iterator<Item = &'static KernelFile> {
     FILES.iter()
 }
 
@@ -44,12 +46,12 @@ pub fn fields_of(file: &str) -> impl Iterator<Item = Field> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::raw::Raw;
+    use super::super::raw::RawValues;
     use super::*;
     use crate::model::measure::Cell;
 
     #[test]
-    fn what_is_shown_of_one_measure_behaves_alike() {
+    fn cells_of_one_measure_have_equal_nature_and_unit() {
         let seen = |cell: &Cell<Usage>| {
             let nature = cell.nature;
             (nature.kind(), nature.life(), nature.is_summed(), nature.is_of_allocs(), cell.unit)
@@ -73,7 +75,7 @@ mod tests {
 
     #[test]
     fn no_two_files_share_a_key() {
-        let keys: Vec<_> = files().map(File::key).collect();
+        let keys: Vec<_> = files().map(KernelFile::key).collect();
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
         assert!(files().all(|f| f.has_key(&f.key())));
     }
@@ -81,7 +83,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_leaves_nothing_behind() {
         for file in files() {
-            let mut raw = Raw::default();
+            let mut raw = RawValues::default();
             assert_eq!(file.apply(&mut raw, None), None, "{}", file.key());
             assert_eq!(raw.finish().iter().collect::<Vec<_>>(), [], "{}", file.key());
         }
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn binary_in_any_file_is_an_error_and_leaves_no_value_of_it() {
         for file in files() {
-            let mut raw = Raw::default();
+            let mut raw = RawValues::default();
             assert!(file.apply(&mut raw, Some(b"\xff\x00\x01 garbage\n")).is_some(), "{}", file.key());
             assert_eq!(raw.finish().iter().collect::<Vec<_>>(), [], "{}", file.key());
         }
@@ -113,7 +115,7 @@ mod tests {
             _ => "8:0 Read 1\n8:0 Write 2\n8:0 Sync 0\n8:0 Async 3\n8:0 Discard 4\n8:0 Total 3\nTotal 3\n",
         };
         for file in files().filter(|f| f.is_of_tasks_only()) {
-            let mut raw = Raw { quota: Some(crate::model::units::Limit::At(1)), ..Raw::default() };
+            let mut raw = RawValues { quota: Some(crate::model::units::Limit::At(1)), ..RawValues::default() };
             let before = raw.finish();
             assert_eq!(file.apply(&mut raw, Some(text(file.name).as_bytes())), None, "{}", file.key());
             let mut after = raw.finish();

@@ -1,81 +1,82 @@
 //! Tables of kernel files: where each file lies, when it can have changed, and how to parse it.
 
-use super::home::Home;
-use super::raw::Raw;
+use super::home::FileHierarchy;
+use super::raw::RawValues;
 use super::row_source::{RowSource, row_source};
 use crate::kernel::cgroup::limit;
 use crate::kernel::{ParseError, Parsed, text};
-use crate::model::measure::{Measure, Nature, ValueSource, When};
+use crate::model::measure::{ChangeTrigger, Measure, Nature, ValueSource};
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
 /// The files and measures of one subject.
 #[derive(Debug)]
-pub(super) struct Subject {
+pub(super) struct SubjectFiles {
     pub(super) measures: &'static [Measure<Usage>],
-    /// Files that contain only the number of a measure are derived from the measure: see [`File::of`].
-    pub(super) files: &'static [File],
+    /// Files that contain only the number of a measure are derived from the measure: see [`KernelFile::of`].
+    pub(super) files: &'static [KernelFile],
 }
 
 /// One kernel file of a cgroup.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct File {
-    pub(super) home: Home,
+pub(super) struct KernelFile {
+    pub(super) home: FileHierarchy,
     pub(super) name: &'static str,
-    pub(super) when: When,
+    pub(super) when: ChangeTrigger,
     /// All fields that the file contributes to, alone or with others.
     pub(super) fields: &'static [Field],
     /// `false`: another file already provided the value.
-    pub(super) needed: fn(&Raw) -> bool,
-    /// How a row of the kernel pass replaces the file, and its index among all files: see [`File::at`].
+    pub(super) needed: fn(&RawValues) -> bool,
+    /// How a row of the kernel pass replaces the file, and its index among all files: see [`KernelFile::at`].
     pub(super) row_source: Option<RowSource>,
     pub(super) place: usize,
     /// A file of ancestor cgroups that must be read as well.
-    pub(super) above: Option<Above>,
-    parser: Parser,
+    pub(super) above: Option<AncestorFile>,
+    parser: FileParser,
 }
 
 /// Files of the same hierarchy outside of the cgroup itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Above {
+pub(super) enum AncestorFile {
     /// Of each ancestor below the root.
-    Each(&'static File),
+    Each(&'static KernelFile),
     /// Of the root only.
-    Root(&'static File),
+    Root(&'static KernelFile),
 }
 
-impl Above {
-    pub(super) fn file(self) -> &'static File {
+impl AncestorFile {
+    pub(super) fn file(self) -> &'static KernelFile {
         match self {
-            Above::Each(file) | Above::Root(file) => file,
+            AncestorFile::Each(file) | AncestorFile::Root(file) => file,
         }
     }
     /// Levels above the cgroup at which the files lie. `depth`: level of the cgroup; the root's is 0.
     pub(super) fn up(self, depth: usize) -> std::ops::Range<usize> {
         match self {
-            Above::Each(_) => 1..depth,
-            Above::Root(_) => depth..depth + 1,
+            AncestorFile::Each(_) => 1..depth,
+            AncestorFile::Root(_) => depth..depth + 1,
         }
     }
 }
 
+/// How the content of a file becomes values.
 #[derive(Debug, Clone, Copy)]
-enum Parser {
+enum FileParser {
     /// Parses the text into fields; `None`: the file does not exist. Returns the first parse error.
-    Text(fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>),
+    Text(fn(&mut RawValues, Option<&[u8]>) -> Option<ParseError>),
     /// One number, or `max` for a limit.
     Number(Field),
 }
 
-impl File {
+impl KernelFile {
     pub(super) const fn new(
-        home: Home,
+        home: FileHierarchy,
         name: &'static str,
-        when: When,
+        when: ChangeTrigger,
         fields: &'static [Field],
-        parser: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
-    ) -> File {
-        File {
+        parser: fn(&mut RawValues, Option<&[u8]>) -> Option<ParseError>,
+    ) -> KernelFile {
+        KernelFile {
             home,
             name,
             when,
@@ -84,28 +85,28 @@ impl File {
             row_source: None,
             place: usize::MAX,
             above: None,
-            parser: Parser::Text(parser),
+            parser: FileParser::Text(parser),
         }
     }
-    pub(super) const fn if_needed(mut self, needed: fn(&Raw) -> bool) -> File {
+    pub(super) const fn if_needed(mut self, needed: fn(&RawValues) -> bool) -> KernelFile {
         self.needed = needed;
         self
     }
-    pub(super) const fn with_above(mut self, above: Above) -> File {
+    pub(super) const fn with_above(mut self, above: AncestorFile) -> KernelFile {
         self.above = Some(above);
         self
     }
     /// Assigns the index among all files.
-    pub(super) fn at(self, place: usize) -> File {
-        File { row_source: row_source(self.home, self.name), place, ..self }
+    pub(super) fn at(self, place: usize) -> KernelFile {
+        KernelFile { row_source: row_source(self.home, self.name), place, ..self }
     }
     /// The files that contain only the number of this measure.
-    pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = File> {
+    pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = KernelFile> {
         let fields = measure.field.as_slice();
-        let of = |home: fn(&'static str) -> Home, source| match (source, measure.field) {
+        let of = |home: fn(&'static str) -> FileHierarchy, source| match (source, measure.field) {
             (ValueSource::Number { controller, file, when }, Some(field)) => {
-                let (home, needed, parser) = (home(controller), |_: &Raw| true, Parser::Number(field));
-                Some(File {
+                let (home, needed, parser) = (home(controller), |_: &RawValues| true, FileParser::Number(field));
+                Some(KernelFile {
                     home,
                     name: file,
                     when,
@@ -119,15 +120,15 @@ impl File {
             }
             _ => None,
         };
-        [of(Home::V1, measure.v1), of(Home::V2, measure.v2)].into_iter().flatten()
+        [of(FileHierarchy::V1, measure.v1), of(FileHierarchy::V2, measure.v2)].into_iter().flatten()
     }
 
     /// Parses the content into the file's fields; `None`: the file does not exist, so they become absent. Returns the
     /// first parse error.
-    pub(super) fn apply(&self, raw: &mut Raw, bytes: Option<&[u8]>) -> Option<ParseError> {
+    pub(super) fn apply(&self, raw: &mut RawValues, bytes: Option<&[u8]>) -> Option<ParseError> {
         let field = match self.parser {
-            Parser::Text(parser) => return parser(raw, bytes),
-            Parser::Number(field) => field,
+            FileParser::Text(parser) => return parser(raw, bytes),
+            FileParser::Number(field) => field,
         };
         let (value, error) = match field.nature() {
             Nature::Limit => {
@@ -150,7 +151,7 @@ impl File {
     }
     /// The kernel counts only events in this very cgroup, not below: too low for a cgroup with several tasks.
     pub(super) fn is_local(&self) -> bool {
-        let on_v1 = matches!(self.home, Home::V1(_));
+        let on_v1 = matches!(self.home, FileHierarchy::V1(_));
         self.fields.contains(&Field::pids_limit_hits) || (on_v1 && self.fields.contains(&Field::oom_kills))
     }
     /// For example `memory/memory.stat`, `unified/cpu.pressure`.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::network::{Counts, FIELDS};
 use super::networks::NamespaceOwners;
-use super::proc::Proc;
+use super::proc::ProcRoot;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
 use crate::kernel::proc::net_dev;
@@ -25,7 +25,7 @@ use crate::model::usage::Usage;
 /// reading during this time, and afterwards when processes are listed.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// State of one task. Kept small: most tasks of a host may use the host's network.
+/// Network traffic of one task. Kept small: most tasks of a host may use the host's network.
 #[derive(Debug, Default)]
 pub(super) struct TaskTraffic {
     /// The process that is read, and its namespace when processes were listed.
@@ -146,7 +146,7 @@ impl OwnNamespace {
 }
 
 /// The first listed process whose namespace can be read. A process whose main thread ended first has none.
-fn first_seen(proc: &Proc, scratch: &mut Scratch) -> Option<(u32, u64)> {
+fn first_seen(proc: &ProcRoot, scratch: &mut Scratch) -> Option<(u32, u64)> {
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.sort_unstable();
     let found = pids.iter().find_map(|pid| Some((*pid, proc.network(scratch, *pid).ok()?)));
@@ -155,7 +155,7 @@ fn first_seen(proc: &Proc, scratch: &mut Scratch) -> Option<(u32, u64)> {
 }
 
 /// Sum over all interfaces except loopback. An unparsable line makes the whole sum absent.
-fn carried(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
+fn carried(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
     let file = scratch::open(proc.root(), format!("{pid}/net/dev"), OFlags::empty())?;
     let (interfaces, error) = net_dev::parse(scratch.read_list(file)?);
     if let Some(error) = error {
@@ -172,8 +172,8 @@ fn carried(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) ->
     Ok(sum)
 }
 
-impl Proc {
-    /// Inode of a process's network namespace, from its `net/dev`. Errors: as [`Proc::open_fds`].
+impl ProcRoot {
+    /// Inode of a process's network namespace, from its `net/dev`. Errors: as [`ProcRoot::open_fds`].
     fn network(&self, scratch: &mut Scratch, pid: u32) -> Result<u64, Errno> {
         use std::fmt::Write;
         scratch.path.clear();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_carried_never_falls_over_interfaces_and_namespaces_that_go() {
+    fn network_traffic_never_falls_when_interfaces_or_namespaces_disappear() {
         let mut own = OwnNamespace::default();
         own.take(7, counts(100), None);
         assert_eq!(own.total(), counts(100), "from the beginning of the namespace");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_with_a_namespace_begins_where_another_one_left_it() {
+    fn new_owner_of_a_namespace_starts_where_the_previous_one_ended() {
         let (mut first, mut second) = (OwnNamespace::default(), OwnNamespace::default());
         first.take(7, counts(500), None);
         first.release(&NamespaceOwners::default());

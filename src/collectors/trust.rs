@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::memory;
 use super::pass_rows::PassRows;
-use super::raw::Raw;
-use super::row_source::{Row, RowUse};
+use super::raw::RawValues;
+use super::row_source::{PassRow, RowUse};
 use super::stat_lines::StatLines;
 use super::subjects::files;
-use super::table::File;
+use super::table::KernelFile;
 use crate::host::cgroup::own_directory;
 use crate::host::hierarchy::{Hierarchy, Layout};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::CgroupPath;
-use crate::model::measure::When;
+use crate::model::measure::ChangeTrigger;
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
@@ -56,23 +56,23 @@ impl Default for RowTrust {
 }
 
 impl RowTrust {
-    pub(super) fn trusts(&self, file: &File) -> bool {
+    pub(super) fn trusts(&self, file: &KernelFile) -> bool {
         self.strikes.get(file.place).is_some_and(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
     pub(super) fn is_clear(&self) -> bool {
         self.strikes.iter().all(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
     /// Sets the fields from the row as the file would. `false`: read the file.
-    pub(super) fn replaces(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+    pub(super) fn replaces(&self, file: &KernelFile, raw: &mut RawValues, row: PassRow<'_>) -> bool {
         let unconfirmed = self.unconfirmed(file);
         let is_seen = unconfirmed == 0 || unconfirmed & more_than_0(file, row) == 0;
         self.trusts(file) && is_seen && self.apply_row(file, raw, row).is_some()
     }
     /// Whether some of the values were 0 in every comparison.
-    pub(super) fn has_unconfirmed(&self, file: &File) -> bool {
+    pub(super) fn has_unconfirmed(&self, file: &KernelFile) -> bool {
         self.unconfirmed(file) != 0
     }
-    fn unconfirmed(&self, file: &File) -> u32 {
+    fn unconfirmed(&self, file: &KernelFile) -> u32 {
         let Some(row_source) = file.row_source.filter(|row_source| matches!(row_source.how, RowUse::Values(_))) else {
             return 0;
         };
@@ -81,11 +81,11 @@ impl RowTrust {
         all & !self.seen.get(file.place).map_or(0, |seen| seen.load(Ordering::Relaxed))
     }
     fn record_confirmed(&self, comparison: &RowComparison) {
-        if let Some(seen) = self.seen.get(comparison.file.place).filter(|_| comparison.verdict == Verdict::Agrees) {
+        if let Some(seen) = self.seen.get(comparison.file.place).filter(|_| comparison.verdict == RowVerdict::Agrees) {
             seen.fetch_or(comparison.seen, Ordering::Relaxed);
         }
     }
-    fn apply_row(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> Option<()> {
+    fn apply_row(&self, file: &KernelFile, raw: &mut RawValues, row: PassRow<'_>) -> Option<()> {
         match file.row_source?.how {
             RowUse::Values(apply) => apply(raw, row),
             RowUse::StatLines => {
@@ -112,9 +112,9 @@ impl RowTrust {
         }
         self.record_confirmed(comparison);
         let now = match comparison.verdict {
-            Verdict::Impossible | Verdict::Differs => so_far.saturating_add(weight),
-            Verdict::Agrees => 0,
-            Verdict::Inconclusive => so_far,
+            RowVerdict::Impossible | RowVerdict::Differs => so_far.saturating_add(weight),
+            RowVerdict::Agrees => 0,
+            RowVerdict::Inconclusive => so_far,
         };
         strikes.store(now, Ordering::Relaxed);
         if now >= STRIKES {
@@ -132,7 +132,7 @@ impl RowTrust {
 /// Content of one file of a cgroup.
 #[derive(Debug)]
 struct FileReading {
-    file: &'static File,
+    file: &'static KernelFile,
     home: usize,
     inode: u64,
     read: Usage,
@@ -140,8 +140,9 @@ struct FileReading {
     lines: Option<Vec<u8>>,
 }
 
+/// Result of comparing a row with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
+enum RowVerdict {
     /// All values are 0, or changed during the comparison.
     Inconclusive,
     Agrees,
@@ -154,10 +155,10 @@ enum Verdict {
 /// Result of one comparison.
 #[derive(Debug)]
 struct RowComparison {
-    file: &'static File,
+    file: &'static KernelFile,
     /// Hierarchy index and inode.
     cgroup: (usize, u64),
-    verdict: Verdict,
+    verdict: RowVerdict,
     from_row: Usage,
     read: Usage,
     /// Bit set of the values that were above 0 before.
@@ -166,7 +167,7 @@ struct RowComparison {
 
 /// Bit set of the values of a file that are above 0 in this row. Values that only show whether the file exists are left
 /// out.
-fn more_than_0(file: &File, row: Row<'_>) -> u32 {
+fn more_than_0(file: &KernelFile, row: PassRow<'_>) -> u32 {
     let values = file.row_source.map_or(&[][..], |row_source| row_source.values).iter().take(32).enumerate();
     let of = |(n, value): (usize, &RowValue)| u32::from(row.has_more_than_0(*value)) << n;
     values.map(of).fold(0, |all, one| all | one)
@@ -174,8 +175,8 @@ fn more_than_0(file: &File, row: Row<'_>) -> u32 {
 
 /// Base for comparisons: throttling is shown only with a quota, and the counter of memory plus swap only with that of
 /// memory.
-fn bare(file: &File) -> Raw {
-    let mut raw = Raw { quota: Some(Limit::At(1)), failcnt: Some(0), ..Raw::default() };
+fn bare(file: &KernelFile) -> RawValues {
+    let mut raw = RawValues { quota: Some(Limit::At(1)), failcnt: Some(0), ..RawValues::default() };
     if file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines)) {
         // Inactive memory is visible only as the difference to usage.
         raw.usage.set(Field::memory_usage_bytes, Some(u64::MAX));
@@ -183,7 +184,7 @@ fn bare(file: &File) -> Raw {
     raw
 }
 
-fn usage_of_row(row_trust: &RowTrust, file: &File, row: Row<'_>) -> Option<Usage> {
+fn usage_of_row(row_trust: &RowTrust, file: &KernelFile, row: PassRow<'_>) -> Option<Usage> {
     let mut raw = bare(file);
     row_trust.apply_row(file, &mut raw, row)?;
     Some(raw.finish())
@@ -194,11 +195,11 @@ impl FileReading {
     fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<FileReading> {
         let Some(hierarchy) = layout.hierarchies().get(home) else { return Vec::new() };
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
-        let here = |file: &&File| {
+        let here = |file: &&KernelFile| {
             file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::Values(_) | RowUse::StatLines))
                 && file.home.is(layout, hierarchy)
         };
-        let read = |file: &'static File| {
+        let read = |file: &'static KernelFile| {
             let text = std::fs::read(directory.join(file.name)).ok()?;
             let mut raw = bare(file);
             match file.apply(&mut raw, Some(&text)) {
@@ -217,7 +218,7 @@ impl FileReading {
 
     /// The row did not change between the passes.
     fn is_still(&self, before: &PassRows, after: &PassRows) -> bool {
-        [When::Tick, When::Asleep].into_iter().all(|when| {
+        [ChangeTrigger::Tick, ChangeTrigger::Asleep].into_iter().all(|when| {
             let [first, last] = [before, after].map(|rows| rows.row(self.home, self.inode, when).map(|row| row.words));
             first == last
         })
@@ -231,8 +232,8 @@ impl FileReading {
         let verdict = |field: &Field| {
             let (first, read, last) = match (first.get(*field), self.read.get(*field), last.get(*field)) {
                 (Some(first), Some(read), Some(last)) => (first, read, last),
-                (None, None, None) => return Verdict::Inconclusive,
-                _ => return Verdict::Impossible,
+                (None, None, None) => return RowVerdict::Inconclusive,
+                _ => return RowVerdict::Impossible,
             };
             let slack = match field {
                 Field::cpu_user_ns | Field::cpu_system_ns => MODES_NS.max(read / MODES_PART),
@@ -242,15 +243,15 @@ impl FileReading {
             let (least, most) = if rises { (first, last) } else { (first.min(last), first.max(last)) };
             let inside = least.saturating_sub(slack) <= read && read <= most.saturating_add(slack);
             match (inside, rises) {
-                (true, _) if read == 0 => Verdict::Inconclusive,
-                (true, true) => Verdict::Agrees,
-                (false, true) => Verdict::Impossible,
-                (true, false) if still => Verdict::Agrees,
-                (false, false) if still => Verdict::Differs,
-                (_, false) => Verdict::Inconclusive,
+                (true, _) if read == 0 => RowVerdict::Inconclusive,
+                (true, true) => RowVerdict::Agrees,
+                (false, true) => RowVerdict::Impossible,
+                (true, false) if still => RowVerdict::Agrees,
+                (false, false) if still => RowVerdict::Differs,
+                (_, false) => RowVerdict::Inconclusive,
             }
         };
-        let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::Inconclusive);
+        let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(RowVerdict::Inconclusive);
         let seen = before.row(self.home, self.inode, self.file.when).map_or(0, |row| more_than_0(self.file, row));
         Some(RowComparison {
             file: self.file,
@@ -266,7 +267,7 @@ impl FileReading {
 impl RowComparison {
     /// Both contradict the same row with the same value.
     fn differs_like(&self, other: &RowComparison) -> bool {
-        let differs = self.verdict == Verdict::Differs && other.verdict == Verdict::Differs;
+        let differs = self.verdict == RowVerdict::Differs && other.verdict == RowVerdict::Differs;
         let same_place = self.file.place == other.file.place && self.cgroup == other.cgroup;
         differs && same_place && self.from_row == other.from_row && self.read == other.read
     }
@@ -326,9 +327,9 @@ pub(super) fn at_start(
     for file in files() {
         let of_it = || comparisons.iter().filter(|comparison| comparison.file.place == file.place);
         let wrong = of_it().find(|comparison| match comparison.verdict {
-            Verdict::Impossible => true,
-            Verdict::Differs => is_sure(comparison),
-            Verdict::Agrees | Verdict::Inconclusive => false,
+            RowVerdict::Impossible => true,
+            RowVerdict::Differs => is_sure(comparison),
+            RowVerdict::Agrees | RowVerdict::Inconclusive => false,
         });
         match wrong {
             Some(wrong) => row_trust.record(wrong, STRIKES),

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::sampling::{Rank, Sampling};
-use crate::host::hierarchy::{Layout, Version};
+use super::sampling::{FdRank, Sampling};
+use crate::host::hierarchy::{CgroupVersion, Layout};
 use crate::kernel::text;
 use crate::model::id::CgroupPath;
 
@@ -34,14 +34,14 @@ const V2: &str = "memory.peak";
 
 /// The peaks of the last sub-windows.
 #[derive(Debug, Default)]
-struct Ring {
+struct PeakRing {
     peaks: [u64; KEPT],
     closed: usize,
     /// The first sub-window started with the cgroup.
     from_birth: bool,
 }
 
-impl Ring {
+impl PeakRing {
     fn push(&mut self, peak: u64) {
         self.peaks[self.closed % KEPT] = peak;
         self.closed += 1;
@@ -56,10 +56,10 @@ impl Ring {
 
 /// The window peak of one cgroup.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct PeakWindow {
     sampling: Arc<Sampling>,
-    version: Version,
-    ring: Ring,
+    version: CgroupVersion,
+    ring: PeakRing,
     /// v2: the descriptor that was reset. v1 opens the file each time.
     fd: Option<OwnedFd>,
     /// The last reset succeeded.
@@ -70,7 +70,7 @@ pub(super) struct Window {
     pub(super) moved: bool,
 }
 
-impl Window {
+impl PeakWindow {
     /// Starts the first sub-window. `found`: the cgroup existed before this agent. `None`: the host cannot reset peaks,
     /// or the setting is off.
     pub(super) fn begin(
@@ -79,14 +79,14 @@ impl Window {
         found: bool,
         now: Instant,
         lifetime: &mut Option<u64>,
-    ) -> Option<Window> {
+    ) -> Option<PeakWindow> {
         let version = sampling.layout.controller("memory").filter(|_| sampling.windows)?.version;
-        if version == Version::V2 {
-            sampling.budget.need(Rank::Window);
+        if version == CgroupVersion::V2 {
+            sampling.budget.need(FdRank::Window);
         }
-        let (sampling, ring) = (Arc::clone(sampling), Ring { from_birth: !found, ..Ring::default() });
+        let (sampling, ring) = (Arc::clone(sampling), PeakRing { from_birth: !found, ..PeakRing::default() });
         // A new cgroup starts with its first sub-window.
-        let mut window = Window { sampling, version, ring, fd: None, begun: !found, closes_at: now, moved: true };
+        let mut window = PeakWindow { sampling, version, ring, fd: None, begun: !found, closes_at: now, moved: true };
         window.close(path, now, None, lifetime);
         // Readers created together are not due together.
         window.closes_at = now + EACH - window.sampling.stagger(EACH);
@@ -110,7 +110,7 @@ impl Window {
             self.closes_at += EACH;
         }
         let moved = std::mem::take(&mut self.moved);
-        let reset = self.version == Version::V1 || self.fd.is_some();
+        let reset = self.version == CgroupVersion::V1 || self.fd.is_some();
         let begun = std::mem::take(&mut self.begun) && (reset || (self.ring.from_birth && self.ring.closed == 0));
         let peak = match usage.filter(|_| begun && !moved) {
             Some(usage) => Ok(usage),
@@ -119,10 +119,10 @@ impl Window {
         match peak {
             Ok(peak) if begun => self.ring.push(peak),
             // The peak covers the time since the creation or another agent's reset, not this sub-window.
-            Ok(_) => self.ring = Ring::default(),
+            Ok(_) => self.ring = PeakRing::default(),
             Err(errno) => {
                 tracing::debug!(%path, error = %std::io::Error::from(errno), "window peak unavailable");
-                self.ring = Ring::default();
+                self.ring = PeakRing::default();
             }
         }
         self.begun = peak.is_ok();
@@ -131,20 +131,20 @@ impl Window {
 
     /// Reads the peak since the last reset, and resets it.
     fn read_and_reset(&mut self, path: &CgroupPath, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
-        if self.version == Version::V1 {
+        if self.version == CgroupVersion::V1 {
             return read_and_reset_v1(&mut PeakFd(&open(&self.sampling.layout, path, V1, OFlags::RDWR)?), lifetime);
         }
         let sampling = &self.sampling;
-        if sampling.budget.is_over(Rank::Window) {
+        if sampling.budget.is_over(FdRank::Window) {
             self.close_file();
             return Err(Errno::MFILE);
         }
         if self.fd.is_none() {
-            if !sampling.budget.take(Rank::Window) {
+            if !sampling.budget.take(FdRank::Window) {
                 return Err(Errno::MFILE);
             }
             let opened = open(&sampling.layout, path, V2, OFlags::RDWR);
-            opened.map(|file| self.fd = Some(file)).inspect_err(|_| sampling.budget.release(Rank::Window))?;
+            opened.map(|file| self.fd = Some(file)).inspect_err(|_| sampling.budget.release(FdRank::Window))?;
         }
         let Some(file) = &self.fd else { return Err(Errno::BADF) };
         let mut file = PeakFd(file);
@@ -154,23 +154,23 @@ impl Window {
 
     fn close_file(&mut self) {
         if self.fd.take().is_some() {
-            self.sampling.budget.release(Rank::Window);
+            self.sampling.budget.release(FdRank::Window);
         }
     }
 }
 
-impl Drop for Window {
+impl Drop for PeakWindow {
     fn drop(&mut self) {
         self.close_file();
-        if self.version == Version::V2 {
-            self.sampling.budget.release_need(Rank::Window);
+        if self.version == CgroupVersion::V2 {
+            self.sampling.budget.release_need(FdRank::Window);
         }
     }
 }
 
 /// The stored lifetime peak of an existing cgroup on v1, bytes. `None`: the kernel's peak is the lifetime peak.
 pub fn kept_peak(layout: &Layout, path: &CgroupPath) -> Option<u64> {
-    layout.controller("memory").filter(|home| home.version == Version::V1)?;
+    layout.controller("memory").filter(|home| home.version == CgroupVersion::V1)?;
     kept(&open(layout, path, V1, OFlags::RDONLY).ok()?)
 }
 
@@ -199,6 +199,7 @@ trait PeakFile {
     fn reset(&mut self) -> Result<(), Errno>;
 }
 
+/// A peak file of cgroup v2, open for reset.
 struct PeakFd<'a>(&'a OwnedFd);
 
 impl PeakFile for PeakFd<'_> {
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_peak_is_shown_for_twelve_sub_windows_and_then_gone() {
-        let mut ring = Ring { from_birth: true, ..Ring::default() };
+        let mut ring = PeakRing { from_birth: true, ..PeakRing::default() };
         assert_eq!(ring.highest(), None, "absent, not 0");
         ring.push(900);
         for n in 0..11 {
@@ -253,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_cgroup_that_was_there_before_nothing_is_said_until_a_minute_of_it_is_known() {
-        let mut ring = Ring::default();
+    fn window_peak_of_an_existing_cgroup_is_absent_until_a_full_minute_was_sampled() {
+        let mut ring = PeakRing::default();
         for n in 1..=12 {
             ring.push(n);
             assert_eq!(ring.highest(), None, "after {n}: what came before may have been higher");
@@ -265,7 +266,7 @@ mod tests {
 
     /// A cgroup with the kernel's peak, the stored value, and an agent that dies before its n-th call.
     #[derive(Debug, Clone, Default)]
-    struct Kernel {
+    struct TestKernel {
         usage: u64,
         peak: u64,
         kept: Option<u64>,
@@ -273,7 +274,7 @@ mod tests {
         calls_left: Option<usize>,
     }
 
-    impl Kernel {
+    impl TestKernel {
         fn use_now(&mut self, bytes: u64) {
             self.usage = bytes;
             self.peak = self.peak.max(bytes);
@@ -295,7 +296,7 @@ mod tests {
         }
     }
 
-    impl PeakFile for Kernel {
+    impl PeakFile for TestKernel {
         fn peak(&mut self) -> Result<u64, Errno> {
             self.call().map(|()| self.peak)
         }
@@ -308,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_gives_the_peak_of_the_sub_window_and_keeps_that_of_the_life() {
-        let mut kernel = Kernel::default();
+    fn peak_reset_returns_the_sub_window_peak_and_retains_the_lifetime_peak() {
+        let mut kernel = TestKernel::default();
         let mut lifetime = None;
         let mut turns = Vec::new();
         for (highest, then) in [(100, 40), (60, 10), (10, 10)] {
@@ -322,11 +323,13 @@ mod tests {
 
     proptest! {
         /// For each call before which an agent may die: the next agent finds the lifetime peak.
+        ///
+        /// Promise (Measured values): On v1 no reset loses the lifetime peak, whenever the agent is killed
         #[test]
-        fn whenever_the_agent_dies_the_lifetime_peak_is_found_again(
+        fn lifetime_peak_is_recovered_wherever_the_agent_dies(
             steps in prop::collection::vec((0_u64..1_000, 0_u64..1_000, prop::option::of(0_usize..7)), 1..40)
         ) {
-            let mut kernel = Kernel::default();
+            let mut kernel = TestKernel::default();
             let mut lifetime = None;
             for (highest, then, dies_after) in steps {
                 kernel.use_now(highest);

@@ -1,6 +1,6 @@
 //! What can be set of the ports and the networks of tasks.
 
-use super::setting::{Kind, Setting};
+use super::setting::{Setting, SettingKind};
 use super::values::{absolute, each, listed, written};
 use crate::runner::{HostNetwork, bridge_subnet, interface_name};
 
@@ -10,7 +10,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "min_dynamic_port",
         env: "ALLOSTAT_MIN_DYNAMIC_PORT",
         about: "The first port that a task can get which asks for no certain one.",
-        kind: Kind::Whole(1, 65_535, |c, n| c.network.dynamic_ports.0 = u16::try_from(n).unwrap_or(u16::MAX)),
+        kind: SettingKind::Whole(1, 65_535, |c, n| c.network.dynamic_ports.0 = u16::try_from(n).unwrap_or(u16::MAX)),
         get: |c| Some(c.network.dynamic_ports.0.to_string()),
     },
     Setting {
@@ -18,7 +18,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "max_dynamic_port",
         env: "ALLOSTAT_MAX_DYNAMIC_PORT",
         about: "The last one. Outgoing connections have the ports of net.ipv4.ip_local_port_range: stay below them.",
-        kind: Kind::Whole(1, 65_535, |c, n| c.network.dynamic_ports.1 = u16::try_from(n).unwrap_or(u16::MAX)),
+        kind: SettingKind::Whole(1, 65_535, |c, n| c.network.dynamic_ports.1 = u16::try_from(n).unwrap_or(u16::MAX)),
         get: |c| Some(c.network.dynamic_ports.1.to_string()),
     },
     Setting {
@@ -27,7 +27,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_HOST_NETWORKS",
         about: "Names for addresses of this host, which `host_network` of a port may name: \"lan=192.168.1.10\". Ports without it are at the \
                 address of the default route. Default: none.",
-        kind: Kind::Texts(|c, texts| {
+        kind: SettingKind::Texts(|c, texts| {
             c.network.host_networks = each(&texts, HostNetwork::parse)?;
             Ok(())
         }),
@@ -38,7 +38,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "cni_path",
         env: "ALLOSTAT_CNI_PATH",
         about: "Directories with CNI plugins (containernetworking-plugins), for networks of mode bridge and cni/NAME.",
-        kind: Kind::Texts(|c, texts| {
+        kind: SettingKind::Texts(|c, texts| {
             c.network.cni_path = each(&texts, absolute)?;
             Ok(())
         }),
@@ -49,7 +49,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "cni_config_dir",
         env: "ALLOSTAT_CNI_CONFIG_DIR",
         about: "Where the CNI configurations are that mode cni/NAME names.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.network.cni_config_dir = path)),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.network.cni_config_dir = path)),
         get: |c| Some(c.network.cni_config_dir.display().to_string()),
     },
     Setting {
@@ -57,7 +57,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "bridge_name",
         env: "ALLOSTAT_BRIDGE_NAME",
         about: "The bridge that allocs with mode bridge are connected to; it is made with the first.",
-        kind: Kind::Text(|c, text| interface_name(text).map(|name| c.network.bridge_name = name)),
+        kind: SettingKind::Text(|c, text| interface_name(text).map(|name| c.network.bridge_name = name)),
         get: |c| Some(c.network.bridge_name.clone()),
     },
     Setting {
@@ -65,7 +65,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "bridge_subnet",
         env: "ALLOSTAT_BRIDGE_SUBNET",
         about: "The IPv4 network behind that bridge.",
-        kind: Kind::Text(|c, text| bridge_subnet(text).map(|subnet| c.network.bridge_subnet = subnet)),
+        kind: SettingKind::Text(|c, text| bridge_subnet(text).map(|subnet| c.network.bridge_subnet = subnet)),
         get: |c| Some(c.network.bridge_subnet.clone()),
     },
 ];

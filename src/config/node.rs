@@ -1,6 +1,6 @@
 //! What the operator calls this node: constraints of job files ask for it.
 
-use super::setting::{Kind, Setting};
+use super::setting::{Setting, SettingKind};
 use super::values::{each, listed, written};
 use crate::model::volume::HostVolume;
 
@@ -11,7 +11,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_NODE_DATACENTER",
         about: "The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every \
                 datacenter.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.node.datacenter = named(text);
             Ok(())
         }),
@@ -22,7 +22,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "class",
         env: "ALLOSTAT_NODE_CLASS",
         about: "What a job file reads as ${node.class}. Default: none.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.node.class = named(text);
             Ok(())
         }),
@@ -33,7 +33,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "pool",
         env: "ALLOSTAT_NODE_POOL",
         about: "The node pool of this node: a job that names another one is not placed. Default: none, the node is in every pool.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.node.pool = named(text);
             Ok(())
         }),
@@ -44,7 +44,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "meta",
         env: "ALLOSTAT_NODE_META",
         about: "Metadata of this node, each as KEY=VALUE: constraints of job files ask for ${meta.KEY}. Default: none.",
-        kind: Kind::Texts(|c, pairs| {
+        kind: SettingKind::Texts(|c, pairs| {
             let mut meta = std::collections::BTreeMap::new();
             for pair in pairs {
                 let (key, value) =
@@ -68,7 +68,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_NODE_HOST_VOLUMES",
         about: "Paths of this host that jobs may mount with `volume`, each as NAME=/path, or NAME=/path:ro for reading only. Tasks \
                 write there as their own user. Default: none.",
-        kind: Kind::Texts(|c, texts| {
+        kind: SettingKind::Texts(|c, texts| {
             let volumes = each(&texts, HostVolume::parse)?;
             let is_twice = |(at, volume): &(usize, &HostVolume)| volumes[..*at].iter().any(|v| v.name == volume.name);
             if let Some((_, volume)) = volumes.iter().enumerate().find(is_twice) {

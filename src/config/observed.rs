@@ -1,6 +1,6 @@
 //! Settings of observed workloads.
 
-use super::setting::{Kind, Setting};
+use super::setting::{Setting, SettingKind};
 use super::values::{absolute, each, listed, observed_sources, size, written};
 use crate::observe::{ObservedPattern, WorkloadRule};
 
@@ -11,7 +11,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_OBSERVE",
         about: "Observe allocs of other runtimes (services, containers, pods, jobs, plain cgroups) beside managed \
                 ones. They are only read.",
-        kind: Kind::Bool(|c, on| c.observe.enabled = on),
+        kind: SettingKind::Bool(|c, on| c.observe.enabled = on),
         get: |c| Some(c.observe.enabled.to_string()),
     },
     Setting {
@@ -20,7 +20,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_OBSERVE_SOURCES",
         about: "Sources to observe: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, \
                 cgroup. Default: all.",
-        kind: Kind::Texts(|c, words| {
+        kind: SettingKind::Texts(|c, words| {
             c.observe.sources = observed_sources(&words)?;
             Ok(())
         }),
@@ -32,7 +32,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_OBSERVE_PROCESSES",
         about: "Observe processes without a cgroup of their own as well, by process group. This reads each process \
                 of the host every second.",
-        kind: Kind::Bool(|c, on| c.observe.processes = on),
+        kind: SettingKind::Bool(|c, on| c.observe.processes = on),
         get: |c| Some(c.observe.processes.to_string()),
     },
     Setting {
@@ -41,7 +41,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_OBSERVE_INCLUDE",
         about: "Allocs to observe: IDs, as in `allostat status`; image:registry.example/ci-*; \
                 label:com.example.team=core. * is any text. Default: all.",
-        kind: Kind::Texts(|c, texts| {
+        kind: SettingKind::Texts(|c, texts| {
             c.observe.include = each(&texts, ObservedPattern::parse)?;
             Ok(())
         }),
@@ -52,7 +52,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "exclude",
         env: "ALLOSTAT_OBSERVE_EXCLUDE",
         about: "Allocs not to observe, even if in the other list; same syntax. Default: none.",
-        kind: Kind::Texts(|c, texts| {
+        kind: SettingKind::Texts(|c, texts| {
             c.observe.exclude = each(&texts, ObservedPattern::parse)?;
             Ok(())
         }),
@@ -65,7 +65,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         about: "Workload of allocs whose names are used once, by the first rule that matches: \"cgroup:/ci/* -> \
                 ci\", or from a label: \"label:com.example.job=* -> label:com.example.project\". Default: none, the \
                 name that the source gives.",
-        kind: Kind::Texts(|c, texts| {
+        kind: SettingKind::Texts(|c, texts| {
             c.observe.workloads = each(&texts, WorkloadRule::parse)?;
             Ok(())
         }),
@@ -78,7 +78,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         about: "Parent cgroups (slices, users, parents of containers) to expose as allostat_parent_* although they \
                 have no memory or CPU limit of their own; * is any text. Default: none; those with a limit are \
                 always exposed.",
-        kind: Kind::Texts(|c, patterns| {
+        kind: SettingKind::Texts(|c, patterns| {
             c.observe.parents = patterns;
             Ok(())
         }),
@@ -89,7 +89,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         key: "max_allocs",
         env: "ALLOSTAT_OBSERVE_MAX_ALLOCS",
         about: "Maximum number of observed tasks to expose. Those above it are counted in allostat_observed_left_out.",
-        kind: Kind::Whole(0, 100_000, |c, n| c.observe.max_allocs = size(n)),
+        kind: SettingKind::Whole(0, 100_000, |c, n| c.observe.max_allocs = size(n)),
         get: |c| Some(c.observe.max_allocs.to_string()),
     },
     Setting {
@@ -98,7 +98,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_OBSERVE_LABELS",
         about: "Container labels and pod annotations to expose on allostat_alloc_info: com.example/team is \
                 label_com_example_team. Default: none.",
-        kind: Kind::Texts(|c, names| {
+        kind: SettingKind::Texts(|c, names| {
             c.observe.labels = names;
             Ok(())
         }),
@@ -110,7 +110,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_OBSERVE_DOCKER_SOCKET",
         about: "Docker socket, for names of containers and how they ended. Ignored unless it belongs to root or to \
                 the agent's user.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.observe.docker_socket = path)),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.observe.docker_socket = path)),
         get: |c| Some(c.observe.docker_socket.display().to_string()),
     },
     Setting {
@@ -119,7 +119,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         env: "ALLOSTAT_OBSERVE_ROOT",
         about: "Root of the host's files: /run and /var, which name containers, and /etc/os-release. For an agent in \
                 a container that has them mounted elsewhere than at /.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.observe.root = path)),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.observe.root = path)),
         get: |c| Some(c.observe.root.display().to_string()),
     },
 ];

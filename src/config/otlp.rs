@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::setting::{A_DAY, Kind, Setting, TEN_YEARS};
+use super::setting::{A_DAY, Setting, SettingKind, TEN_YEARS};
 use super::values::{absolute, millis, short, word};
 use crate::exporters::otlp;
 
@@ -22,7 +22,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "OTEL_EXPORTER_OTLP_ENDPOINT",
         about: "Endpoint for metrics, logs and traces: http://host:port or https://host:port, with /v1/metrics, \
                 /v1/logs and /v1/traces below it. Default: none, nothing is pushed.",
-        kind: Kind::Text(|c, text| otlp::endpoint(text, true).map(|endpoint| c.otlp.endpoint = Some(endpoint))),
+        kind: SettingKind::Text(|c, text| otlp::endpoint(text, true).map(|endpoint| c.otlp.endpoint = Some(endpoint))),
         get: |c| c.otlp.endpoint.as_ref().map(ToString::to_string),
     },
     Setting {
@@ -30,7 +30,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "disabled",
         env: "OTEL_SDK_DISABLED",
         about: "true: push nothing, whatever endpoints are set; in a destination, nothing to it.",
-        kind: Kind::Bool(|c, on| c.otlp.disabled = on),
+        kind: SettingKind::Bool(|c, on| c.otlp.disabled = on),
         get: |c| Some(c.otlp.disabled.to_string()),
     },
     Setting {
@@ -38,7 +38,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "protocol",
         env: "OTEL_EXPORTER_OTLP_PROTOCOL",
         about: "http/protobuf or grpc.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.protocol = word(&text.to_lowercase(), otlp::Protocol::ALL, otlp::Protocol::as_str)?;
             Ok(())
         }),
@@ -49,7 +49,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "insecure",
         env: "OTEL_EXPORTER_OTLP_INSECURE",
         about: "gRPC, with an endpoint of host:port alone: use http rather than https.",
-        kind: Kind::Bool(|c, on| c.otlp.insecure = on),
+        kind: SettingKind::Bool(|c, on| c.otlp.insecure = on),
         get: |c| Some(c.otlp.insecure.to_string()),
     },
     Setting {
@@ -57,7 +57,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "certificate",
         env: "OTEL_EXPORTER_OTLP_CERTIFICATE",
         about: "https: trusted CA certificates, PEM. Reloaded for each connection. Default: those of the system.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.certificate = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.otlp.certificate = Some(path))),
         get: |c| shown(c.otlp.certificate.as_deref()),
     },
     Setting {
@@ -65,7 +65,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "client_certificate",
         env: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
         about: "https: client certificate for a collector that requires one, PEM with its chain.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.client_certificate = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.otlp.client_certificate = Some(path))),
         get: |c| shown(c.otlp.client_certificate.as_deref()),
     },
     Setting {
@@ -73,7 +73,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "client_key",
         env: "OTEL_EXPORTER_OTLP_CLIENT_KEY",
         about: "https: key of the client certificate, PEM.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.client_key = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.otlp.client_key = Some(path))),
         get: |c| shown(c.otlp.client_key.as_deref()),
     },
     Setting {
@@ -81,7 +81,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "headers",
         env: "OTEL_EXPORTER_OTLP_HEADERS",
         about: "Headers of each request: name=value, separated by commas, values percent-encoded.",
-        kind: Kind::Text(|c, text| otlp::headers(text).map(|headers| c.otlp.headers = headers)),
+        kind: SettingKind::Text(|c, text| otlp::headers(text).map(|headers| c.otlp.headers = headers)),
         get: |c| Some(&c.otlp.headers).filter(|headers| !headers.is_empty()).map(|headers| otlp::joined(headers)),
     },
     Setting {
@@ -89,7 +89,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "timeout",
         env: "OTEL_EXPORTER_OTLP_TIMEOUT",
         about: "Timeout of one request. In the environment a number is milliseconds.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.timeout = millis(text, Duration::from_millis(100), Duration::from_secs(600))?;
             Ok(())
         }),
@@ -100,7 +100,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "compression",
         env: "OTEL_EXPORTER_OTLP_COMPRESSION",
         about: "gzip, zstd or none.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.compression = word(&text.to_lowercase(), otlp::Compression::ALL, otlp::Compression::as_str)?;
             Ok(())
         }),
@@ -112,7 +112,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
         about: "Temporality of sums and histograms. cumulative: since their start; delta: since the last export that \
                 the collector accepted; lowmemory: histograms as delta, sums as cumulative.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.temporality = word(&text.to_lowercase(), otlp::Temporality::ALL, otlp::Temporality::as_str)?;
             Ok(())
         }),
@@ -124,7 +124,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
         about: "explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer \
                 buckets, as in native histograms.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.aggregation =
                 word(&text.to_lowercase(), otlp::HistogramAggregation::ALL, otlp::HistogramAggregation::as_str)?;
             Ok(())
@@ -137,7 +137,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "ALLOSTAT_OTLP_NAMES",
         about: "Names of pushed metrics. conventions: those of OpenTelemetry; prometheus: names, labels and profile of \
                 /metrics, so that the boards and alerts work on pushed data.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.names = word(&text.to_lowercase(), otlp::MetricNames::ALL, otlp::MetricNames::as_str)?;
             Ok(())
         }),
@@ -148,7 +148,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "flat",
         env: "ALLOSTAT_OTLP_FLAT",
         about: "Repeat resource attributes on each of its points, for stores that drop resources.",
-        kind: Kind::Bool(|c, on| c.otlp.flat = on),
+        kind: SettingKind::Bool(|c, on| c.otlp.flat = on),
         get: |c| Some(c.otlp.flat.to_string()),
     },
     Setting {
@@ -156,7 +156,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "interval",
         env: "OTEL_METRIC_EXPORT_INTERVAL",
         about: "Export interval. In the environment a number is milliseconds.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.interval = millis(text, Duration::from_millis(100), A_DAY)?;
             Ok(())
         }),
@@ -167,7 +167,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "service_name",
         env: "OTEL_SERVICE_NAME",
         about: "service.name of the host and of the agent. Tasks and allocs have that of their workload. Default: allostat.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.service_name = Some(text.to_owned()).filter(|name| !name.is_empty());
             Ok(())
         }),
@@ -179,7 +179,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "OTEL_RESOURCE_ATTRIBUTES",
         about: "Attributes of every resource: key=value, separated by commas, percent-encoded. Attributes that the \
                 agent sets itself win.",
-        kind: Kind::Text(|c, text| otlp::pairs(text).map(|attributes| c.otlp.resource_attributes = attributes)),
+        kind: SettingKind::Text(|c, text| otlp::pairs(text).map(|attributes| c.otlp.resource_attributes = attributes)),
         get: |c| Some(&c.otlp.resource_attributes).filter(|all| !all.is_empty()).map(|all| otlp::joined(all)),
     },
     Setting {
@@ -187,7 +187,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "queue_bytes",
         env: "ALLOSTAT_OTLP_QUEUE_BYTES",
         about: "Maximum size of the queue for the collector, in the data directory: the oldest points are dropped.",
-        kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.otlp.queue_bytes = n),
+        kind: SettingKind::Whole(1 << 20, 1 << 40, |c, n| c.otlp.queue_bytes = n),
         get: |c| Some(c.otlp.queue_bytes.to_string()),
     },
     Setting {
@@ -195,7 +195,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "queue_age",
         env: "ALLOSTAT_OTLP_QUEUE_AGE",
         about: "Maximum age of queued points: older ones are dropped.",
-        kind: Kind::Duration(Duration::from_secs(60), TEN_YEARS, |c, d| c.otlp.queue_age = d),
+        kind: SettingKind::Duration(Duration::from_secs(60), TEN_YEARS, |c, d| c.otlp.queue_age = d),
         get: |c| Some(short(c.otlp.queue_age)),
     },
     Setting {
@@ -204,7 +204,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "ALLOSTAT_OTLP_LOGS_TASKS",
         about: "Push the output of managed tasks with the logs: stdout, stderr, or both separated by a comma. \
                 Default: none.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.otlp.task_streams = streams(text)?;
             Ok(())
         }),
@@ -220,7 +220,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "ALLOSTAT_OTLP_LOGS_TASKS_RATE",
         about: "Maximum output of one task to push, in bytes per second; each line counts 64 more. Bursts may have \
                 four seconds of it.",
-        kind: Kind::Whole(1 << 10, 1 << 30, |c, n| c.otlp.task_rate = n),
+        kind: SettingKind::Whole(1 << 10, 1 << 30, |c, n| c.otlp.task_rate = n),
         get: |c| Some(c.otlp.task_rate.to_string()),
     },
     Setting {
@@ -228,20 +228,20 @@ pub(super) static OTLP: &[Setting] = &[
         key: "logs_tasks_total_rate",
         env: "ALLOSTAT_OTLP_LOGS_TASKS_TOTAL_RATE",
         about: "Maximum output of all tasks together to push, in bytes per second.",
-        kind: Kind::Whole(1 << 10, 1 << 30, |c, n| c.otlp.tasks_rate = n),
+        kind: SettingKind::Whole(1 << 10, 1 << 30, |c, n| c.otlp.tasks_rate = n),
         get: |c| Some(c.otlp.tasks_rate.to_string()),
     },
 ];
 
 /// `none`, or streams separated by commas.
-fn streams(text: &str) -> Result<Vec<otlp::OutputStream>, String> {
+fn streams(text: &str) -> Result<Vec<otlp::ForwardedStream>, String> {
     let text = text.to_lowercase();
     if text == "none" {
         return Ok(Vec::new());
     }
     let mut all = Vec::new();
     for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
-        let stream = otlp::OutputStream::parse(one)
+        let stream = otlp::ForwardedStream::parse(one)
             .ok_or_else(|| format!("{one:?} is no output of a task: none, stdout, stderr, or stdout,stderr"))?;
         if !all.contains(&stream) {
             all.push(stream);
@@ -250,10 +250,12 @@ fn streams(text: &str) -> Result<Vec<otlp::OutputStream>, String> {
     if all.is_empty() { Err("must be none, stdout, stderr, or stdout,stderr".to_owned()) } else { Ok(all) }
 }
 
+/// Promise (Measured values): An unknown value of an OTLP variable is refused by name; variables override the file,
+/// metric variables override all
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, ConfigError, Sources, print, read_text};
-    use crate::telemetry::otlp::Signal;
+    use super::super::{Config, ConfigError, ConfigSources, print, read_text};
+    use crate::telemetry::otlp::OtlpSignal;
 
     fn read(name: &str, text: &str) -> Result<Config, String> {
         let mut config = Config::new("/var/lib/allostat".into());
@@ -273,7 +275,7 @@ mod tests {
             let (name, config) = &all[at];
             (
                 name.as_str(),
-                config.target(Signal::Metrics).unwrap().to_string(),
+                config.target(OtlpSignal::Metrics).unwrap().to_string(),
                 config.service_name.as_deref().unwrap(),
             )
         };
@@ -285,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_pushed_where_it_is_disabled() {
+    fn disabled_otlp_destinations_are_left_out() {
         let names = |text: &str, variable: Option<&str>| -> Vec<String> {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("agent.hcl");
             std::fs::write(&file, text).unwrap();
             let env = variable.map(|value| ("OTEL_SDK_DISABLED".to_owned(), value.to_owned())).into_iter().collect();
-            let config = Sources { file: Some(file), env, ..Sources::default() }.load().unwrap();
+            let config = ConfigSources { file: Some(file), env, ..ConfigSources::default() }.load().unwrap();
             config.otlp.all().into_iter().map(|(name, _)| name).collect()
         };
         assert_eq!(names(TWO, Some("false")), ["default", "second", "third"]);
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_of_destinations_and_what_json_says_of_them_is_read_the_same() {
+    fn printed_otlp_destinations_and_their_json_form_parse_to_the_same_config() {
         let config = read("agent.hcl", TWO).unwrap();
         assert_eq!(read("agent.hcl", &print(&config)).unwrap(), config);
         let json = "{\"otlp\": {\"endpoint\": \"http://first:4318\", \"destination\": {\"second\": {\"endpoint\": \
@@ -336,7 +338,7 @@ mod tests {
         let text = "otlp {\n  endpoint = \"http://file:1\"\n  timeout = \"3s\"\n  certificate = \"/file.pem\"\n  compression = \"none\"\n  \
                     destination \"b\" {\n    endpoint = \"http://b:1\"\n    timeout = \"4s\"\n  }\n}\n";
         std::fs::write(&file, text).unwrap();
-        let mut sources = Sources { file: Some(file), ..Sources::default() };
+        let mut sources = ConfigSources { file: Some(file), ..ConfigSources::default() };
         let variables = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:1"),
             ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/variable.pem"),
@@ -350,11 +352,11 @@ mod tests {
         }
         let config = sources.load().unwrap();
         let otlp = &config.otlp;
-        assert_eq!(otlp.target(Signal::Metrics).unwrap().authority, "variable:1");
-        let metrics = otlp.of(Signal::Metrics);
+        assert_eq!(otlp.target(OtlpSignal::Metrics).unwrap().authority, "variable:1");
+        let metrics = otlp.of(OtlpSignal::Metrics);
         assert_eq!(metrics.certificate.as_deref().unwrap(), std::path::Path::new("/metrics.pem"));
         assert_eq!((metrics.timeout.as_secs(), metrics.insecure, metrics.protocol.as_str()), (5, true, "grpc"));
-        let logs = otlp.of(Signal::Logs);
+        let logs = otlp.of(OtlpSignal::Logs);
         assert_eq!(logs.certificate.as_deref().unwrap(), std::path::Path::new("/variable.pem"));
         assert_eq!((logs.timeout.as_secs(), logs.insecure, logs.protocol.as_str()), (5, false, "http/protobuf"));
         assert_eq!(otlp.compression.as_str(), "none", "what no variable says is the file's");
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn output_of_tasks_is_off_unless_streams_are_named() {
-        use crate::exporters::otlp::OutputStream::{Stderr, Stdout};
+        use crate::exporters::otlp::ForwardedStream::{Stderr, Stdout};
         let of = |more: &str| {
             let text = format!("otlp {{\n  endpoint = \"http://c:1\"\n  {more}\n}}\n");
             let config = read("agent.hcl", &text).unwrap();
@@ -400,7 +402,7 @@ mod tests {
             ("ALLOSTAT_OTLP_LOGS_TASKS", " , "),
             ("ALLOSTAT_OTLP_LOGS_TASKS_RATE", "0"),
         ] {
-            let sources = Sources { env: vec![(name.to_owned(), value.to_owned())], ..Sources::default() };
+            let sources = ConfigSources { env: vec![(name.to_owned(), value.to_owned())], ..ConfigSources::default() };
             match sources.load() {
                 Err(ConfigError::Value { name: reported, .. }) => assert_eq!(reported, name),
                 other => panic!("{name}={value}: {other:?}"),

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use crate::host::access::{self, open_own, open_secret};
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 /// What is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holds {
+enum PathRole {
     /// A directory or a socket that the agent makes, or reads in.
     Place,
     /// A file that no other user may write.
@@ -42,18 +42,19 @@ pub fn check_paths(config: &Config) -> Result<(), PathError> {
 /// Those that the agent makes things in, or reads.
 fn check_places(config: &Config) -> Result<(), PathError> {
     // In the data directory it is as safe as that, which the agent closes first.
-    let socket = config.api.socket.as_deref().map(|path| ("agent.socket", path, Holds::Place));
+    let socket = config.api.socket.as_deref().map(|path| ("agent.socket", path, PathRole::Place));
     let migrate = [("migrate.ca_file", &config.migrate.ca_file), ("migrate.cert_file", &config.migrate.cert_file)];
-    let migrate = migrate.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?, Holds::Setting)));
-    let library = config.devices.gpus.library.as_deref().map(|path| ("devices.nvidia_library", path, Holds::Setting));
+    let migrate = migrate.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?, PathRole::Setting)));
+    let library =
+        config.devices.gpus.library.as_deref().map(|path| ("devices.nvidia_library", path, PathRole::Setting));
     let all = [
-        ("agent.data_dir", config.data_dir.as_path(), Holds::Place),
-        ("observe.root", config.observe.root.as_path(), Holds::Place),
+        ("agent.data_dir", config.data_dir.as_path(), PathRole::Place),
+        ("observe.root", config.observe.root.as_path(), PathRole::Place),
     ];
     let volumes = config.node.host_volumes.iter();
-    let volumes = volumes.map(|volume| ("node.host_volumes", volume.path.as_path(), Holds::Volume));
+    let volumes = volumes.map(|volume| ("node.host_volumes", volume.path.as_path(), PathRole::Volume));
     // A user other than root may write keys.
-    let keys = config.template.key_dir.as_deref().map(|path| ("template.key_dir", path, Holds::Volume));
+    let keys = config.template.key_dir.as_deref().map(|path| ("template.key_dir", path, PathRole::Volume));
     all.into_iter().chain(socket).chain(library).chain(volumes).chain(keys).chain(migrate).try_for_each(check)
 }
 
@@ -61,12 +62,12 @@ fn check_places(config: &Config) -> Result<(), PathError> {
 pub fn check_push(config: &Config) -> Vec<PathError> {
     let mut found = Vec::new();
     for (_, destination) in config.otlp.all() {
-        for signal in Signal::ALL.into_iter().filter(|signal| destination.target(*signal).is_some()) {
+        for signal in OtlpSignal::ALL.into_iter().filter(|signal| destination.target(*signal).is_some()) {
             let of = destination.of(signal);
             let all = [
-                ("otlp.certificate", &of.certificate, Holds::Setting),
-                ("otlp.client_certificate", &of.client_certificate, Holds::Setting),
-                ("otlp.client_key", &of.client_key, Holds::Secret),
+                ("otlp.certificate", &of.certificate, PathRole::Setting),
+                ("otlp.client_certificate", &of.client_certificate, PathRole::Setting),
+                ("otlp.client_key", &of.client_key, PathRole::Secret),
             ];
             for (setting, path, holds) in all {
                 let error = path.as_deref().and_then(|path| check((setting, path, holds)).err());
@@ -79,19 +80,19 @@ pub fn check_push(config: &Config) -> Vec<PathError> {
 }
 
 /// A path that does not exist yet is fine, unless jobs mount it.
-fn check((setting, path, holds): (&'static str, &Path, Holds)) -> Result<(), PathError> {
+fn check((setting, path, holds): (&'static str, &Path, PathRole)) -> Result<(), PathError> {
     let checked = match holds {
-        Holds::Place => {
+        PathRole::Place => {
             access::exposed(path).and_then(|exposed| exposed.map_or(Ok(()), |why| Err(io::Error::other(why))))
         }
-        Holds::Setting => open_own(path).map(drop),
-        Holds::Secret => open_secret(path).map(drop),
-        Holds::Volume => access::exposed_way(path)
+        PathRole::Setting => open_own(path).map(drop),
+        PathRole::Secret => open_secret(path).map(drop),
+        PathRole::Volume => access::exposed_way(path)
             .and_then(|exposed| exposed.map_or(Ok(()), |why| Err(io::Error::other(why))))
             .and_then(|()| std::fs::metadata(path).map(drop)),
     };
     match checked {
-        Err(error) if error.kind() != io::ErrorKind::NotFound || holds == Holds::Volume => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound || holds == PathRole::Volume => {
             Err(PathError { setting, path: path.to_owned(), source: error })
         }
         _ => Ok(()),
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_push_that_others_may_read_is_refused_once_for_all_signals() {
+    fn push_key_readable_by_other_users_is_refused_once_for_all_signals() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("a.pem"), dir.path().join("a.key"));
         let mut config = Config::new(dir.path().join("data"));

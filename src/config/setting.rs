@@ -13,13 +13,13 @@ pub struct Setting {
     pub env: &'static str,
     /// Stands above it in the printed configuration.
     pub about: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: SettingKind,
     /// See [`Setting::get`].
     pub(super) get: fn(&Config) -> Option<String>,
 }
 
 /// What its value is, and where that goes.
-pub(super) enum Kind {
+pub(super) enum SettingKind {
     Text(fn(&mut Config, &str) -> Result<(), String>),
     /// A list in the file, separated by commas elsewhere.
     Texts(fn(&mut Config, Vec<String>) -> Result<(), String>),
@@ -34,7 +34,7 @@ impl Setting {
     /// As text that can be read again; `None`: not set.
     pub(super) fn get(&self, config: &Config) -> Option<String> {
         match self.kind {
-            Kind::OfDriver(_) => config.drivers.settings.get(&(self.stanza, self.key)).cloned(),
+            SettingKind::OfDriver(_) => config.drivers.settings.get(&(self.stanza, self.key)).cloned(),
             _ => (self.get)(config),
         }
     }
@@ -42,20 +42,20 @@ impl Setting {
     /// Errors: the value cannot be, in a sentence without its name.
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.kind {
-            Kind::Text(put) => put(config, text),
-            Kind::Texts(put) => put(config, list(text)),
-            Kind::Duration(least, most, put) => duration(text, least, most).map(|value| put(config, value)),
-            Kind::Whole(least, most, put) => {
+            SettingKind::Text(put) => put(config, text),
+            SettingKind::Texts(put) => put(config, list(text)),
+            SettingKind::Duration(least, most, put) => duration(text, least, most).map(|value| put(config, value)),
+            SettingKind::Whole(least, most, put) => {
                 let value = text.parse().ok().filter(|n| (least..=most).contains(n));
                 let value = value.ok_or_else(|| format!("a whole number between {least} and {most} is wanted"))?;
                 put(config, value);
                 Ok(())
             }
-            Kind::Bool(put) => {
+            SettingKind::Bool(put) => {
                 put(config, text.to_lowercase().parse().map_err(|_| "must be true or false".to_owned())?);
                 Ok(())
             }
-            Kind::OfDriver(check) => {
+            SettingKind::OfDriver(check) => {
                 check(text)?;
                 config.drivers.settings.insert((self.stanza, self.key), text.to_owned());
                 Ok(())

@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::setting::{A_DAY, Kind, Setting, TEN_YEARS};
+use super::setting::{A_DAY, Setting, SettingKind, TEN_YEARS};
 use super::values::{absolute, cgroup_parent, fingerprinters, listed, listen_address, short, size, word, written};
-use crate::api::Public;
+use crate::api::PublicAccess;
 use crate::devices::Attribution;
 use crate::exporters::catalogue;
 use crate::model::profile::Profile;
@@ -18,7 +18,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     let of_driver = |driver: &'static DriverEntry| {
         driver.settings.iter().map(|setting| {
             let DriverSetting { key, env, about, check } = *setting;
-            let kind = Kind::OfDriver(check);
+            let kind = SettingKind::OfDriver(check);
             &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
         })
     };
@@ -41,7 +41,7 @@ static OURS: &[Setting] = &[
         key: "data_dir",
         env: "ALLOSTAT_DATA_DIR",
         about: "State, task directories, logs and the Unix socket. Only one agent can use it at a time.",
-        kind: Kind::Text(|c, text| absolute(text).map(|dir| c.data_dir = dir)),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|dir| c.data_dir = dir)),
         get: |c| Some(c.data_dir.display().to_string()),
     },
     Setting {
@@ -50,7 +50,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_LISTEN",
         about: "Address of the HTTP listener: plain HTTP by default, with the access that telemetry.public gives. \
                 \"none\": only the Unix socket.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.api.listen = if text == "none" { None } else { Some(listen_address(text)?) };
             Ok(())
         }),
@@ -62,7 +62,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_SOCKET",
         about: "Path of the Unix socket, which allows all requests (run, stop, logs, ...). Default: allostat.sock in \
                 the data directory.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.socket = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.api.socket = Some(path))),
         get: |c| c.api.socket.as_ref().map(|p| p.display().to_string()),
     },
     Setting {
@@ -71,7 +71,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_SOCKET_GROUP",
         about: "Group whose members may use the Unix socket like its owner: they can run programs as the agent's \
                 user. Default: none.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.api.socket_group = Some(text.to_owned()).filter(|name| !name.is_empty());
             Ok(())
         }),
@@ -83,7 +83,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_WEB_CONFIG_FILE",
         about: "TLS, client certificates and passwords of HTTP, in the format of Prometheus's web configuration \
                 file. Reloaded when it or a file that it names changes. Default: none, plain HTTP.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.web_config_file = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.api.web_config_file = Some(path))),
         get: |c| c.api.web_config_file.as_ref().map(|p| p.display().to_string()),
     },
     Setting {
@@ -92,7 +92,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_AGENT_TOKEN_FILE",
         about: "File of tokens, one per line. A client that sends one (Authorization: Bearer) over https or from \
                 this host may do everything that the Unix socket allows. Reloaded on change. Default: none.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.token_file = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.api.token_file = Some(path))),
         get: |c| c.api.token_file.as_ref().map(|p| p.display().to_string()),
     },
     Setting {
@@ -101,7 +101,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_ACTING_CERTIFICATES",
         about: "Names (DNS, IP, mail, URI) of client certificates that may do everything that the Unix socket \
                 allows. \"*\": every certificate that the web configuration verifies. Default: none.",
-        kind: Kind::Texts(|c, names| {
+        kind: SettingKind::Texts(|c, names| {
             c.api.acting_certificates = names;
             Ok(())
         }),
@@ -113,7 +113,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_HOST_NAMES",
         about: "Host names that HTTP requests may use, besides loopback, the address, this host's name and the names \
                 of its certificate. \"*.cluster.example\": any name below a domain in which only you assign names.",
-        kind: Kind::Texts(|c, names| {
+        kind: SettingKind::Texts(|c, names| {
             let is_wrong = |name: &&String| {
                 let of_domain = name.strip_prefix("*.");
                 // A point more would be of no name that there is.
@@ -135,7 +135,7 @@ static OURS: &[Setting] = &[
         key: "max_connections",
         env: "ALLOSTAT_MAX_CONNECTIONS",
         about: "Maximum number of connections on HTTP, and of connections on the Unix socket.",
-        kind: Kind::Whole(1, 100_000, |c, n| c.api.max_connections = size(n)),
+        kind: SettingKind::Whole(1, 100_000, |c, n| c.api.max_connections = size(n)),
         get: |c| Some(c.api.max_connections.to_string()),
     },
     Setting {
@@ -143,7 +143,7 @@ static OURS: &[Setting] = &[
         key: "disable_remote_exec",
         env: "ALLOSTAT_DISABLE_REMOTE_EXEC",
         about: "Refuse `allostat exec`: no client runs commands in tasks through the agent.",
-        kind: Kind::Bool(|c, on| c.api.disable_remote_exec = on),
+        kind: SettingKind::Bool(|c, on| c.api.disable_remote_exec = on),
         get: |c| Some(c.api.disable_remote_exec.to_string()),
     },
     Setting {
@@ -152,7 +152,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_MEMORY_LIMIT_MIB",
         about: "Memory limit of the agent in MiB. Near it, the agent drops observed workloads, then details. The \
                 limit of its cgroup applies as well. 0: only that of its cgroup.",
-        kind: Kind::Whole(0, 1_000_000, |c, n| c.memory_limit_mib = n),
+        kind: SettingKind::Whole(0, 1_000_000, |c, n| c.memory_limit_mib = n),
         get: |c| Some(c.memory_limit_mib.to_string()),
     },
     Setting {
@@ -160,7 +160,7 @@ static OURS: &[Setting] = &[
         key: "tick",
         env: "ALLOSTAT_TICK",
         about: "Sampling interval of all tasks and the host.",
-        kind: Kind::Duration(Duration::from_millis(100), Duration::from_secs(60), |c, d| c.telemetry.tick = d),
+        kind: SettingKind::Duration(Duration::from_millis(100), Duration::from_secs(60), |c, d| c.telemetry.tick = d),
         get: |c| Some(short(c.telemetry.tick)),
     },
     Setting {
@@ -168,7 +168,7 @@ static OURS: &[Setting] = &[
         key: "retention",
         env: "ALLOSTAT_RETENTION",
         about: "Minimum retention of the final series of an ended task.",
-        kind: Kind::Duration(Duration::ZERO, A_DAY, |c, d| c.telemetry.retention.least = d),
+        kind: SettingKind::Duration(Duration::ZERO, A_DAY, |c, d| c.telemetry.retention.least = d),
         get: |c| Some(short(c.telemetry.retention.least)),
     },
     Setting {
@@ -176,7 +176,7 @@ static OURS: &[Setting] = &[
         key: "retention_max",
         env: "ALLOSTAT_RETENTION_MAX",
         about: "Maximum retention of final series that a known scraper has not read.",
-        kind: Kind::Duration(Duration::ZERO, A_DAY, |c, d| c.telemetry.retention.most = d),
+        kind: SettingKind::Duration(Duration::ZERO, A_DAY, |c, d| c.telemetry.retention.most = d),
         get: |c| Some(short(c.telemetry.retention.most)),
     },
     Setting {
@@ -185,7 +185,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_CHURN_LIMIT",
         about: "New allocs per workload and hour that get their own series. Allocs above it share one row, \
                 alloc_id=\"_overflow\". 0: no limit.",
-        kind: Kind::Whole(0, 1_000_000, |c, n| c.telemetry.churn_limit = u32::try_from(n).unwrap_or(u32::MAX)),
+        kind: SettingKind::Whole(0, 1_000_000, |c, n| c.telemetry.churn_limit = u32::try_from(n).unwrap_or(u32::MAX)),
         get: |c| Some(c.telemetry.churn_limit.to_string()),
     },
     Setting {
@@ -194,7 +194,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_PROFILE",
         about: "Set of metrics in /metrics. \"lean\": what alerts need; \"standard\": what boards need, at most 47 \
                 series for a task and its alloc; \"full\": everything. `allostat catalogue --profile` lists each.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.selection.profile = word(text, Profile::ALL, Profile::as_str)?;
             Ok(())
         }),
@@ -206,7 +206,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_INCLUDE",
         about: "Metrics to expose in addition to the profile: names, or anchored regular expressions of names, \
                 optionally with a label: allostat_task_page_faults_total{kind=\"major\"}.",
-        kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.include = patterns)),
+        kind: SettingKind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.include = patterns)),
         get: |c| written(&c.selection.include),
     },
     Setting {
@@ -214,7 +214,7 @@ static OURS: &[Setting] = &[
         key: "exclude",
         env: "ALLOSTAT_EXCLUDE",
         about: "Metrics not to expose, even if in the profile or in telemetry.include; same syntax.",
-        kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.exclude = patterns)),
+        kind: SettingKind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.exclude = patterns)),
         get: |c| written(&c.selection.exclude),
     },
     Setting {
@@ -223,9 +223,9 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_TELEMETRY_PUBLIC",
         about: "What plain HTTP exposes to every client. \"metrics\": /metrics and health; \"read\": also what the \
                 read commands need, without users, processes and paths of this host; \"none\": health.",
-        kind: Kind::Text(|c, text| {
-            c.api.public = Public::parse(text).ok_or_else(|| {
-                let known = Public::ALL.map(Public::as_str).join(", ");
+        kind: SettingKind::Text(|c, text| {
+            c.api.public = PublicAccess::parse(text).ok_or_else(|| {
+                let known = PublicAccess::ALL.map(PublicAccess::as_str).join(", ");
                 format!("{text:?} is none of {known}")
             })?;
             Ok(())
@@ -238,7 +238,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_CGROUP_PARENT",
         about: "Parent cgroup of tasks, which get <parent>/<alloc>/<task>. Default: a scope of its own under \
                 systemd, else /allostat.",
-        kind: Kind::Text(|c, text| cgroup_parent(text).map(|parent| c.cgroup.parent = Some(parent))),
+        kind: SettingKind::Text(|c, text| cgroup_parent(text).map(|parent| c.cgroup.parent = Some(parent))),
         get: |c| c.cgroup.parent.clone(),
     },
     Setting {
@@ -248,7 +248,7 @@ static OURS: &[Setting] = &[
         about: "cgroup v1: measure the peak of the last minute by resetting memory.max_usage_in_bytes of managed \
                 cgroups every 5 s. Other readers of that file then see no lifetime peak; the agent's stays correct. \
                 Not needed on cgroup v2.",
-        kind: Kind::Bool(|c, on| c.cgroup.peak_window_v1 = on),
+        kind: SettingKind::Bool(|c, on| c.cgroup.peak_window_v1 = on),
         get: |c| Some(c.cgroup.peak_window_v1.to_string()),
     },
     Setting {
@@ -257,7 +257,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_KERNEL_PASS",
         about: "Read cgroups with a BPF program in the kernel, if the agent may load one (CAP_BPF and CAP_PERFMON): \
                 the same values at a fraction of the CPU cost. \"false\": read everything from files.",
-        kind: Kind::Bool(|c, on| c.collectors.kernel_pass = on),
+        kind: SettingKind::Bool(|c, on| c.collectors.kernel_pass = on),
         get: |c| Some(c.collectors.kernel_pass.to_string()),
     },
     Setting {
@@ -267,7 +267,7 @@ static OURS: &[Setting] = &[
         about: "Record with BPF programs in the kernel how observed tasks ended and what they had used, however \
                 short they lived. Works beside kernel_pass, with the same capabilities. \"false\": only the last \
                 sample is known.",
-        kind: Kind::Bool(|c, on| c.collectors.kernel_ends = on),
+        kind: SettingKind::Bool(|c, on| c.collectors.kernel_ends = on),
         get: |c| Some(c.collectors.kernel_ends.to_string()),
     },
     Setting {
@@ -276,7 +276,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_DRIVERS",
         about: "Enabled drivers: raw_exec and exec run programs, docker containers; mock runs nothing, for tests. Empty, or \
                 \"none\": this agent starts no tasks.",
-        kind: Kind::Texts(|c, mut names| {
+        kind: SettingKind::Texts(|c, mut names| {
             names.retain(|name| name != "none");
             if let Some(name) = names.iter().find(|name| !drivers::names().contains(&name.as_str())) {
                 return Err(format!("there is no driver {name:?}; there are {}", drivers::names().join(", ")));
@@ -291,7 +291,7 @@ static OURS: &[Setting] = &[
         key: "allowlist",
         env: "ALLOSTAT_FINGERPRINT_ALLOWLIST",
         about: "Fingerprinters to run: arch, cgroup, cpu, ... Default: all.",
-        kind: Kind::Texts(|c, names| {
+        kind: SettingKind::Texts(|c, names| {
             c.fingerprint.allowlist = fingerprinters(names)?;
             Ok(())
         }),
@@ -302,7 +302,7 @@ static OURS: &[Setting] = &[
         key: "denylist",
         env: "ALLOSTAT_FINGERPRINT_DENYLIST",
         about: "Fingerprinters not to run, even if in the allowlist. Default: none.",
-        kind: Kind::Texts(|c, names| {
+        kind: SettingKind::Texts(|c, names| {
             c.fingerprint.denylist = fingerprinters(names)?;
             Ok(())
         }),
@@ -314,7 +314,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_GC_MAX_TERMINAL",
         about: "Maximum number of ended allocs. Above it the oldest are garbage-collected, once their final series \
                 were read.",
-        kind: Kind::Whole(0, 1_000_000, |c, n| c.gc.max_terminal = size(n)),
+        kind: SettingKind::Whole(0, 1_000_000, |c, n| c.gc.max_terminal = size(n)),
         get: |c| Some(c.gc.max_terminal.to_string()),
     },
     Setting {
@@ -323,7 +323,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_GC_MAX_AGE",
         about: "Garbage-collect allocs that ended longer ago than this, once their final series were read. Default: \
                 none.",
-        kind: Kind::Duration(Duration::ZERO, TEN_YEARS, |c, d| c.gc.max_age = Some(d)),
+        kind: SettingKind::Duration(Duration::ZERO, TEN_YEARS, |c, d| c.gc.max_age = Some(d)),
         get: |c| c.gc.max_age.map(short),
     },
     Setting {
@@ -332,7 +332,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_GC_DISK_USED_PERCENT",
         about: "Garbage-collect the oldest ended allocs if the file system of the data directory is fuller than \
                 this. 100: never.",
-        kind: Kind::Whole(1, 100, |c, n| c.gc.disk_used_percent = n),
+        kind: SettingKind::Whole(1, 100, |c, n| c.gc.disk_used_percent = n),
         get: |c| Some(c.gc.disk_used_percent.to_string()),
     },
     Setting {
@@ -340,7 +340,7 @@ static OURS: &[Setting] = &[
         key: "inodes_used_percent",
         env: "ALLOSTAT_GC_INODES_USED_PERCENT",
         about: "The same for its inodes.",
-        kind: Kind::Whole(1, 100, |c, n| c.gc.inodes_used_percent = n),
+        kind: SettingKind::Whole(1, 100, |c, n| c.gc.inodes_used_percent = n),
         get: |c| Some(c.gc.inodes_used_percent.to_string()),
     },
     Setting {
@@ -349,7 +349,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_HISTORY_KEEP",
         about: "Retention of the history of ended allocs, managed and observed, for `allostat history`. 0s: no \
                 history.",
-        kind: Kind::Duration(Duration::ZERO, TEN_YEARS, |c, d| c.history.keep = d),
+        kind: SettingKind::Duration(Duration::ZERO, TEN_YEARS, |c, d| c.history.keep = d),
         get: |c| Some(short(c.history.keep)),
     },
     Setting {
@@ -357,7 +357,7 @@ static OURS: &[Setting] = &[
         key: "max_bytes",
         env: "ALLOSTAT_HISTORY_MAX_BYTES",
         about: "Maximum size of the history in the data directory: the oldest records are dropped.",
-        kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.history.max_bytes = n),
+        kind: SettingKind::Whole(1 << 20, 1 << 40, |c, n| c.history.max_bytes = n),
         get: |c| Some(c.history.max_bytes.to_string()),
     },
     Setting {
@@ -365,7 +365,7 @@ static OURS: &[Setting] = &[
         key: "series_interval",
         env: "ALLOSTAT_HISTORY_SERIES_INTERVAL",
         about: "Interval of the points of the last hour, which the page at / and `allostat top` show.",
-        kind: Kind::Duration(Duration::from_secs(5), Duration::from_secs(30), |c, d| c.recent.interval = d),
+        kind: SettingKind::Duration(Duration::from_secs(5), Duration::from_secs(30), |c, d| c.recent.interval = d),
         get: |c| Some(short(c.recent.interval)),
     },
     Setting {
@@ -373,7 +373,7 @@ static OURS: &[Setting] = &[
         key: "series_max_bytes",
         env: "ALLOSTAT_HISTORY_SERIES_MAX_BYTES",
         about: "Maximum memory of the last hour: ended allocs leave it first, then the newest. 0: no last hour.",
-        kind: Kind::Whole(0, 1 << 30, |c, n| c.recent.max_bytes = n),
+        kind: SettingKind::Whole(0, 1 << 30, |c, n| c.recent.max_bytes = n),
         get: |c| Some(c.recent.max_bytes.to_string()),
     },
     Setting {
@@ -381,7 +381,7 @@ static OURS: &[Setting] = &[
         key: "nvidia",
         env: "ALLOSTAT_DEVICES_NVIDIA",
         about: "Detect NVIDIA GPUs. On a host without GPUs this costs nothing.",
-        kind: Kind::Bool(|c, on| c.devices.nvidia = on),
+        kind: SettingKind::Bool(|c, on| c.devices.nvidia = on),
         get: |c| Some(c.devices.nvidia.to_string()),
     },
     Setting {
@@ -390,7 +390,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_DEVICES_NVIDIA_ISOLATED",
         about: "Load NVIDIA's library in a separate process, which is restarted if it crashes. Otherwise a crash \
                 ends the agent too.",
-        kind: Kind::Bool(|c, on| c.devices.nvidia_isolated = on),
+        kind: SettingKind::Bool(|c, on| c.devices.nvidia_isolated = on),
         get: |c| Some(c.devices.nvidia_isolated.to_string()),
     },
     Setting {
@@ -398,7 +398,7 @@ static OURS: &[Setting] = &[
         key: "nvidia_library",
         env: "ALLOSTAT_DEVICES_NVIDIA_LIBRARY",
         about: "Path of NVML, if the loader does not find libnvidia-ml.so.1.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.devices.gpus.library = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.devices.gpus.library = Some(path))),
         get: |c| c.devices.gpus.library.as_ref().map(|path| path.display().to_string()),
     },
     Setting {
@@ -406,7 +406,7 @@ static OURS: &[Setting] = &[
         key: "ignored",
         env: "ALLOSTAT_DEVICES_IGNORED",
         about: "UUIDs of GPUs that are neither exposed nor assigned to tasks.",
-        kind: Kind::Texts(|c, ids| {
+        kind: SettingKind::Texts(|c, ids| {
             c.devices.gpus.ignored = ids;
             Ok(())
         }),
@@ -419,7 +419,7 @@ static OURS: &[Setting] = &[
         about: "Directory of third-party device plugins, written for Nomad: each program in it is one, with its \
                 configuration in <its name>.json beside it. A program that others than its owner can write is not \
                 run. Default: none.",
-        kind: Kind::Text(|c, text| absolute(text).map(|path| c.devices.plugin_dir = Some(path))),
+        kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.devices.plugin_dir = Some(path))),
         get: |c| c.devices.plugin_dir.as_ref().map(|path| path.display().to_string()),
     },
     Setting {
@@ -427,7 +427,7 @@ static OURS: &[Setting] = &[
         key: "retry",
         env: "ALLOSTAT_DEVICES_RETRY",
         about: "Interval between attempts to find a missing driver.",
-        kind: Kind::Duration(Duration::from_secs(1), A_DAY, |c, d| c.devices.follow.retry = d),
+        kind: SettingKind::Duration(Duration::from_secs(1), A_DAY, |c, d| c.devices.follow.retry = d),
         get: |c| Some(short(c.devices.follow.retry)),
     },
     Setting {
@@ -436,7 +436,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_DEVICES_ATTRIBUTION",
         about: "Map processes on devices to tasks. \"auto\": only where the agent sees the processes of the whole \
                 host; elsewhere a driver's PIDs may belong to other processes. \"always\", \"never\".",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.devices.follow.attribution = word(text, Attribution::ALL, Attribution::as_str)?;
             Ok(())
         }),
@@ -447,7 +447,7 @@ static OURS: &[Setting] = &[
         key: "level",
         env: "ALLOSTAT_LOG",
         about: "off, error, warn, info, debug or trace.",
-        kind: Kind::Text(|c, text| {
+        kind: SettingKind::Text(|c, text| {
             c.log_level = text.parse().map_err(|e: LoggingError| e.to_string())?;
             Ok(())
         }),

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use super::otlp::{STANZA, shown};
-use super::setting::{Kind, Setting};
+use super::setting::{Setting, SettingKind};
 use super::values::{absolute, millis, short, word};
 use crate::exporters::otlp;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 const OTLP: &str = "otlp";
 const NONE: &str = "none";
@@ -120,7 +120,7 @@ macro_rules! signal {
             key: $key,
             env: $env,
             about: $about,
-            kind: Kind::Text(|c, $text| {
+            kind: SettingKind::Text(|c, $text| {
                 let $own = &mut c.otlp.signals[$signal.index()];
                 $put;
                 Ok(())
@@ -133,8 +133,8 @@ macro_rules! signal {
     };
 }
 
-static METRICS: &[Setting] = signal!(Signal::Metrics, "metrics", "METRICS");
-static LOGS: &[Setting] = signal!(Signal::Logs, "logs", "LOGS");
-static TRACES: &[Setting] = signal!(Signal::Traces, "traces", "TRACES");
+static METRICS: &[Setting] = signal!(OtlpSignal::Metrics, "metrics", "METRICS");
+static LOGS: &[Setting] = signal!(OtlpSignal::Logs, "logs", "LOGS");
+static TRACES: &[Setting] = signal!(OtlpSignal::Traces, "traces", "TRACES");
 
 pub(super) static SIGNALS: [&[Setting]; 3] = [METRICS, LOGS, TRACES];

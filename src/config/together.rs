@@ -7,7 +7,7 @@ use crate::host::http::{MAX_SOCKET_PATH_BYTES, socket_path_fits};
 use crate::jobspec::diagnostic::Severity;
 use crate::jobspec::quantity::format_duration;
 use crate::snapshot::RetentionConfig;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 struct Clash {
     /// What it is about: `telemetry.retention`, those that one would change first.
@@ -90,7 +90,7 @@ fn clashes(config: &Config) -> Vec<Clash> {
             }
         }
         let interval = destination.interval;
-        if destination.target(Signal::Metrics).is_some() && interval > least {
+        if destination.target(OtlpSignal::Metrics).is_some() && interval > least {
             let message = format!(
                 "{stanza}.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would \
                  never be pushed",
@@ -107,7 +107,7 @@ fn clashes(config: &Config) -> Vec<Clash> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Sources, read_text};
+    use super::super::{ConfigSources, read_text};
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {
@@ -155,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_says_has_no_place_in_the_file() {
+    fn config_error_from_a_variable_has_no_place_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.hcl");
         std::fs::write(&path, "telemetry {\n  retention = \"1m\"\n}\notlp {\n  endpoint = \"c:4318\"\n}\n").unwrap();
         let env = vec![("ALLOSTAT_RETENTION".to_owned(), "11m".to_owned())];
-        let refused = Sources { file: Some(path), env, ..Sources::default() }.load().unwrap_err();
+        let refused = ConfigSources { file: Some(path), env, ..ConfigSources::default() }.load().unwrap_err();
         let ConfigError::Refused(placed, others) = refused else { panic!("{refused:?}") };
         assert_eq!((placed.0.len(), others.len()), (1, 1), "{placed} {others:?}");
         assert!(others[0].contains("telemetry.retention (11m0s)"), "{others:?}");

@@ -13,7 +13,6 @@ pub async fn reap() {
     let mut adopted = process::AdoptedChildren::default();
     let mut pause = tokio::time::interval(REAPED);
     loop {
-        // Ends: with the agent.
         pause.tick().await;
         match adopted.reap() {
             Ok(0) => {}

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn socket_in_use_stays_and_so_does_a_file() {
+    async fn socket_in_use_or_a_regular_file_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let _first = unix(&path, None).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_in_use_is_said_with_what_to_do() {
+    async fn port_in_use_is_reported_with_a_hint() {
         let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let error = tcp(Some(held.local_addr().unwrap())).await.unwrap_err();
         assert!(error.hint().is_some_and(|h| h.contains("--listen")));

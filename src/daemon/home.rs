@@ -22,13 +22,13 @@ use tokio::io::unix::AsyncFd;
 use crate::collectors::capability::DELEGATED;
 use crate::config::Config;
 use crate::host::cgroup;
-use crate::host::hierarchy::{Layout, Mode};
+use crate::host::hierarchy::{CgroupMode, Layout};
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager};
 use crate::model::id::CgroupPath;
-use crate::runner::datadir::Before;
-use crate::supervisor::{KEEP, Kept, SUPERVISORS, TASKS};
+use crate::runner::datadir::DirectoryHistory;
+use crate::supervisor::{KEEP, KeeperReport, SUPERVISORS, TASKS};
 use crate::telemetry::chain;
 
 /// In the data directory: the parent, if the agent has made it.
@@ -39,33 +39,34 @@ const PARENT: &str = "/allostat";
 const TRIED_FOR: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(super) struct Home {
+pub(super) struct CgroupPlacement {
     /// `<parent>/<alloc>/<task>`
     pub parent: CgroupPath,
     /// The directory of the cgroup in which supervisors are born; `None`: in the agent's own.
     pub supervisors: Option<PathBuf>,
     /// Why no cgroups can be had; `None`: it is to be tried.
     pub refused: Option<String>,
-    pub scope: Option<Scope>,
+    pub scope: Option<SystemdScope>,
 }
 
-impl Home {
+impl CgroupPlacement {
     /// Makes the scope if there is to be one. May block for seconds.
-    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: Before) -> Home {
-        let at = |parent: &str| Home { parent: parent.into(), supervisors: None, refused: None, scope: None };
+    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: DirectoryHistory) -> CgroupPlacement {
+        let at =
+            |parent: &str| CgroupPlacement { parent: parent.into(), supervisors: None, refused: None, scope: None };
         if let Some(parent) = &config.cgroup.parent {
             return at(parent);
         }
         // Without a driver there are no tasks to live anywhere.
-        if config.drivers.enabled.is_empty() || !systemd::is_booted() || layout.mode() != Mode::V2 {
+        if config.drivers.enabled.is_empty() || !systemd::is_booted() || layout.mode() != CgroupMode::V2 {
             return at(PARENT);
         }
         let root = rustix::process::geteuid().is_root();
-        let made = Place::of(roots, root, &config.data_dir, before).and_then(Scope::make);
+        let made = ScopeSpec::of(roots, root, &config.data_dir, before).and_then(SystemdScope::make);
         match made {
             Ok(scope) => {
                 tracing::info!(scope = scope.place.name, "tasks live in a scope of systemd");
-                Home {
+                CgroupPlacement {
                     parent: scope.path.child(TASKS),
                     supervisors: Some(scope.directory.join(SUPERVISORS)),
                     refused: None,
@@ -82,7 +83,7 @@ impl Home {
             }
             Err(why) => {
                 tracing::warn!(why, "tasks are plain processes: none can be limited, and little of each be measured");
-                Home { refused: Some(why), ..at(PARENT) }
+                CgroupPlacement { refused: Some(why), ..at(PARENT) }
             }
         }
     }
@@ -91,7 +92,7 @@ impl Home {
 /// Whether an ordinary user's tasks can have cgroups here in a scope of that user's systemd alone.
 pub fn has_scope_of_user() -> bool {
     let layout = Layout::detect(&Roots::default());
-    let v2 = layout.is_ok_and(|layout| layout.mode() == Mode::V2);
+    let v2 = layout.is_ok_and(|layout| layout.mode() == CgroupMode::V2);
     v2 && systemd::is_booted() && !rustix::process::geteuid().is_root()
 }
 
@@ -128,7 +129,7 @@ pub(super) fn last(config: &Config) -> CgroupPath {
 
 /// Which scope.
 #[derive(Clone)]
-struct Place {
+struct ScopeSpec {
     manager: Manager,
     name: String,
     description: String,
@@ -136,12 +137,12 @@ struct Place {
     unit: Option<String>,
 }
 
-impl Place {
+impl ScopeSpec {
     /// Its name is that of the data directory's path when it was made: moved, the directory keeps it, with the tasks in
     /// it. Who begins where another one was may find its name taken, and has another.
     ///
     /// Errors: none can be had, with what to do.
-    fn of(roots: &Roots, root: bool, data_dir: &Path, before: Before) -> Result<Place, String> {
+    fn of(roots: &Roots, root: bool, data_dir: &Path, before: DirectoryHistory) -> Result<ScopeSpec, String> {
         let own = cgroup::own(roots);
         let own = own.as_ref().map_or("", CgroupPath::as_str);
         let manager = if root { Manager::System } else { Manager::User };
@@ -153,12 +154,12 @@ impl Place {
             ));
         }
         let unit = own.rsplit('/').next().filter(|unit| unit.ends_with(".service") || unit.ends_with(".scope"));
-        Ok(Place {
+        Ok(ScopeSpec {
             manager,
             name: match before {
-                Before::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
-                Before::Unknown => scope_name(data_dir),
-                Before::Fresh | Before::Copied => free_name(&manager, data_dir)?,
+                DirectoryHistory::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
+                DirectoryHistory::Unknown => scope_name(data_dir),
+                DirectoryHistory::Fresh | DirectoryHistory::Copied => free_name(&manager, data_dir)?,
             },
             description: format!("tasks of allostat in {}", data_dir.display()),
             unit: unit.map(str::to_owned),
@@ -167,22 +168,22 @@ impl Place {
 }
 
 /// A scope that lives as long as this, and longer if there are tasks.
-pub(super) struct Scope {
-    place: Place,
+pub(super) struct SystemdScope {
+    place: ScopeSpec,
     path: CgroupPath,
     directory: PathBuf,
     /// Its standard input ends with us.
     keeper: Child,
 }
 
-impl Scope {
-    fn make(place: Place) -> Result<Scope, String> {
+impl SystemdScope {
+    fn make(place: ScopeSpec) -> Result<SystemdScope, String> {
         let began = Instant::now();
         loop {
             let failed = match Self::enter(&place).and_then(|entered| entered.map_or_else(|| Self::begin(&place), Ok)) {
                 Ok((kept, keeper)) => {
                     let path = process_path(&keeper)?;
-                    return Ok(Scope { place, path, directory: kept.scope, keeper });
+                    return Ok(SystemdScope { place, path, directory: kept.scope, keeper });
                 }
                 Err(why) => why,
             };
@@ -195,7 +196,7 @@ impl Scope {
     }
 
     /// The one that is there already, with the tasks of the agent before. `None`: there is none.
-    fn enter(place: &Place) -> Result<Option<(Kept, Child)>, String> {
+    fn enter(place: &ScopeSpec) -> Result<Option<(KeeperReport, Child)>, String> {
         let before = place.manager.unit(&place.name)?;
         let Some(cgroup) = before.cgroup.as_ref().filter(|_| before.active) else { return Ok(None) };
         let layout = Layout::detect(&Roots::default()).map_err(|e| chain(&e))?;
@@ -212,7 +213,7 @@ impl Scope {
         Err(format!("{} ended at that moment", place.name))
     }
 
-    fn begin(place: &Place) -> Result<(Kept, Child), String> {
+    fn begin(place: &ScopeSpec) -> Result<(KeeperReport, Child), String> {
         let mut command = place.manager.scope(&place.name, &place.description, place.unit.as_deref());
         start(command.arg(ourselves()).arg(KEEP))
     }
@@ -227,7 +228,7 @@ impl Scope {
             }
             tracing::warn!(scope = self.place.name, "the scope was stopped, or its keeper killed");
             let place = self.place.clone();
-            match tokio::task::spawn_blocking(move || Scope::make(place)).await {
+            match tokio::task::spawn_blocking(move || SystemdScope::make(place)).await {
                 Ok(Ok(scope)) => {
                     end(&mut self.keeper);
                     self = scope;
@@ -249,12 +250,12 @@ fn ourselves() -> OsString {
 }
 
 /// Starts a keeper, by itself or through another program, and waits until it is in its place.
-fn start(command: &mut std::process::Command) -> Result<(Kept, Child), String> {
+fn start(command: &mut std::process::Command) -> Result<(KeeperReport, Child), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let (mut child, said) =
-        systemd::listen(command.current_dir("/").stdin(Stdio::piped()), |s| Kept::parse(s).is_some())
+        systemd::listen(command.current_dir("/").stdin(Stdio::piped()), |s| KeeperReport::parse(s).is_some())
             .map_err(|e| format!("{program}: {e}"))?;
-    match Kept::parse(&said) {
+    match KeeperReport::parse(&said) {
         Some(kept) => Ok((kept, child)),
         None => {
             end(&mut child);
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_data_directory_that_was_moved_keeps_the_scope_in_which_its_tasks_live() {
+    fn task_scope_is_read_from_the_mark_in_the_data_directory() {
         let named = |parent| scope_of(parent);
         assert_eq!(
             named("/system.slice/allostat-var-lib-allostat.scope/tasks").unwrap(),

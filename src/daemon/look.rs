@@ -22,7 +22,7 @@ use crate::snapshot::{Config as SnapshotConfig, Snapshot};
 use crate::telemetry::Metrics;
 
 /// Measures as long as it lives.
-pub struct Onlooker {
+pub struct StandaloneSampler {
     sampler: Sampler,
     observer: Observer,
     sampling: Arc<Sampling>,
@@ -33,9 +33,9 @@ pub struct Onlooker {
     ours: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Onlooker {
+impl StandaloneSampler {
     /// Begins, with a look each `tick`. Errors: there is no host to look at, or no thread to do it.
-    pub fn begin(config: &Config, tick: Duration) -> Result<Onlooker, DaemonError> {
+    pub fn begin(config: &Config, tick: Duration) -> Result<StandaloneSampler, DaemonError> {
         // More of the kernel's files stay open. Without it they are opened again and again.
         let _ = process::raise_descriptor_limit();
         let mut config = config.clone();
@@ -43,8 +43,13 @@ impl Onlooker {
         let (roots, parent) = (Roots::default().with_root(&config.observe.root), home::last(&config));
         let layout = Layout::detect(&roots)?;
         let (node::KernelParts { pass, ends }, may) = node::may(&config, &roots, &layout, &parent);
-        let info =
-            Arc::new(node::info(&roots, &layout, &parent, node::May { reset_peaks: false, runs: false, ..may }, None)?);
+        let info = Arc::new(node::info(
+            &roots,
+            &layout,
+            &parent,
+            node::AgentAbilities { reset_peaks: false, runs: false, ..may },
+            None,
+        )?);
         let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
         let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));
@@ -71,7 +76,7 @@ impl Onlooker {
             clock,
         });
         let (observer, sampler) = (observer.map_err(DaemonError::Setup)?, sampler.map_err(DaemonError::Setup)?);
-        let mut all = Onlooker { sampler, observer, sampling, board, parent, ours: BTreeMap::new() };
+        let mut all = StandaloneSampler { sampler, observer, sampling, board, parent, ours: BTreeMap::new() };
         all.follow_ours();
         Ok(all)
     }

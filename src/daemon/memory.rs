@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::exporters::prometheus::Bodies;
 use crate::host::cgroup;
-use crate::host::hierarchy::{Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Layout};
 use crate::host::process;
 use crate::host::roots::Roots;
 use crate::host::untrusted;
@@ -22,13 +22,13 @@ use crate::kernel::cgroup::{limit, memory_stat};
 use crate::kernel::proc::pid_stat;
 use crate::observe::Observer;
 use crate::telemetry::Metrics;
-use crate::telemetry::memory::Shed;
+use crate::telemetry::memory::SheddingLevel;
 
 /// How often memory is compared with the limit.
 const EACH: Duration = Duration::from_millis(500);
 /// So long it must be lower before something is taken in again.
 const CALM: Duration = Duration::from_secs(60);
-/// Percent of the limit, in the order of [`Shed::ALL`].
+/// Percent of the limit, in the order of [`SheddingLevel::ALL`].
 const BEGINS: [u64; 3] = [80, 88, 95];
 /// Percentage points below that from which on it is taken in again.
 const SLACK: u64 = 10;
@@ -49,12 +49,12 @@ fn of_cgroup(roots: &Roots, layout: &Layout) -> Option<u64> {
     let read = |path: &Path| untrusted::read(path, LARGEST).ok();
     let of = |bytes: Vec<u8>| limit::parse("memory.max", &bytes).ok()?.finite();
     match hierarchy.version {
-        Version::V1 => {
+        CgroupVersion::V1 => {
             let text = read(&directory.join("memory.stat"))?;
             let lowest = memory_stat::v1(&text).0.hierarchical_limit?;
             of(lowest.to_string().into_bytes())
         }
-        Version::V2 => {
+        CgroupVersion::V2 => {
             let way = directory.ancestors().take_while(|above| above.starts_with(&hierarchy.mount));
             way.filter_map(|above| of(read(&above.join("memory.max"))?)).min()
         }
@@ -63,22 +63,22 @@ fn of_cgroup(roots: &Roots, layout: &Layout) -> Option<u64> {
 
 /// What is left out. Pure: time comes in.
 #[derive(Debug)]
-struct Guard {
+struct MemoryGuard {
     limit: u64,
-    shed: Option<Shed>,
+    shed: Option<SheddingLevel>,
     /// Since when memory has been low enough to take something in again.
     calm_since: Option<Instant>,
 }
 
-impl Guard {
-    fn new(limit: u64) -> Guard {
-        Guard { limit, shed: None, calm_since: None }
+impl MemoryGuard {
+    fn new(limit: u64) -> MemoryGuard {
+        MemoryGuard { limit, shed: None, calm_since: None }
     }
 
     /// Whether what is left out has changed.
     fn step(&mut self, resident: u64, now: Instant) -> bool {
         let is_over = |percent: u64| u128::from(resident) * 100 >= u128::from(self.limit) * u128::from(percent);
-        let at_least = Shed::ALL.into_iter().rfind(|what| is_over(BEGINS[what.index()]));
+        let at_least = SheddingLevel::ALL.into_iter().rfind(|what| is_over(BEGINS[what.index()]));
         if at_least > self.shed {
             (self.shed, self.calm_since) = (at_least, None);
             return true;
@@ -92,7 +92,7 @@ impl Guard {
             return false;
         }
         // One after another: each takes memory when it comes back.
-        self.shed = shed.index().checked_sub(1).map(|before| Shed::ALL[before]);
+        self.shed = shed.index().checked_sub(1).map(|before| SheddingLevel::ALL[before]);
         self.calm_since = None;
         true
     }
@@ -110,12 +110,12 @@ impl Shedders {
         Shedders { observer, bodies: Arc::clone(bodies), metrics: Arc::clone(metrics) }
     }
 
-    fn shed(&self, most: Option<Shed>) {
-        let sheds = |what: Shed| most >= Some(what);
+    fn shed(&self, most: Option<SheddingLevel>) {
+        let sheds = |what: SheddingLevel| most >= Some(what);
         if let Some(observer) = &self.observer {
-            observer.take_no_more(sheds(Shed::NewObserved));
+            observer.take_no_more(sheds(SheddingLevel::NewObserved));
         }
-        self.bodies.shed(sheds(Shed::Observed), sheds(Shed::Detail));
+        self.bodies.shed(sheds(SheddingLevel::Observed), sheds(SheddingLevel::Detail));
     }
 }
 
@@ -123,10 +123,10 @@ impl Shedders {
 pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
     let metrics = shedders.metrics.memory();
     metrics.limited(limit);
-    let mut guard = Guard::new(limit);
+    let mut guard = MemoryGuard::new(limit);
     let mut pause = tokio::time::interval(EACH);
     loop {
-        // Ends: with the agent.
+        // Until the agent stops.
         pause.tick().await;
         let Some(resident) = resident(&roots) else { continue };
         let before = guard.shed;
@@ -134,7 +134,7 @@ pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
             continue;
         }
         let is_more = guard.shed > before;
-        let what = guard.shed.map_or("nothing", Shed::as_str);
+        let what = guard.shed.map_or("nothing", SheddingLevel::as_str);
         if is_more {
             tracing::warn!(resident, limit, what, "memory is near its limit; load is shed");
         } else {
@@ -162,22 +162,22 @@ mod tests {
 
     #[test]
     fn guard_sheds_at_once_and_takes_in_again_after_a_calm_minute() {
-        let (mut guard, start) = (Guard::new(100), Instant::now());
+        let (mut guard, start) = (MemoryGuard::new(100), Instant::now());
         let mut at = |seconds: u64, resident: u64| {
             guard.step(resident, start + Duration::from_secs(seconds));
             guard.shed
         };
         assert_eq!(at(0, 79), None);
-        assert_eq!(at(1, 80), Some(Shed::NewObserved));
-        assert_eq!(at(2, 95), Some(Shed::Detail), "all that its share needs, at once");
-        assert_eq!(at(3, 86), Some(Shed::Detail), "not low enough");
-        assert_eq!(at(4, 60), Some(Shed::Detail));
-        assert_eq!(at(63, 60), Some(Shed::Detail), "not for long enough");
-        assert_eq!(at(64, 60), Some(Shed::Observed));
-        assert_eq!(at(100, 79), Some(Shed::Observed), "the minute begins again");
-        assert_eq!(at(130, 60), Some(Shed::Observed));
-        assert_eq!(at(190, 60), Some(Shed::NewObserved));
-        assert_eq!((at(191, 60), at(251, 60)), (Some(Shed::NewObserved), None));
+        assert_eq!(at(1, 80), Some(SheddingLevel::NewObserved));
+        assert_eq!(at(2, 95), Some(SheddingLevel::Detail), "all that its share needs, at once");
+        assert_eq!(at(3, 86), Some(SheddingLevel::Detail), "not low enough");
+        assert_eq!(at(4, 60), Some(SheddingLevel::Detail));
+        assert_eq!(at(63, 60), Some(SheddingLevel::Detail), "not for long enough");
+        assert_eq!(at(64, 60), Some(SheddingLevel::Observed));
+        assert_eq!(at(100, 79), Some(SheddingLevel::Observed), "the minute begins again");
+        assert_eq!(at(130, 60), Some(SheddingLevel::Observed));
+        assert_eq!(at(190, 60), Some(SheddingLevel::NewObserved));
+        assert_eq!((at(191, 60), at(251, 60)), (Some(SheddingLevel::NewObserved), None));
     }
 
     #[test]
@@ -209,14 +209,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_shed_than_memory_ever_asked_for(steps in proptest::collection::vec((0_u64..130, 0_u64..100), 1..50)) {
-            let (mut guard, mut now, mut highest) = (Guard::new(100), Instant::now(), 0);
+        fn memory_guard_sheds_no_more_than_the_highest_usage_required(steps in proptest::collection::vec((0_u64..130, 0_u64..100), 1..50)) {
+            let (mut guard, mut now, mut highest) = (MemoryGuard::new(100), Instant::now(), 0);
             for (resident, seconds) in steps {
                 now += Duration::from_secs(seconds);
                 guard.step(resident, now);
                 highest = highest.max(resident);
-                let needed = Shed::ALL.into_iter().filter(|what| resident >= BEGINS[what.index()]).count();
-                let ever = Shed::ALL.into_iter().filter(|what| highest >= BEGINS[what.index()]).count();
+                let needed = SheddingLevel::ALL.into_iter().filter(|what| resident >= BEGINS[what.index()]).count();
+                let ever = SheddingLevel::ALL.into_iter().filter(|what| highest >= BEGINS[what.index()]).count();
                 let shed = guard.shed.map_or(0, |shed| shed.index() + 1);
                 prop_assert!((needed..=ever).contains(&shed));
             }

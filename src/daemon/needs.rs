@@ -5,6 +5,7 @@ use std::io;
 
 use super::DaemonError;
 use crate::collectors::FdBudget;
+use crate::host::roots::Roots;
 use crate::host::{process, secrets_fs};
 use crate::runner::datadir::DataDir;
 
@@ -101,12 +102,30 @@ pub(super) fn secrets_in_memory() -> bool {
     unavailable.is_none()
 }
 
+/// Where tasks of several users share a directory, the kernel can keep one from being led by what another planted
+/// there, if it is set to. Source: `/proc/sys/fs/protected_{symlinks,hardlinks,fifos,regular}`,
+/// Documentation/admin-guide/sysctl/fs.rst.
+pub(super) fn warn_of_unprotected_links(roots: &Roots) {
+    let off = |name: &&str| roots.read_proc(format!("sys/fs/{name}")).is_ok_and(|value| value.trim_ascii() == b"0");
+    let unprotected: Vec<&str> = ["protected_symlinks", "protected_hardlinks", "protected_fifos", "protected_regular"]
+        .into_iter()
+        .filter(off)
+        .collect();
+    if !unprotected.is_empty() && rustix::process::geteuid().is_root() {
+        let settings = unprotected.join(", ");
+        tracing::warn!(
+            settings,
+            "links and pipes in a directory that users share are not guarded here: set fs.<name> to 1 (sysctl)"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_the_limit_is_for_supervisors() {
+    fn fd_limit_remainder_is_for_supervisor_watches() {
         let watches = |limit| Needs { limit }.watches(&FdBudget::of(10));
         assert_eq!((watches(Some(128)), watches(Some(50))), (22, 0));
         assert_eq!(watches(None), tokio::sync::Semaphore::MAX_PERMITS);

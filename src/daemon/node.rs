@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::collectors::{KernelEnds, KernelPass, capability};
 use crate::config::Config;
 use crate::host::cgroup::Cgroup;
-use crate::host::hierarchy::{Layout, Mode};
+use crate::host::hierarchy::{CgroupMode, Layout};
 use crate::host::process;
 use crate::host::roots::{ReadError, Roots};
 use crate::kernel::proc::{meminfo, stat};
@@ -16,18 +16,18 @@ use crate::model::units::Timestamp;
 use crate::telemetry::chain;
 
 /// The cgroup under which all allocs live.
-pub(super) struct Parent {
+pub(super) struct AllocsCgroup {
     cgroup: Cgroup,
     /// Holds its path if we made it: only then it is ours to remove.
     mark: PathBuf,
 }
 
-impl Parent {
+impl AllocsCgroup {
     /// Makes it. `runs`: the agent runs tasks; one that only looks on makes none, and takes what another one has left.
     ///
     /// Errors: none can be made here, with the reason for people.
-    pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf, runs: bool) -> Result<Parent, String> {
-        if layout.mode() == Mode::None {
+    pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf, runs: bool) -> Result<AllocsCgroup, String> {
+        if layout.mode() == CgroupMode::None {
             return Err("no cgroup hierarchy is mounted".to_owned());
         }
         let cgroup = Cgroup::at(layout, path);
@@ -36,7 +36,7 @@ impl Parent {
             return Err("this agent runs nothing: drivers.enabled is empty".to_owned());
         }
         cgroup.create().map_err(|error| chain(&error))?;
-        let parent = Parent { cgroup: cgroup.with_devices(layout), mark };
+        let parent = AllocsCgroup { cgroup: cgroup.with_devices(layout), mark };
         if was_there {
             // Another user's, perhaps: whether a task can have one in it is known by trying. One name for all: what an
             // agent leaves that dies right here goes with the next one.
@@ -67,7 +67,7 @@ impl Parent {
 }
 
 /// What the agent may do beyond reading.
-pub(super) struct May {
+pub(super) struct AgentAbilities {
     /// The memory peaks of cgroup v1: see `cgroup.peak_window_v1`.
     pub(super) reset_peaks: bool,
     /// Why it has no kernel pass; `None`: it has one.
@@ -88,7 +88,12 @@ pub(super) struct KernelParts {
 
 /// What it may, tried. The kernel pass goes over the whole host where others' cgroups are observed: they may be
 /// anywhere.
-pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &CgroupPath) -> (KernelParts, May) {
+pub(super) fn may(
+    config: &Config,
+    roots: &Roots,
+    layout: &Layout,
+    parent: &CgroupPath,
+) -> (KernelParts, AgentAbilities) {
     let whole = CgroupPath::from("/");
     let top = if config.observe.enabled { &whole } else { parent };
     let pass = match config.collectors.kernel_pass {
@@ -104,7 +109,7 @@ pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &Cgro
             KernelEnds::open(roots, layout, pass).map_err(|e| e.reason_with(instead))
         }
     };
-    let may = May {
+    let may = AgentAbilities {
         reset_peaks: config.cgroup.peak_window_v1,
         observe: config.observe.enabled,
         runs: !config.drivers.enabled.is_empty(),
@@ -119,7 +124,7 @@ pub(super) fn info(
     roots: &Roots,
     layout: &Layout,
     parent: &CgroupPath,
-    may: May,
+    may: AgentAbilities,
     refused: Option<&str>,
 ) -> Result<NodeInfo, ReadError> {
     let uname = rustix::system::uname();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::home::Home;
+use super::home::CgroupPlacement;
 use crate::collectors::{KernelEnds, Sampling};
 use crate::config::Config;
 use crate::host::clock::Clock;
-use crate::observe::{self, Keep, Observer};
+use crate::observe::{self, Observer, RecordLocation};
 use crate::runner::Handle;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
@@ -28,14 +28,14 @@ pub fn until_named(is_settled: impl Fn() -> bool) {
 pub(super) struct ObservedFrom<'a> {
     pub(super) sampling: &'a Arc<Sampling>,
     pub(super) ends: Option<KernelEnds>,
-    pub(super) keep: Keep,
+    pub(super) keep: RecordLocation,
 }
 
 /// Starts the observer, where it is wanted and can be had.
 pub(super) fn observe(
     config: &Config,
     handle: &Handle,
-    home: &Home,
+    home: &CgroupPlacement,
     others: ObservedFrom<'_>,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,

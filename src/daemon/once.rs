@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::DaemonError;
 use super::{home, node, observed};
-use crate::board::{Board, Published};
+use crate::board::{Board, PublishedAlloc};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
 use crate::exporters::prometheus::encode;
@@ -33,7 +33,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let layout = Layout::detect(&roots)?;
     // Cgroups of others have what their parents hand down.
     let layout = if observes { layout } else { layout.narrow(&parent) };
-    let may = node::May {
+    let may = node::AgentAbilities {
         ends: Some("one look does not wait for what ends".to_owned()),
         reset_peaks: config.cgroup.peak_window_v1,
         pass: Some("a single pass, without an agent, reads files".to_owned()),
@@ -47,7 +47,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let published = allocs.iter().map(|(id, tasks)| published(&sampling, &parent, id, tasks));
     board.publish(published.collect::<Vec<_>>(), |_| {});
     let (metrics, clock) = (Arc::new(Metrics::new()), Arc::new(SystemClock));
-    // Ends: with this pass, which reads what it has found.
+    // Until the end of this pass, which reads what it has found.
     let observer = observes.then(|| {
         Observer::start(observe::Parts {
             config: config.observe.clone(),
@@ -124,11 +124,11 @@ pub(super) fn published(
     parent: &CgroupPath,
     id: &str,
     tasks: &BTreeSet<String>,
-) -> Published {
+) -> PublishedAlloc {
     let cgroup = parent.child(id);
     let reader = |path: CgroupPath| Arc::new(TaskReader::for_cgroup(sampling, path));
     let names = tasks.iter().map(|name| TaskName::from(name.as_str()));
-    Published {
+    PublishedAlloc {
         // Whose job it is stands in the agent's state, not in the cgroup.
         identity: Arc::new(AllocIdentity::of_cgroup(AllocId::from(id), cgroup.clone(), names)),
         status: None,

@@ -9,7 +9,7 @@ use super::DaemonError;
 use crate::host::process;
 
 /// A terminal that is closed, or a user's habit with daemons, is not to end the agent, least of all unsaid.
-pub(super) struct Signals {
+pub(super) struct SignalHandlers {
     ends: [(&'static str, Signal); 3],
     ignored: [(&'static str, Signal); 3],
     /// A file of ours has reached the limit of file sizes: the write fails as on a full disk, and is reported where it
@@ -17,10 +17,10 @@ pub(super) struct Signals {
     _too_large: Signal,
 }
 
-impl Signals {
-    pub fn listen() -> Result<Signals, DaemonError> {
+impl SignalHandlers {
+    pub fn listen() -> Result<SignalHandlers, DaemonError> {
         let on = |name, kind| signal(kind).map(|heard| (name, heard)).map_err(DaemonError::Setup);
-        Ok(Signals {
+        Ok(SignalHandlers {
             ends: [
                 on("SIGTERM", SignalKind::terminate())?,
                 on("SIGINT", SignalKind::interrupt())?,

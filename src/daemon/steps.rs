@@ -42,12 +42,12 @@ impl Step {
 
 /// Where a start is.
 #[derive(Debug)]
-pub(super) struct Steps(watch::Sender<Step>);
+pub(super) struct StartSteps(watch::Sender<Step>);
 
-impl Steps {
-    pub fn begin() -> (Steps, watch::Receiver<Step>) {
+impl StartSteps {
+    pub fn begin() -> (StartSteps, watch::Receiver<Step>) {
         let (steps, now) = watch::channel(Step::Sockets);
-        (Steps(steps), now)
+        (StartSteps(steps), now)
     }
     pub fn at(&self, step: Step) {
         self.0.send_replace(step);
@@ -73,7 +73,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_step_that_does_not_end_is_named_and_those_before_it_cost_it_nothing() {
-        let (steps, now) = Steps::begin();
+        let (steps, now) = StartSteps::begin();
         let began = tokio::time::Instant::now();
         let watching = tokio::spawn(late(now));
         tokio::time::sleep(Duration::from_secs(20)).await;
@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_start_that_is_through_is_never_late() {
-        let (steps, now) = Steps::begin();
+        let (steps, now) = StartSteps::begin();
         steps.at(Step::Sampler);
         drop(steps);
         tokio::time::timeout(Duration::from_secs(100_000), late(now)).await.unwrap_err();

@@ -1,13 +1,14 @@
 //! Runner and devices stand on one floor and do not know each other: what each asks of the other is put together here.
 //!
 //! ```text
-//! runner ── DeviceKeeper ──► Keeper ── Inventory ──► Stock ──► DeviceManager, made after the runner, whose board it looks at
+//! runner ── DeviceKeeper ──► ReservationKeeper ── DeviceInventory ──► DeviceStock ──► DeviceManager, made after the runner,
+//!                                                                                whose board it reads
 //! ```
 
 use std::sync::{Arc, OnceLock};
 
 use crate::devices::DeviceManager;
-use crate::devices::keeper::{Inventory, Keeper, Owned};
+use crate::devices::keeper::{DeviceInventory, OwnedGroup, ReservationKeeper};
 use crate::model::demand::DeviceRequest;
 use crate::model::device::{DeviceHolder, ReservedDevices};
 use crate::model::device_used::DeviceUsed;
@@ -18,16 +19,16 @@ use crate::telemetry::chain;
 
 /// What there is, as soon as the device manager knows it.
 #[derive(Default)]
-pub struct Stock(OnceLock<Arc<DeviceManager>>);
+pub struct DeviceStock(OnceLock<Arc<DeviceManager>>);
 
-impl Stock {
+impl DeviceStock {
     pub fn open(&self, manager: &Arc<DeviceManager>) {
         self.0.get_or_init(|| Arc::clone(manager));
     }
 }
 
-impl Inventory for Stock {
-    fn groups(&self) -> Vec<Owned> {
+impl DeviceInventory for DeviceStock {
+    fn groups(&self) -> Vec<OwnedGroup> {
         self.0.get().map_or_else(Vec::new, |manager| manager.groups())
     }
     fn is_complete(&self) -> bool {
@@ -38,21 +39,21 @@ impl Inventory for Stock {
     }
 }
 
-impl DeviceKeeper for Keeper {
+impl DeviceKeeper for ReservationKeeper {
     fn reserve<'a>(
         &'a self,
         holder: &'a DeviceHolder,
         requests: &'a [DeviceRequest],
     ) -> BoxFuture<'a, Result<ReservedDevices, String>> {
-        Box::pin(async move { Keeper::reserve(self, holder, requests).await.map_err(|error| chain(&error)) })
+        Box::pin(async move { ReservationKeeper::reserve(self, holder, requests).await.map_err(|error| chain(&error)) })
     }
     fn hold(&self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), String> {
-        Keeper::hold(self, holder, ids).map_err(|error| chain(&error))
+        ReservationKeeper::hold(self, holder, ids).map_err(|error| chain(&error))
     }
     fn free(&self, holder: &DeviceHolder) {
-        Keeper::free(self, holder);
+        ReservationKeeper::free(self, holder);
     }
     fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
-        Keeper::used(self, holder)
+        ReservationKeeper::used(self, holder)
     }
 }

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::matching::{Offer, is_called};
+use super::matching::{OfferedDevice, is_called};
 use crate::model::demand::{Constraint, DeviceName, DeviceRequest};
 use crate::model::device::{Device, DeviceGroup, DeviceHolder, DeviceKind};
 use crate::model::id::DeviceId;
@@ -22,39 +22,41 @@ pub enum ChooseError {
     #[error("this host has no {name}{}", listed("; it has ", known))]
     NoSuchDevice { name: DeviceName, known: Vec<DeviceKind> },
     #[error("no {name} meets the constraints{}", listed(": ", unmet))]
-    Unmet { name: DeviceName, unmet: Vec<Unmet> },
+    Unmet { name: DeviceName, unmet: Vec<UnmetConstraint> },
     #[error("requested {wanted} of {name}; no suitable group has more than {there}")]
     TooFew { name: DeviceName, wanted: u32, there: usize },
     #[error("requested {wanted} of {name}; only {well} healthy{}", listed(": ", unhealthy))]
     Unhealthy { name: DeviceName, wanted: u32, well: usize, unhealthy: Vec<UnhealthyDevice> },
     #[error("requested {wanted} of {name}; only {free} free{}", listed(": ", held))]
-    Held { name: DeviceName, wanted: u32, free: usize, held: Vec<Held> },
+    Held { name: DeviceName, wanted: u32, free: usize, held: Vec<HeldDevice> },
     #[error("each request alone could be satisfied, but not all of them together")]
     Together,
 }
 
 /// The first constraint that no device of a group meets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unmet {
+pub struct UnmetConstraint {
     pub kind: DeviceKind,
     pub constraint: Constraint,
     /// The value of the attribute. `None`: the plugin does not report it.
     pub is: Option<String>,
 }
 
+/// A device that is unhealthy, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnhealthyDevice {
     pub device: DeviceId,
     pub why: String,
 }
 
+/// A device that another task holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldDevice {
     pub device: DeviceId,
     pub by: DeviceHolder,
 }
 
-impl fmt::Display for Unmet {
+impl fmt::Display for UnmetConstraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is = self.is.as_deref().unwrap_or("unknown");
         write!(f, "{}: {} (actual: {is})", self.kind, self.constraint)
@@ -67,7 +69,7 @@ impl fmt::Display for UnhealthyDevice {
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for HeldDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is held by {}", self.device, self.by)
     }
@@ -103,7 +105,7 @@ pub fn choose(
     requests: &[DeviceRequest],
     holder: impl Fn(&DeviceId) -> Option<DeviceHolder>,
 ) -> Result<Vec<DeviceId>, ChooseError> {
-    let offers = Offers::of(groups);
+    let offers = DeviceOffers::of(groups);
     let mut picked: Vec<Option<DeviceRequest>> =
         requests.iter().map(|request| request.first_available.is_empty().then(|| request.clone())).collect();
     for (at, request) in requests.iter().enumerate().filter(|(_, request)| !request.first_available.is_empty()) {
@@ -122,7 +124,7 @@ pub fn choose(
 
 /// None of the requests has options.
 fn choose_all(
-    offers: &Offers<'_>,
+    offers: &DeviceOffers<'_>,
     requests: &[DeviceRequest],
     holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>,
 ) -> Result<Vec<DeviceId>, ChooseError> {
@@ -132,7 +134,7 @@ fn choose_all(
     });
     let fits = fits.collect::<Result<Vec<_>, _>>()?;
     let counts: Vec<usize> = requests.iter().map(wanted).collect();
-    let places = Slots::default().filled(&fits, &counts).ok_or(ChooseError::Together)?;
+    let places = SlotMatching::default().filled(&fits, &counts).ok_or(ChooseError::Together)?;
     Ok(places.taken().into_iter().cloned().collect())
 }
 
@@ -141,10 +143,10 @@ fn wanted(request: &DeviceRequest) -> usize {
 }
 
 /// The device groups, each with the devices that can be reserved whole.
-struct Offers<'a>(Vec<(&'a DeviceGroup, Vec<&'a Device>)>);
+struct DeviceOffers<'a>(Vec<(&'a DeviceGroup, Vec<&'a Device>)>);
 
-impl<'a> Offers<'a> {
-    fn of(groups: &[&'a DeviceGroup]) -> Offers<'a> {
+impl<'a> DeviceOffers<'a> {
+    fn of(groups: &[&'a DeviceGroup]) -> DeviceOffers<'a> {
         // A partitioned device is reserved by its instances.
         let divided: BTreeSet<&DeviceId> =
             groups.iter().flat_map(|group| &group.devices).filter_map(|device| device.facts.parent.as_ref()).collect();
@@ -154,7 +156,7 @@ impl<'a> Offers<'a> {
             .filter(|(_, devices): &(_, Vec<_>)| !devices.is_empty())
             .collect();
         offers.sort_by(|(a, _), (b, _)| a.kind.cmp(&b.kind));
-        Offers(offers)
+        DeviceOffers(offers)
     }
 
     /// The groups with a matching name, each with the devices that pass the filter.
@@ -220,27 +222,27 @@ impl<'a> Offers<'a> {
         }
         let is_free = |d: &Device| d.unhealthy.is_none() && holder(&d.id).is_none();
         let free = most(&self.pass(request, |g, d| meets(request, g, d) && is_free(d)));
-        let held = all().filter_map(|d| Some(Held { device: d.id.clone(), by: holder(&d.id)? })).collect();
+        let held = all().filter_map(|d| Some(HeldDevice { device: d.id.clone(), by: holder(&d.id)? })).collect();
         ChooseError::Held { name, wanted, free, held }
     }
 }
 
-fn offer<'a>(group: &'a DeviceGroup, device: &'a Device) -> Offer<'a> {
-    Offer { group, device }
+fn offer<'a>(group: &'a DeviceGroup, device: &'a Device) -> OfferedDevice<'a> {
+    OfferedDevice { group, device }
 }
 
 fn meets(request: &DeviceRequest, group: &DeviceGroup, device: &Device) -> bool {
     request.constraints.iter().all(|constraint| offer(group, device).meets(constraint))
 }
 
-fn unmet(request: &DeviceRequest, group: &DeviceGroup, devices: &[&Device]) -> Option<Unmet> {
+fn unmet(request: &DeviceRequest, group: &DeviceGroup, devices: &[&Device]) -> Option<UnmetConstraint> {
     let first = offer(group, devices.first()?);
     let fails = |constraint: &&Constraint| !devices.iter().any(|device| offer(group, device).meets(constraint));
     // If each constraint is met by some device but none meets all, the first that this device fails.
     let constraint = request.constraints.iter().find(fails);
     let constraint = constraint.or_else(|| request.constraints.iter().find(|constraint| !first.meets(constraint)))?;
     let is = first.property(&constraint.attribute).map(|is| is.to_string());
-    Some(Unmet { kind: group.kind.clone(), constraint: constraint.clone(), is })
+    Some(UnmetConstraint { kind: group.kind.clone(), constraint: constraint.clone(), is })
 }
 
 fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Device>) -> GroupCandidate<'a> {
@@ -253,14 +255,14 @@ fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Dev
 
 /// Slots to fill, each with one of its candidates, no device twice (bipartite matching).
 #[derive(Clone, Default)]
-struct Slots<'f, 'a> {
+struct SlotMatching<'f, 'a> {
     candidates: Vec<&'f [&'a DeviceId]>,
     taken_by: BTreeMap<&'a DeviceId, usize>,
 }
 
-impl<'f, 'a> Slots<'f, 'a> {
+impl<'f, 'a> SlotMatching<'f, 'a> {
     /// Assigns a group to each remaining request, preferring the best. `None`: no combination works.
-    fn filled(self, fits: &'f [Vec<GroupCandidate<'a>>], counts: &[usize]) -> Option<Slots<'f, 'a>> {
+    fn filled(self, fits: &'f [Vec<GroupCandidate<'a>>], counts: &[usize]) -> Option<SlotMatching<'f, 'a>> {
         let (Some((first, rest)), Some((count, counts))) = (fits.split_first(), counts.split_first()) else {
             return Some(self);
         };

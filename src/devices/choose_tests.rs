@@ -1,3 +1,6 @@
+//! Promise (Devices): A task gets all requested devices, or none: free and healthy ones, by its constraints; a refusal
+//! has the reason
+
 use super::*;
 use crate::model::attribute::Attribute;
 use crate::model::demand::{Affinity, DeviceOption, Property};
@@ -168,7 +171,7 @@ fn a_device_that_is_divided_is_given_in_its_parts_only() {
 proptest! {
     /// Computed by brute force.
     #[test]
-    fn what_can_be_had_is_had_and_is_what_was_asked_for(
+    fn device_choice_succeeds_if_possible_and_meets_every_request(
         sizes in proptest::collection::vec(0usize..4, 0..4),
         asked in proptest::collection::vec((1u32..3, 0u8..16), 0..4),
         held in 0u16..4096,

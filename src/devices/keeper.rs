@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::choose::ChooseError;
 use super::plugin::{DevicePlugin, PluginError, PluginFault};
-use super::reservations::{Conflict, Reservations};
+use super::reservations::{ReservationConflict, Reservations};
 use crate::model::demand::DeviceRequest;
 use crate::model::device::{DeviceGroup, DeviceHolder, DeviceReservation, ReservedDevices};
 use crate::model::device_used::DeviceUsed;
@@ -29,11 +29,11 @@ const FIRST: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A device group and its plugin.
-pub type Owned = (Arc<dyn DevicePlugin>, DeviceGroup);
+pub type OwnedGroup = (Arc<dyn DevicePlugin>, DeviceGroup);
 
 /// The devices that the plugins report.
-pub trait Inventory: Send + Sync {
-    fn groups(&self) -> Vec<Owned>;
+pub trait DeviceInventory: Send + Sync {
+    fn groups(&self) -> Vec<OwnedGroup>;
     /// Whether each plugin has reported or failed.
     fn is_complete(&self) -> bool;
     /// The usage of devices by a task so far.
@@ -52,16 +52,17 @@ pub enum ReserveError {
     Plugin { plugin: String, error: PluginError },
 }
 
-pub struct Keeper {
-    inventory: Arc<dyn Inventory>,
+/// Reserves devices for tasks, and asks their plugins how to use them.
+pub struct ReservationKeeper {
+    inventory: Arc<dyn DeviceInventory>,
     table: Mutex<Reservations>,
     /// One call at a time per plugin name: a plugin that hangs blocks one thread.
     questions: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
-impl Keeper {
-    pub fn new(inventory: Arc<dyn Inventory>) -> Keeper {
-        Keeper { inventory, table: Mutex::default(), questions: Mutex::default() }
+impl ReservationKeeper {
+    pub fn new(inventory: Arc<dyn DeviceInventory>) -> ReservationKeeper {
+        ReservationKeeper { inventory, table: Mutex::default(), questions: Mutex::default() }
     }
 
     /// Reserves all requested devices or none. Repeated for the same holder it returns the same devices.
@@ -88,7 +89,7 @@ impl Keeper {
 
     /// Restores the recorded devices of an attempt that may still run. Errors: another task holds one of them; nothing
     /// changes.
-    pub fn hold(&self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), Conflict> {
+    pub fn hold(&self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), ReservationConflict> {
         lock(&self.table).hold(holder, ids)
     }
     /// Idempotent.
@@ -107,10 +108,10 @@ impl Keeper {
     }
 
     /// Calls each plugin once, for all of its devices.
-    async fn ask(&self, owned: &[Owned], ids: &[DeviceId]) -> Result<DeviceReservation, ReserveError> {
+    async fn ask(&self, owned: &[OwnedGroup], ids: &[DeviceId]) -> Result<DeviceReservation, ReserveError> {
         let mut shares: BTreeMap<String, (Arc<dyn DevicePlugin>, Vec<DeviceId>)> = BTreeMap::new();
         for id in ids {
-            let has = |(_, group): &&Owned| group.devices.iter().any(|device| device.id == *id);
+            let has = |(_, group): &&OwnedGroup| group.devices.iter().any(|device| device.id == *id);
             let Some((plugin, _)) = owned.iter().find(has) else { return Err(ReserveError::Gone(id.clone())) };
             let share = shares.entry(plugin.name().to_owned());
             share.or_insert_with(|| (Arc::clone(plugin), Vec::new())).1.push(id.clone());

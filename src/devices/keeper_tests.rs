@@ -1,3 +1,5 @@
+//! Promise (Devices): A device plugin that hangs, dies or refuses leaves nothing reserved and disturbs no other
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
@@ -7,7 +9,7 @@ use super::*;
 
 /// What the test plugin does on a call.
 #[derive(Default)]
-enum Act {
+enum PluginAct {
     #[default]
     Give,
     Refuse,
@@ -17,19 +19,19 @@ enum Act {
 }
 
 #[derive(Default)]
-struct Scripted {
+struct ReservingPlugin {
     name: &'static str,
-    act: Mutex<Act>,
+    act: Mutex<PluginAct>,
     asked: Mutex<Vec<Vec<DeviceId>>>,
 }
 
-impl Scripted {
-    fn named(name: &'static str) -> Arc<Scripted> {
-        Arc::new(Scripted { name, ..Scripted::default() })
+impl ReservingPlugin {
+    fn named(name: &'static str) -> Arc<ReservingPlugin> {
+        Arc::new(ReservingPlugin { name, ..ReservingPlugin::default() })
     }
 }
 
-impl DevicePlugin for Scripted {
+impl DevicePlugin for ReservingPlugin {
     fn name(&self) -> &str {
         self.name
     }
@@ -39,10 +41,10 @@ impl DevicePlugin for Scripted {
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
         lock(&self.asked).push(ids.to_vec());
         match &*lock(&self.act) {
-            Act::Give => {}
-            Act::Refuse => return Err(PluginError::new(PluginFault::Died, "it ended")),
-            Act::Panic => panic!("the plugin panics"),
-            Act::Hang(until) => lock(until).recv().unwrap(),
+            PluginAct::Give => {}
+            PluginAct::Refuse => return Err(PluginError::new(PluginFault::Died, "it ended")),
+            PluginAct::Panic => panic!("the plugin panics"),
+            PluginAct::Hang(until) => lock(until).recv().unwrap(),
         }
         let ids: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
         let env = [(format!("{}_DEVICES", self.name), ids.join(","))].into();
@@ -50,13 +52,13 @@ impl DevicePlugin for Scripted {
     }
 }
 
-struct Stock {
-    groups: Mutex<Vec<Owned>>,
+struct TestInventory {
+    groups: Mutex<Vec<OwnedGroup>>,
     complete: AtomicBool,
 }
 
-impl Inventory for Stock {
-    fn groups(&self) -> Vec<Owned> {
+impl DeviceInventory for TestInventory {
+    fn groups(&self) -> Vec<OwnedGroup> {
         lock(&self.groups).clone()
     }
     fn is_complete(&self) -> bool {
@@ -67,23 +69,25 @@ impl Inventory for Stock {
     }
 }
 
-fn stock(plugins: &[&Arc<Scripted>]) -> Arc<Stock> {
-    let owned = |plugin: &&Arc<Scripted>| -> Owned {
+fn stock(plugins: &[&Arc<ReservingPlugin>]) -> Arc<TestInventory> {
+    let owned = |plugin: &&Arc<ReservingPlugin>| -> OwnedGroup {
         let ids = [format!("{}-1", plugin.name), format!("{}-2", plugin.name)];
         (Arc::clone(plugin) as _, group(plugin.name, "15 GiB", &[&ids[0], &ids[1]]))
     };
     let groups = plugins.iter().map(owned).collect();
-    Arc::new(Stock { groups: Mutex::new(groups), complete: AtomicBool::new(true) })
+    Arc::new(TestInventory { groups: Mutex::new(groups), complete: AtomicBool::new(true) })
 }
 
+/// Promise (Devices): A task with devices cannot open the nodes of other tasks, on cgroup v1 and v2; nothing of that
+/// stays behind
 #[tokio::test]
 async fn nodes_of_other_devices_are_named_and_what_is_shared_is_not() {
-    let x = Scripted::named("x");
+    let x = ReservingPlugin::named("x");
     let stock = stock(&[&x]);
     for (at, device) in lock(&stock.groups)[0].1.devices.iter_mut().enumerate() {
         device.facts.nodes = vec![format!("/dev/x{at}"), "/dev/xctl".to_owned()];
     }
-    let keeper = Keeper::new(stock);
+    let keeper = ReservationKeeper::new(stock);
     let reserved = keeper.reserve(&holder("t"), &[request("gpu", 1)]).await.unwrap();
     assert_eq!((names(&reserved), reserved.denied_nodes.join(" ")), (vec!["x-1"], "/dev/x1".to_owned()));
 }
@@ -97,9 +101,9 @@ fn names(reserved: &ReservedDevices) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn each_plugin_is_asked_once_for_its_own_and_what_they_say_is_put_together() {
-    let (x, y) = (Scripted::named("x"), Scripted::named("y"));
-    let keeper = Keeper::new(stock(&[&x, &y]));
+async fn each_device_plugin_reserves_its_own_devices_once_and_the_results_are_merged() {
+    let (x, y) = (ReservingPlugin::named("x"), ReservingPlugin::named("y"));
+    let keeper = ReservationKeeper::new(stock(&[&x, &y]));
     let asked = [request("nvidia/gpu/x", 2), request("nvidia/gpu/y", 1)];
     let reserved = keeper.reserve(&holder("t"), &asked).await.unwrap();
     assert_eq!(names(&reserved), ["x-1", "x-2", "y-1"]);
@@ -113,12 +117,12 @@ async fn each_plugin_is_asked_once_for_its_own_and_what_they_say_is_put_together
 }
 
 #[tokio::test]
-async fn a_plugin_that_does_not_give_leaves_nothing_reserved_of_others_either() {
-    let (x, y) = (Scripted::named("x"), Scripted::named("y"));
-    let keeper = Keeper::new(stock(&[&x, &y]));
+async fn failed_device_reservation_leaves_nothing_reserved_from_other_plugins() {
+    let (x, y) = (ReservingPlugin::named("x"), ReservingPlugin::named("y"));
+    let keeper = ReservationKeeper::new(stock(&[&x, &y]));
     for (act, why) in [
-        (Act::Refuse, "device plugin y failed to reserve: it ended"),
-        (Act::Panic, "device plugin y failed to reserve: internal error: task"),
+        (PluginAct::Refuse, "device plugin y failed to reserve: it ended"),
+        (PluginAct::Panic, "device plugin y failed to reserve: internal error: task"),
     ] {
         *lock(&y.act) = act;
         let asked = [request("nvidia/gpu/x", 1), request("nvidia/gpu/y", 1)];
@@ -129,11 +133,11 @@ async fn a_plugin_that_does_not_give_leaves_nothing_reserved_of_others_either() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_hangs_is_late_keeps_one_thread_and_disturbs_no_other() {
-    let (x, y) = (Scripted::named("x"), Scripted::named("y"));
-    let keeper = Keeper::new(stock(&[&x, &y]));
+async fn hanging_device_plugin_times_out_in_one_thread_and_affects_no_other() {
+    let (x, y) = (ReservingPlugin::named("x"), ReservingPlugin::named("y"));
+    let keeper = ReservationKeeper::new(stock(&[&x, &y]));
     let (go_on, until) = mpsc::channel();
-    *lock(&x.act) = Act::Hang(Mutex::new(until));
+    *lock(&x.act) = PluginAct::Hang(Mutex::new(until));
     for task in ["a", "b", "c"] {
         let (whose, asked) = (holder(task), [request("nvidia/gpu/x", 1)]);
         // Paused time does not advance while a thread blocks.
@@ -148,12 +152,12 @@ async fn a_plugin_that_hangs_is_late_keeps_one_thread_and_disturbs_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_waits_for_the_first_word_of_the_plugins_and_not_for_ever() {
-    let x = Scripted::named("x");
+async fn device_reservation_waits_for_the_first_plugin_report_up_to_a_deadline() {
+    let x = ReservingPlugin::named("x");
     let stock = stock(&[&x]);
     let groups = std::mem::take(&mut *lock(&stock.groups));
     stock.complete.store(false, Ordering::SeqCst);
-    let keeper = Keeper::new(Arc::clone(&stock) as _);
+    let keeper = ReservationKeeper::new(Arc::clone(&stock) as _);
     let asked = [request("gpu", 1)];
     let refused = keeper.reserve(&holder("t"), &asked).await.unwrap_err();
     assert_eq!(refused.to_string(), "this host has no gpu");
@@ -169,10 +173,10 @@ async fn a_task_waits_for_the_first_word_of_the_plugins_and_not_for_ever() {
 
 #[tokio::test]
 async fn recorded_reservation_holds_before_any_plugin_and_its_loss_is_reported() {
-    let x = Scripted::named("x");
+    let x = ReservingPlugin::named("x");
     let stock = stock(&[&x]);
     let groups = std::mem::take(&mut *lock(&stock.groups));
-    let keeper = Keeper::new(Arc::clone(&stock) as _);
+    let keeper = ReservationKeeper::new(Arc::clone(&stock) as _);
     keeper.hold(&holder("old"), &["x-1".into()]).unwrap();
     assert_eq!(keeper.reserve(&holder("old"), &[]).await, Err(ReserveError::Gone("x-1".into())));
     keeper.hold(&holder("old"), &["x-1".into()]).unwrap();

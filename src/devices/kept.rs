@@ -18,7 +18,7 @@ use crate::telemetry::lock;
 
 /// Usage of a device by a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct KeptUse {
+pub struct RecordedUse {
     pub alloc: AllocId,
     pub task: TaskName,
     #[serde(flatten)]
@@ -29,27 +29,27 @@ pub struct KeptUse {
     pub counted_to: Option<u64>,
 }
 
-/// Concurrency: any thread.
+/// Persists the device usage of tasks in one file. Concurrency: any thread.
 #[derive(Debug)]
-pub struct KeptUses {
+pub struct UseJournal {
     /// `None`: not persisted.
     path: Option<PathBuf>,
-    last: Mutex<Last>,
+    last: Mutex<UseRecords>,
 }
 
 /// The content of the file.
 #[derive(Debug, Default)]
-pub struct Last {
-    uses: Vec<KeptUse>,
+pub struct UseRecords {
+    uses: Vec<RecordedUse>,
     /// The write failure was logged.
     warned: bool,
 }
 
-impl KeptUses {
+impl UseJournal {
     /// Opens the file and returns what an earlier agent left. An unreadable file counts as empty.
-    pub fn open(path: Option<PathBuf>) -> (KeptUses, Vec<KeptUse>) {
+    pub fn open(path: Option<PathBuf>) -> (UseJournal, Vec<RecordedUse>) {
         let read = |path: &PathBuf| match std::fs::read(path) {
-            Ok(bytes) => serde_json::from_slice::<Vec<KeptUse>>(&bytes).map_err(io::Error::from),
+            Ok(bytes) => serde_json::from_slice::<Vec<RecordedUse>>(&bytes).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
         };
@@ -58,21 +58,21 @@ impl KeptUses {
             tracing::warn!(path, %error, "cannot read persisted device usage; falling back to task records");
             Vec::new()
         });
-        let last = Mutex::new(Last { uses: found.clone(), warned: false });
-        (KeptUses { path, last }, found)
+        let last = Mutex::new(UseRecords { uses: found.clone(), warned: false });
+        (UseJournal { path, last }, found)
     }
 
     /// Lock to hold from collecting the values to writing them, so that the later values are in the later file.
-    pub fn turn(&self) -> MutexGuard<'_, Last> {
+    pub fn turn(&self) -> MutexGuard<'_, UseRecords> {
         lock(&self.last)
     }
 
     /// Writes the file only if something changed: never on a host without devices.
-    pub fn keep(&self, last: &mut Last, uses: Vec<KeptUse>) {
+    pub fn keep(&self, last: &mut UseRecords, uses: Vec<RecordedUse>) {
         let Some(path) = self.path.as_ref().filter(|_| last.uses != uses) else { return };
         let written = serde_json::to_vec(&uses).map_err(io::Error::from).and_then(|bytes| replace(path, &bytes));
         match written {
-            Ok(()) => *last = Last { uses, warned: false },
+            Ok(()) => *last = UseRecords { uses, warned: false },
             Err(error) => {
                 if !std::mem::replace(&mut last.warned, true) {
                     tracing::warn!(path = %path.display(), %error, "failed to persist device usage; counters may fall");
@@ -93,7 +93,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn kept(task: &str, energy: u64) -> KeptUse {
+    fn kept(task: &str, energy: u64) -> RecordedUse {
         let used = DeviceUsed {
             device: "GPU-0".into(),
             whole: "GPU-0".into(),
@@ -102,26 +102,26 @@ mod tests {
             energy_millijoules: Some(energy),
             xid_errors: Some(0),
         };
-        KeptUse { alloc: "a".into(), task: task.into(), used, counted_to: Some(energy) }
+        RecordedUse { alloc: "a".into(), task: task.into(), used, counted_to: Some(energy) }
     }
 
     #[test]
-    fn what_was_kept_last_is_there_again_and_a_file_of_another_version_is_read_for_what_is_known() {
+    fn device_uses_file_has_the_last_uses_and_other_versions_are_read_as_far_as_known() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("device-uses");
-        let (file, found) = KeptUses::open(Some(path.clone()));
+        let (file, found) = UseJournal::open(Some(path.clone()));
         assert_eq!(found, []);
         file.keep(&mut file.turn(), Vec::new());
         assert!(!path.exists(), "nothing is written of nothing");
         for energy in [5, 6] {
             file.keep(&mut file.turn(), vec![kept("t", energy), kept("s", 1)]);
         }
-        assert_eq!(KeptUses::open(Some(path.clone())).1, [kept("t", 6), kept("s", 1)]);
+        assert_eq!(UseJournal::open(Some(path.clone())).1, [kept("t", 6), kept("s", 1)]);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace(r#""xid_errors":0"#, r#""xid_errors":0,"sm_seconds":[1.5]"#)).unwrap();
-        assert_eq!(KeptUses::open(Some(path.clone())).1, [kept("t", 6), kept("s", 1)], "of a newer agent");
+        assert_eq!(UseJournal::open(Some(path.clone())).1, [kept("t", 6), kept("s", 1)], "of a newer agent");
         std::fs::write(&path, r#"[{"alloc":"a","task":"t","device":"GPU-0","whole":"GPU-0"}]"#).unwrap();
-        let (_, found) = KeptUses::open(Some(path));
+        let (_, found) = UseJournal::open(Some(path));
         assert_eq!((found[0].used.energy_millijoules, found[0].counted_to), (None, None), "of an older one");
     }
 
@@ -130,11 +130,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("device-uses");
         std::fs::write(&path, r#"[{"alloc":"a","ta"#).unwrap();
-        let (file, found) = KeptUses::open(Some(path.clone()));
+        let (file, found) = UseJournal::open(Some(path.clone()));
         assert_eq!(found, []);
         file.keep(&mut file.turn(), vec![kept("t", 5)]);
-        assert_eq!(KeptUses::open(Some(path)).1, [kept("t", 5)]);
-        let (file, _) = KeptUses::open(Some(dir.path().join("none/device-uses")));
+        assert_eq!(UseJournal::open(Some(path)).1, [kept("t", 5)]);
+        let (file, _) = UseJournal::open(Some(dir.path().join("none/device-uses")));
         file.keep(&mut file.turn(), vec![kept("t", 5)]);
         file.keep(&mut file.turn(), vec![kept("t", 6)]);
     }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::kept::KeptUses;
-use super::owners::{Owners, ProcessOwner};
+use super::kept::UseJournal;
+use super::owners::{ProcessOwner, ProcessOwners};
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported};
 use super::state::{DeviceChange, DeviceState};
 use crate::board::devices::{DeviceSource, DevicesView};
@@ -76,14 +76,14 @@ pub struct Parts {
     pub on_change: OnDeviceChange,
 }
 
-/// Concurrency: any thread.
+/// Runs the device plugins and follows their reports. Concurrency: any thread.
 pub struct DeviceManager {
     parts: Parts,
     state: Mutex<DeviceState>,
     /// `None`: processes cannot be attributed here.
-    owners: Option<Mutex<Owners>>,
+    owners: Option<Mutex<ProcessOwners>>,
     ends: Arc<StopSignal>,
-    kept: KeptUses,
+    kept: UseJournal,
 }
 
 impl Drop for DeviceManager {
@@ -94,7 +94,7 @@ impl Drop for DeviceManager {
 
 impl DeviceManager {
     pub fn new(parts: Parts) -> Arc<DeviceManager> {
-        let (kept, found) = KeptUses::open(parts.kept.clone());
+        let (kept, found) = UseJournal::open(parts.kept.clone());
         let names = parts.plugins.iter().map(|plugin| plugin.name().to_owned());
         let state = DeviceState::new(names, parts.tick, found);
         let attributes = match parts.config.attribution {
@@ -105,7 +105,7 @@ impl DeviceManager {
         if !attributes && parts.config.attribution == Attribution::Auto {
             tracing::debug!("device processes are not attributed to tasks: not all host processes are visible");
         }
-        let owners = attributes.then(|| Mutex::new(Owners::new(parts.roots.clone())));
+        let owners = attributes.then(|| Mutex::new(ProcessOwners::new(parts.roots.clone())));
         Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), kept, parts })
     }
 
@@ -143,14 +143,15 @@ impl DeviceManager {
         let changes = match report {
             PluginReport::Groups(groups) => self.state().list(plugin, groups),
             PluginReport::Reading(reading) => {
-                let owners = reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, Owners::of));
+                let owners =
+                    reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, ProcessOwners::of));
                 let (now, mut state) = (self.parts.clock.instant(), self.state());
                 // A reading may arrive before the board was read, and must be counted for the current holder.
                 state.follow(&self.parts.board.view());
                 state.read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
             }
             PluginReport::Processes(device, processes) => {
-                let owners = self.owners(&device, &processes, Owners::between_readings);
+                let owners = self.owners(&device, &processes, ProcessOwners::between_readings);
                 let mut state = self.state();
                 state.follow(&self.parts.board.view());
                 state.sample_processes(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
@@ -180,7 +181,7 @@ impl DeviceManager {
         &self,
         device: &DeviceId,
         on: &[DeviceProcess],
-        look: fn(&mut Owners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
+        look: fn(&mut ProcessOwners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
     ) -> Option<Vec<ProcessOwner>> {
         let pids: Vec<u32> = on.iter().map(|process| process.pid).collect();
         let owners = self.owners.as_ref()?;
@@ -309,9 +310,9 @@ mod tests {
     type Act = fn(&PluginReports) -> PluginError;
 
     /// Does the next thing of its list at each run, and repeats the last one.
-    struct Scripted(Vec<Act>, AtomicUsize);
+    struct ScriptedRuns(Vec<Act>, AtomicUsize);
 
-    impl DevicePlugin for Scripted {
+    impl DevicePlugin for ScriptedRuns {
         fn name(&self) -> &str {
             "scripted"
         }
@@ -340,7 +341,7 @@ mod tests {
         DeviceManager::new(Parts {
             config: Config::default(),
             tick: Duration::from_secs(1),
-            plugins: vec![Arc::new(Scripted(acts, AtomicUsize::new(0)))],
+            plugins: vec![Arc::new(ScriptedRuns(acts, AtomicUsize::new(0)))],
             board: Arc::default(),
             clock: Arc::new(SystemClock),
             roots: Roots::default(),

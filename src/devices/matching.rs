@@ -8,7 +8,7 @@ use crate::model::device::{Device, DeviceGroup, DeviceKind};
 
 /// The properties that constraints are compared with.
 #[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
+pub struct OfferedDevice<'a> {
     pub group: &'a DeviceGroup,
     pub device: &'a Device,
 }
@@ -19,7 +19,7 @@ pub fn is_called(asked: &DeviceName, kind: &DeviceKind) -> bool {
     asked.kind == kind.kind && is(&asked.vendor, &kind.vendor) && is(&asked.name, &kind.name)
 }
 
-impl Offer<'_> {
+impl OfferedDevice<'_> {
     /// `None`: the plugin does not report it.
     pub fn property(&self, property: &Property) -> Option<Attribute> {
         let text = |text: &str| Some(Attribute::Text(text.to_owned()));
@@ -86,7 +86,7 @@ mod tests {
         };
         constraint.check().unwrap();
         let group = DeviceGroup { kind: kind(), attributes: attributes(), devices: Vec::new() };
-        Offer { group: &group, device: &Device::of("GPU-1".into()) }.meets(&constraint)
+        OfferedDevice { group: &group, device: &Device::of("GPU-1".into()) }.meets(&constraint)
     }
 
     #[test]
@@ -103,12 +103,12 @@ mod tests {
             value: "60 GiB".to_owned(),
         };
         let meets: Vec<bool> =
-            group.devices.iter().map(|device| Offer { group: &group, device }.meets(&constraint)).collect();
+            group.devices.iter().map(|device| OfferedDevice { group: &group, device }.meets(&constraint)).collect();
         assert_eq!(meets, [false, true]);
     }
 
     #[test]
-    fn a_constraint_is_held_against_what_is_known_of_a_device() {
+    fn device_constraint_is_compared_with_the_device_attributes() {
         for (attribute, operator, value, expected) in [
             ("device.attr.memory", ">=", "15 GiB", true),
             ("device.attr.memory", ">", "15 GiB", false),
@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_only_unequal_and_not_set() {
+    fn missing_device_attribute_matches_only_not_equal_and_is_not_set() {
         let held = Operator::ALL.into_iter().filter(|o| meets("device.attr.none", o.as_str(), "1"));
         assert_eq!(held.collect::<Vec<_>>(), [Operator::NotEqual, Operator::IsNotSet]);
     }
 
     #[test]
-    fn what_cannot_be_compared_never_holds() {
+    fn incomparable_device_attributes_never_match() {
         for operator in ["=", "!=", "<", "<=", ">", ">="] {
             for (attribute, value) in [("memory", "15"), ("memory", "5 W"), ("cores", "many"), ("ecc", "1")] {
                 assert!(!meets(&format!("device.attr.{attribute}"), operator, value), "{attribute} {operator} {value}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leaves_open_what_it_does_not_say() {
+    fn device_name_matches_any_value_of_its_omitted_parts() {
         for (name, called) in [
             ("gpu", true),
             ("nvidia/gpu", true),

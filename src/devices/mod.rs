@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_are_those_of_the_list_that_the_settings_ask_for() {
+    fn device_plugins_are_those_enabled_in_the_settings() {
         assert_eq!(ALL.iter().map(|entry| entry.kind).collect::<Vec<_>>(), ["nvidia", "scripted", "external"]);
         assert_eq!(names(&Config::default()), ["nvidia"]);
         assert_eq!(names(&Config { nvidia_isolated: false, ..Config::default() }), ["nvidia"]);

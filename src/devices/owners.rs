@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::board::{BoardView, Published};
+use crate::board::{BoardView, PublishedAlloc};
 use crate::host::roots::Roots;
 use crate::kernel::proc::{cgroup, pid_stat};
 use crate::model::alloc::AllocIdentity;
@@ -26,9 +26,9 @@ pub enum ProcessOwner {
     Gone,
 }
 
-/// Concurrency: one caller at a time.
+/// Finds the task that owns a process on a device. Concurrency: one caller at a time.
 #[derive(Debug, Default)]
-pub struct Owners {
+pub struct ProcessOwners {
     roots: Roots,
     /// By cgroup, as of `version` of the board.
     tasks: HashMap<CgroupPath, (Arc<AllocIdentity>, usize)>,
@@ -39,9 +39,9 @@ pub struct Owners {
 
 type Processes = HashMap<u32, (u64, Vec<String>)>;
 
-impl Owners {
-    pub fn new(roots: Roots) -> Owners {
-        Owners { roots, ..Owners::default() }
+impl ProcessOwners {
+    pub fn new(roots: Roots) -> ProcessOwners {
+        ProcessOwners { roots, ..ProcessOwners::default() }
     }
 
     /// Owners of all processes in a reading of the device, in their order. Forgets processes that are gone.
@@ -49,8 +49,8 @@ impl Owners {
         self.look(device, pids, board).0
     }
 
-    /// As [`Owners::of`], between two readings: forgets no process, because the next reading may still report one that
-    /// ended.
+    /// As [`ProcessOwners::of`], between two readings: forgets no process, because the next reading may still report
+    /// one that ended.
     pub fn between_readings(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
         let (owners, before) = self.look(device, pids, board);
         let known = self.processes.entry(device.clone()).or_default();
@@ -111,7 +111,7 @@ impl Owners {
 
 /// Every task with its own cgroup, by cgroup.
 fn tasks(board: &BoardView) -> HashMap<CgroupPath, (Arc<AllocIdentity>, usize)> {
-    let of = |published: &Arc<Published>| {
+    let of = |published: &Arc<PublishedAlloc>| {
         let identity = &published.identity;
         let place = |n: usize| match (&published.observed, &published.status) {
             (Some(alloc), _) => alloc.tasks.get(n).filter(|task| task.runs)?.cgroup.clone(),
@@ -202,7 +202,7 @@ mod tests {
                 ["web", "db"].map(TaskName::from),
             ))
         };
-        let published = |identity: Arc<AllocIdentity>| Published {
+        let published = |identity: Arc<AllocIdentity>| PublishedAlloc {
             status: Some(Arc::new(status(&identity))),
             identity,
             observed: None,
@@ -234,14 +234,14 @@ mod tests {
             ("12/cgroup", "0::/p/a/webserver\n"),
             ("13/stat", "garbage"),
         ]);
-        let owners = Owners::new(roots).of(&"gpu".into(), &[10, 11, 12, 13, 14], &board());
+        let owners = ProcessOwners::new(roots).of(&"gpu".into(), &[10, 11, 12, 13, 14], &board());
         assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), ["a/db", "b/web", "Other", "Gone", "Gone"]);
     }
 
     #[test]
-    fn a_reused_pid_is_read_again_and_a_process_that_stays_is_not() {
+    fn reused_pid_is_read_again_and_an_unchanged_process_is_not() {
         let (dir, roots) = host(&[("10/stat", &stat(5)), ("10/cgroup", "0::/p/a/web\n")]);
-        let (mut owners, board) = (Owners::new(roots), board());
+        let (mut owners, board) = (ProcessOwners::new(roots), board());
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "a/web");
         std::fs::write(dir.path().join("10/cgroup"), "0::/containers/b-db\n").unwrap();
         assert_eq!(

@@ -25,6 +25,7 @@ use crate::model::text::log_text;
 use crate::model::words;
 use crate::telemetry::lock;
 
+/// Reports the devices of one vendor, and their readings.
 pub trait DevicePlugin: Send + Sync {
     /// The plugin's label in metrics and events.
     fn name(&self) -> &str;

@@ -17,7 +17,7 @@ pub struct Reservations {
 /// Another task holds the device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("device {device} is held by {by}")]
-pub struct Conflict {
+pub struct ReservationConflict {
     pub device: DeviceId,
     pub by: DeviceHolder,
 }
@@ -43,10 +43,10 @@ impl Reservations {
     /// Records these devices for the holder and replaces what it held before.
     ///
     /// Errors: another task holds one of them; the table is unchanged.
-    pub fn hold(&mut self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), Conflict> {
+    pub fn hold(&mut self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), ReservationConflict> {
         let others = ids.iter().filter_map(|id| Some((id, self.holders.get(id).filter(|by| *by != holder)?)));
         if let Some((device, by)) = others.into_iter().next() {
-            return Err(Conflict { device: device.clone(), by: by.clone() });
+            return Err(ReservationConflict { device: device.clone(), by: by.clone() });
         }
         self.free(holder);
         self.enter(holder, ids);

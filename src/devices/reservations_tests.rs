@@ -26,7 +26,7 @@ fn a_device_is_one_tasks_until_it_is_freed() {
 }
 
 #[test]
-fn who_asks_again_has_the_same_even_if_they_are_not_well_any_more() {
+fn repeated_device_reservation_is_unchanged_even_if_devices_became_unhealthy() {
     let (mut table, mut host) = (Reservations::default(), group("T4", "15 GiB", &["t-1", "t-2"]));
     let one = [request("gpu", 1)];
     let first = table.reserve(&holder("a"), &one, &[&host]);
@@ -56,7 +56,7 @@ fn recorded_reservation_is_held_again_unless_another_task_holds_it() {
 
 proptest! {
     #[test]
-    fn both_ways_round_the_table_says_the_same(steps in proptest::collection::vec((0u8..3, 0u8..4, 0usize..5), 0..40)) {
+    fn device_reservations_agree_by_holder_and_by_device(steps in proptest::collection::vec((0u8..3, 0u8..4, 0usize..5), 0..40)) {
         let host = group("T4", "15 GiB", &["0", "1", "2", "3", "4"]);
         let mut table = Reservations::default();
         for (what, who, n) in steps {

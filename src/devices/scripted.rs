@@ -16,7 +16,7 @@ use super::nvidia::NvidiaConfig;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use crate::host::clock::Clock;
 use crate::host::gpu::Library;
-use crate::model::attribute::{Attribute, Number, Unit, UnitName};
+use crate::model::attribute::{Attribute, AttributeUnit, Number, UnitName};
 use crate::model::device::{
     Device, DeviceFacts, DeviceGroup, DeviceKind, DeviceReading, DeviceReservation, DeviceUsage, Engine, Sensor,
     Threshold,
@@ -38,20 +38,21 @@ const REST_WATTS: u64 = 45;
 pub static ENTRY: PluginEntry = PluginEntry {
     kind: "scripted",
     build: |parts| match parts.config.scripted {
-        true => vec![Arc::new(Scripted::new(parts.config.gpus.clone(), Arc::clone(parts.clock)))],
+        true => vec![Arc::new(SimulatedGpus::new(parts.config.gpus.clone(), Arc::clone(parts.clock)))],
         false => Vec::new(),
     },
 };
 
-pub struct Scripted {
+/// The plugin of simulated GPUs.
+pub struct SimulatedGpus {
     gpus: NvidiaConfig,
     clock: Arc<dyn Clock>,
 }
 
-impl Scripted {
+impl SimulatedGpus {
     /// `gpus`: settings with which a real GPU would be found.
-    pub fn new(gpus: NvidiaConfig, clock: Arc<dyn Clock>) -> Scripted {
-        Scripted { gpus, clock }
+    pub fn new(gpus: NvidiaConfig, clock: Arc<dyn Clock>) -> SimulatedGpus {
+        SimulatedGpus { gpus, clock }
     }
 
     fn is_needed(&self) -> bool {
@@ -60,7 +61,7 @@ impl Scripted {
     }
 }
 
-impl DevicePlugin for Scripted {
+impl DevicePlugin for SimulatedGpus {
     fn name(&self) -> &str {
         "scripted"
     }
@@ -92,7 +93,8 @@ impl DevicePlugin for Scripted {
 
 fn group() -> DeviceGroup {
     let kind = DeviceKind { vendor: "allostat".to_owned(), kind: "gpu".to_owned(), name: NAME.to_owned() };
-    let memory = Attribute::Number { value: Number::from(MEMORY / GIB), unit: Some(UnitName::Known(Unit::GiB)) };
+    let memory =
+        Attribute::Number { value: Number::from(MEMORY / GIB), unit: Some(UnitName::Known(AttributeUnit::GiB)) };
     let about = Attribute::Text(ABOUT.to_owned());
     let attributes = BTreeMap::from([("memory".to_owned(), memory), ("description".to_owned(), about)]);
     let facts = DeviceFacts { index: Some(0), ..DeviceFacts::default() };
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn it_works_for_three_seconds_of_each_six_and_its_energy_is_its_power_over_time() {
+    fn scripted_gpu_works_half_of_each_six_seconds_and_its_energy_integrates_power() {
         let busy = |ms| at(ms).utilization[Engine::General.index()];
         assert_eq!([0, 2_999, 3_000, 5_999, 6_000].map(busy), [0.92, 0.92, 0.0, 0.0, 0.92].map(Some));
         let mut joules = 0;
@@ -164,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn it_says_that_it_is_scripted_and_what_it_says_is_believed() {
+    fn scripted_plugin_announces_itself_and_its_devices_are_accepted() {
         let (to, received) = sync_channel(8);
         let ends = Arc::<StopSignal>::default();
         let reports = PluginReports::new(to, Arc::clone(&ends), Duration::from_millis(1));
         let nowhere =
             NvidiaConfig { library: Some("/nonexistent/libnvidia-ml.so.1".into()), ..NvidiaConfig::default() };
-        let plugin = Arc::new(Scripted::new(nowhere, Arc::new(SystemClock)));
+        let plugin = Arc::new(SimulatedGpus::new(nowhere, Arc::new(SystemClock)));
         let running = std::thread::spawn({
             let plugin = Arc::clone(&plugin);
             move || plugin.run(&reports)

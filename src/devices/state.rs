@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checks;
-use super::kept::KeptUse;
+use super::kept::RecordedUse;
 use super::owners::ProcessOwner;
 use super::plugin::{PluginError, PluginFault};
 use super::uses::DeviceUses;
@@ -39,24 +39,27 @@ pub struct DeviceChange {
     pub error: Option<String>,
 }
 
+/// The devices of all plugins.
 #[derive(Debug)]
 pub struct DeviceState {
-    plugins: Vec<Plugin>,
-    devices: BTreeMap<DeviceId, Known>,
+    plugins: Vec<PluginState>,
+    devices: BTreeMap<DeviceId, KnownDevice>,
     uses: DeviceUses,
     stale: Duration,
 }
 
+/// One plugin, and what it listed last.
 #[derive(Debug)]
-struct Plugin {
+struct PluginState {
     view: PluginView,
     groups: Vec<DeviceGroup>,
     /// Devices that it listed before.
     left: BTreeSet<DeviceId>,
 }
 
+/// One device or instance that was listed once.
 #[derive(Debug)]
-struct Known {
+struct KnownDevice {
     plugin: usize,
     kind: Arc<DeviceKind>,
     attributes: Arc<BTreeMap<String, Attribute>>,
@@ -73,8 +76,8 @@ struct Known {
 
 impl DeviceState {
     /// `found`: usage that an earlier agent persisted.
-    pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration, found: Vec<KeptUse>) -> DeviceState {
-        let plugin = |name: String| Plugin {
+    pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration, found: Vec<RecordedUse>) -> DeviceState {
+        let plugin = |name: String| PluginState {
             view: PluginView { name: name.into(), down: Some(not_yet()), faults: BTreeMap::new() },
             groups: Vec::new(),
             left: BTreeSet::new(),
@@ -154,7 +157,7 @@ impl DeviceState {
         let replaced: Vec<DeviceId> = if place.is_empty() || device.facts.parent.is_some() {
             Vec::new()
         } else {
-            let same = |known: &&Known| {
+            let same = |known: &&KnownDevice| {
                 known.device.facts.pci_bus_id == *place
                     && known.device.id != device.id
                     && known.plugin == plugin
@@ -173,7 +176,7 @@ impl DeviceState {
             let (reading, answered) =
                 before.map_or((None, None), |known| (known.reading.clone(), known.answered.clone()));
             let stuck = before.is_some_and(|known| known.stuck);
-            let known = Known {
+            let known = KnownDevice {
                 plugin,
                 kind: Arc::clone(kind),
                 attributes: Arc::clone(attributes),
@@ -287,7 +290,7 @@ impl DeviceState {
     ) -> Result<(), PluginError> {
         checks::processes(device, processes)?;
         let known = self.devices.get(device).filter(|known| known.plugin == plugin);
-        let is_up = |known: &&Known| known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
+        let is_up = |known: &&KnownDevice| known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
         if let (Some(known), Some(owners)) = (known.filter(is_up), owners) {
             self.uses.sample_processes(&known.device, processes.iter().copied().zip(owners));
         }
@@ -324,7 +327,7 @@ impl DeviceState {
         self.uses.used(holder)
     }
     /// The usage for the next agent to continue.
-    pub fn kept(&self) -> Vec<KeptUse> {
+    pub fn kept(&self) -> Vec<RecordedUse> {
         self.uses.kept()
     }
 
@@ -343,7 +346,7 @@ impl DeviceState {
         }
     }
 
-    fn view(&self, known: &Known, now: Instant) -> DeviceView {
+    fn view(&self, known: &KnownDevice, now: Instant) -> DeviceView {
         let fresh = known.reading.as_ref().filter(|(_, at)| now.saturating_duration_since(*at) <= self.stale);
         let reading = fresh.map(|(reading, _)| Arc::clone(reading));
         let answers = known.reading.as_ref().is_none_or(|(reading, _)| reading.up);

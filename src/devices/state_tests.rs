@@ -1,8 +1,11 @@
+//! Promise (Devices): A plugin report is accepted whole or not at all; a bad field is named; old data is not reported
+//! as new
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::board::{Board, Published};
+use crate::board::{Board, PublishedAlloc};
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, Desired};
 use crate::model::device::{DeviceFacts, DeviceProcess, TaskDevice, Xid};
 use crate::model::device_used::DeviceUsed;
@@ -13,7 +16,7 @@ use crate::model::units::Timestamp;
 
 const TICK: Duration = Duration::from_secs(1);
 
-struct World {
+struct DeviceFixture {
     state: DeviceState,
     board: Board,
     now: Instant,
@@ -47,7 +50,7 @@ fn job() -> Job {
     Job {
         sensitive: Default::default(),
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
-        placing: crate::model::job::Placing::default(),
+        placing: crate::model::job::PlacementRules::default(),
         launching: crate::model::launching::JobLaunching::default(),
         id: "j".into(),
         name: "j".to_owned(),
@@ -60,13 +63,13 @@ fn job() -> Job {
     }
 }
 
-fn empty(found: Vec<KeptUse>) -> DeviceState {
+fn empty(found: Vec<RecordedUse>) -> DeviceState {
     DeviceState::new(["nvidia".to_owned(), "fpga".to_owned()], TICK, found)
 }
 
-impl World {
-    fn new() -> World {
-        let mut world = World { state: empty(Vec::new()), board: Board::default(), now: Instant::now() };
+impl DeviceFixture {
+    fn new() -> DeviceFixture {
+        let mut world = DeviceFixture { state: empty(Vec::new()), board: Board::default(), now: Instant::now() };
         world.list(vec![group("g", vec![device("0"), device("1")])]).unwrap();
         world
     }
@@ -115,7 +118,7 @@ impl World {
             lineage: Default::default(),
             generation: 1,
         };
-        let published = Published {
+        let published = PublishedAlloc {
             identity: Arc::clone(identity),
             status: Some(Arc::new(status)),
             observed: None,
@@ -155,9 +158,11 @@ fn memory(used: u64) -> DeviceUsage {
     DeviceUsage { memory_used_bytes: Some(used), ..DeviceUsage::default() }
 }
 
+/// Promise (Device plugins): NaN, duplicate IDs, a million attributes, 10 MB of text: the field is named, nothing of
+/// the report is accepted
 #[test]
 fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
-    let mut world = World::new();
+    let mut world = DeviceFixture::new();
     let bad = [
         (vec![group("", vec![device("2")])], "groups[0].name"),
         (vec![group("g", vec![device("2"), device("")])], "groups[0].devices[1].id"),
@@ -182,8 +187,8 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
 }
 
 #[test]
-fn same_devices_in_any_order_are_no_change_and_each_change_is_reported_once() {
-    let mut world = World::new();
+fn same_devices_reordered_are_no_change_and_each_change_is_reported_once() {
+    let mut world = DeviceFixture::new();
     assert_eq!(world.list(vec![group("g", vec![device("1"), device("0")])]).unwrap(), [""; 0]);
     let ill = |why: &str| Device { unhealthy: Some(why.to_owned()), ..device("0") };
     assert_eq!(world.list(vec![group("g", vec![ill("hot"), device("1")])]).unwrap(), ["unhealthy"]);
@@ -193,8 +198,8 @@ fn same_devices_in_any_order_are_no_change_and_each_change_is_reported_once() {
 }
 
 #[test]
-fn values_go_when_they_are_old_and_the_device_stays() {
-    let mut world = World::new();
+fn old_device_values_expire_and_the_device_remains() {
+    let mut world = DeviceFixture::new();
     world.read("0", memory(5), &[]);
     world.now += Duration::from_secs(9);
     assert!(world.look().devices[0].reading.is_some());
@@ -210,8 +215,8 @@ fn values_go_when_they_are_old_and_the_device_stays() {
 }
 
 #[test]
-fn what_a_task_used_most_stays_after_its_process_and_what_it_uses_does_not() {
-    let mut world = World::new();
+fn device_peak_of_a_task_outlives_its_process_and_current_usage_does_not() {
+    let mut world = DeviceFixture::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(100), &[(&a, "t", 30), (&a, "t", 10), (&a, "s", 5), (&b, "t", 20)]);
     assert_eq!(world.look().devices[0].unowned_bytes, Some(35));
@@ -229,7 +234,7 @@ fn what_a_task_used_most_stays_after_its_process_and_what_it_uses_does_not() {
 
 #[test]
 fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
-    let mut world = World::new();
+    let mut world = DeviceFixture::new();
     let a = world.known("a");
     let counted = |energy, errors| DeviceUsage {
         energy_millijoules: Some(energy),
@@ -253,7 +258,7 @@ fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
 /// The energy counter is of the whole device: the share of one instance is unknown.
 #[test]
 fn energy_of_a_divided_device_is_given_to_no_task_that_holds_an_instance() {
-    let mut world = World::new();
+    let mut world = DeviceFixture::new();
     let mut part = device("0/1");
     part.facts.parent = Some("0".into());
     world.list(vec![group("g", vec![device("0")]), group("part", vec![part])]).unwrap();
@@ -268,11 +273,11 @@ fn energy_of_a_divided_device_is_given_to_no_task_that_holds_an_instance() {
 }
 
 #[test]
-fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_what_was_read() {
-    let mut world = World::new();
+fn process_between_two_device_readings_has_its_peak_and_changes_no_reading() {
+    let mut world = DeviceFixture::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(100), &[(&a, "t", 30)]);
-    let sample_processes = |world: &mut World, on: &[(&Arc<AllocIdentity>, u64)]| {
+    let sample_processes = |world: &mut DeviceFixture, on: &[(&Arc<AllocIdentity>, u64)]| {
         let one = |(n, (_, bytes)): (usize, &(&Arc<AllocIdentity>, u64))| DeviceProcess {
             memory_bytes: Some(*bytes),
             ..DeviceProcess::of(u32::try_from(n).unwrap())
@@ -303,8 +308,8 @@ fn draws(energy: u64) -> DeviceUsage {
 }
 
 #[test]
-fn what_a_task_has_used_goes_on_after_a_death_of_the_agent_with_what_its_device_counted_meanwhile() {
-    let mut world = World::new();
+fn device_usage_after_an_agent_death_includes_what_the_device_counted_meanwhile() {
+    let mut world = DeviceFixture::new();
     let a = world.known("a");
     world.reserve(&a, true);
     world.read("0", draws(1_000), &[(&a, "t", 30)]);
@@ -337,7 +342,7 @@ fn what_a_task_has_used_goes_on_after_a_death_of_the_agent_with_what_its_device_
 
 #[test]
 fn recorded_usage_of_a_task_is_exposed_before_any_plugin_answers() {
-    let mut world = World::new();
+    let mut world = DeviceFixture::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(9), &[(&a, "t", 5), (&a, "s", 3), (&b, "t", 1)]);
     world.look();
@@ -358,7 +363,7 @@ fn recorded_usage_of_a_task_is_exposed_before_any_plugin_answers() {
 
 #[test]
 fn a_device_that_was_away_continues_its_counters_and_reports_errors_once() {
-    let mut world = World::new();
+    let mut world = DeviceFixture::new();
     let a = world.known("a");
     world.reserve(&a, true);
     let counted = |errors| DeviceUsage {
@@ -374,8 +379,8 @@ fn a_device_that_was_away_continues_its_counters_and_reports_errors_once() {
 }
 
 #[test]
-fn held_and_idle_is_not_the_same_as_not_known() {
-    let mut world = World::new();
+fn reserved_idle_device_has_zero_usage_and_an_unread_one_has_none() {
+    let mut world = DeviceFixture::new();
     let a = world.known("a");
     world.reserve(&a, true);
     world.read("0", memory(9), &[]);
@@ -388,9 +393,11 @@ fn held_and_idle_is_not_the_same_as_not_known() {
     assert_eq!(world.look().devices[0].unowned_bytes, None);
 }
 
+/// Promise (Devices): A GPU that is lost, hangs, is slow or comes back under another name affects only itself, no
+/// counter falls
 #[test]
 fn a_gpu_that_comes_back_under_another_id_in_the_same_place_takes_the_old_ones() {
-    let mut world = World::new();
+    let mut world = DeviceFixture::new();
     let at = |id: &str, place: &str| {
         let facts = DeviceFacts { pci_bus_id: place.to_owned(), ..DeviceFacts::default() };
         Device { facts, ..device(id) }
@@ -406,8 +413,8 @@ fn a_gpu_that_comes_back_under_another_id_in_the_same_place_takes_the_old_ones()
 }
 
 #[test]
-fn a_task_that_is_dead_uses_nothing_and_one_that_holds_a_device_is_known_by_the_board_alone() {
-    let mut world = World::new();
+fn dead_task_has_no_current_device_usage_and_a_reserved_device_is_on_the_board() {
+    let mut world = DeviceFixture::new();
     let a = world.known("a");
     world.publish(&a, &["1"], TaskState::Running);
     assert!(world.of(&a, "1").unwrap().reserved, "before anything was read");

@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::kept::KeptUse;
+use super::kept::RecordedUse;
 use super::owners::ProcessOwner;
-use crate::board::{BoardView, Published};
+use crate::board::{BoardView, PublishedAlloc};
 use crate::model::alloc::AllocIdentity;
 use crate::model::device::{
     Device, DeviceHolder, DeviceProcess, DeviceUsage, DeviceUsageSum, TaskDevice, TaskDeviceUsage,
@@ -21,21 +21,23 @@ use crate::model::device_used::DeviceUsed;
 use crate::model::id::{AllocId, DeviceId, TaskName};
 use crate::model::task::TaskState;
 
+/// Usage of devices by tasks.
 #[derive(Debug, Default)]
 pub(super) struct DeviceUses {
-    all: BTreeMap<UseKey, Use>,
+    all: BTreeMap<UseKey, UseState>,
     /// By device: who holds or uses it or one of its instances.
     users: HashMap<DeviceId, BTreeSet<UseKey>>,
     /// Version of the board that was applied last. `None`: apply it again.
     followed: Option<u64>,
     /// Usage from an earlier agent, until the board is applied for the first time.
-    found: Vec<KeptUse>,
+    found: Vec<RecordedUse>,
 }
 
 type UseKey = (AllocId, TaskName, DeviceId);
 
+/// Usage of one device by one task.
 #[derive(Debug)]
-struct Use {
+struct UseState {
     shown: TaskDevice,
     /// A process of the task was on the device at the last reading.
     seen: bool,
@@ -47,15 +49,15 @@ struct Use {
 }
 
 /// Labels of a device or instance.
-struct Place {
+struct DeviceLabels {
     device: DeviceId,
     whole: DeviceId,
     gpu_instance: String,
 }
 
-impl From<&Device> for Place {
-    fn from(device: &Device) -> Place {
-        Place {
+impl From<&Device> for DeviceLabels {
+    fn from(device: &Device) -> DeviceLabels {
+        DeviceLabels {
             device: device.id.clone(),
             whole: device.facts.parent.clone().unwrap_or_else(|| device.id.clone()),
             gpu_instance: device.facts.gpu_instance.map(|n| n.to_string()).unwrap_or_default(),
@@ -63,15 +65,15 @@ impl From<&Device> for Place {
     }
 }
 
-impl From<&DeviceUsed> for Place {
-    fn from(used: &DeviceUsed) -> Place {
-        Place { device: used.device.clone(), whole: used.whole.clone(), gpu_instance: used.gpu_instance.clone() }
+impl From<&DeviceUsed> for DeviceLabels {
+    fn from(used: &DeviceUsed) -> DeviceLabels {
+        DeviceLabels { device: used.device.clone(), whole: used.whole.clone(), gpu_instance: used.gpu_instance.clone() }
     }
 }
 
 impl DeviceUses {
     /// Starts with the usage of an earlier agent.
-    pub(super) fn after(found: Vec<KeptUse>) -> DeviceUses {
+    pub(super) fn after(found: Vec<RecordedUse>) -> DeviceUses {
         DeviceUses { found, ..DeviceUses::default() }
     }
     /// The list of devices changed.
@@ -86,7 +88,7 @@ impl DeviceUses {
         if self.followed.is_some_and(|followed| followed >= board.version) {
             return;
         }
-        let allocs: HashMap<&AllocId, &Arc<Published>> =
+        let allocs: HashMap<&AllocId, &Arc<PublishedAlloc>> =
             board.allocs.iter().map(|alloc| (&alloc.identity.id, alloc)).collect();
         self.all.retain(|key, _| allocs.contains_key(&key.0));
         let all = &self.all;
@@ -111,7 +113,9 @@ impl DeviceUses {
                 for id in &task.devices {
                     let key = (alloc.identity.id.clone(), task.name.clone(), id.clone());
                     match device(id) {
-                        Some(device) => self.hold(key, &alloc.identity, Place::from(device)).shown.reserved = true,
+                        Some(device) => {
+                            self.hold(key, &alloc.identity, DeviceLabels::from(device)).shown.reserved = true
+                        }
                         // Its plugin has not listed it yet.
                         None => drop(self.all.get_mut(&key).map(|of| of.shown.reserved = true)),
                     }
@@ -124,9 +128,9 @@ impl DeviceUses {
         self.followed = Some(board.version);
     }
 
-    fn restore(&mut self, alloc: &Arc<AllocIdentity>, task: &TaskName, used: &DeviceUsed) -> &mut Use {
+    fn restore(&mut self, alloc: &Arc<AllocIdentity>, task: &TaskName, used: &DeviceUsed) -> &mut UseState {
         let key = (alloc.id.clone(), task.clone(), used.device.clone());
-        let of = self.hold(key, alloc, Place::from(used));
+        let of = self.hold(key, alloc, DeviceLabels::from(used));
         of.shown.usage.not_below(used);
         of
     }
@@ -139,8 +143,8 @@ impl DeviceUses {
     }
 
     /// The usage for the next agent to continue.
-    pub(super) fn kept(&self) -> Vec<KeptUse> {
-        let kept = |((alloc, task, _), of): (&UseKey, &Use)| KeptUse {
+    pub(super) fn kept(&self) -> Vec<RecordedUse> {
+        let kept = |((alloc, task, _), of): (&UseKey, &UseState)| RecordedUse {
             alloc: alloc.clone(),
             task: task.clone(),
             used: of.shown.used(),
@@ -151,7 +155,7 @@ impl DeviceUses {
 
     /// Sorted by alloc, task and device.
     pub(super) fn shown(&self) -> Vec<Arc<TaskDevice>> {
-        let shown = |of: &Use| Arc::new(TaskDevice { ended: of.over || !of.is_live(), ..of.shown.clone() });
+        let shown = |of: &UseState| Arc::new(TaskDevice { ended: of.over || !of.is_live(), ..of.shown.clone() });
         self.all.values().map(shown).collect()
     }
 
@@ -214,7 +218,7 @@ impl DeviceUses {
             }
         }
         for (key, (alloc, sum)) in found {
-            let (usage, of) = (*sum.get(), self.hold(key, &alloc, Place::from(device)));
+            let (usage, of) = (*sum.get(), self.hold(key, &alloc, DeviceLabels::from(device)));
             of.seen = usage.processes != Some(0);
             of.shown.usage.sets(usage);
         }
@@ -236,7 +240,7 @@ impl DeviceUses {
             *bytes = bytes.saturating_add(process.memory_bytes.unwrap_or(0));
         }
         for (key, (alloc, bytes)) in found {
-            let of = self.hold(key, &alloc, Place::from(device));
+            let of = self.hold(key, &alloc, DeviceLabels::from(device));
             of.seen = true;
             of.shown.usage.memory_peak_bytes =
                 of.shown.usage.memory_peak_bytes.max(Some(bytes).filter(|bytes| *bytes > 0));
@@ -253,7 +257,7 @@ impl DeviceUses {
         }
     }
 
-    fn hold(&mut self, key: UseKey, alloc: &Arc<AllocIdentity>, place: Place) -> &mut Use {
+    fn hold(&mut self, key: UseKey, alloc: &Arc<AllocIdentity>, place: DeviceLabels) -> &mut UseState {
         for of in [&place.device, &place.whole] {
             self.users.entry(of.clone()).or_default().insert(key.clone());
         }
@@ -261,7 +265,7 @@ impl DeviceUses {
             self.followed = None;
         }
         let task = key.1.clone();
-        self.all.entry(key).or_insert_with(|| Use {
+        self.all.entry(key).or_insert_with(|| UseState {
             shown: TaskDevice {
                 alloc: Arc::clone(alloc),
                 task,
@@ -279,7 +283,7 @@ impl DeviceUses {
     }
 }
 
-impl Use {
+impl UseState {
     fn is_live(&self) -> bool {
         self.shown.reserved || self.seen
     }
@@ -295,7 +299,7 @@ impl TaskDeviceUsage {
 }
 
 /// An observed task is over when its cgroup is removed, which ends its processes too.
-fn is_over(alloc: &Published, task: &TaskName) -> bool {
+fn is_over(alloc: &PublishedAlloc, task: &TaskName) -> bool {
     let status = alloc.status.as_ref().and_then(|status| status.tasks.iter().find(|of| of.name == *task));
     status.is_some_and(|status| status.state == TaskState::Dead)
 }

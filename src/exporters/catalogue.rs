@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_ours_and_in_the_alphabet() {
+    fn metric_names_have_our_prefix_and_valid_characters() {
         laws(|d| {
             let ours = d.name.starts_with("allostat_") || d.name.starts_with("process_");
             let plain = d.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
@@ -241,6 +241,8 @@ mod tests {
     }
 
     /// Conditions stand under `absent when`, uses in the docs.
+    ///
+    /// Promise (Measured values): HELP is one sentence of at most 120 characters
     #[test]
     fn help_is_one_sentence_of_at_most_120_characters() {
         laws(|d| match (d.help.chars().count(), d.help.matches(". ").count(), d.help.ends_with('.')) {
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_labels_are_never_ours_and_labels_are_few_and_distinct() {
+    fn reserved_labels_are_never_used_and_labels_are_few_and_distinct() {
         const RESERVED: [&str; 7] = ["job", "instance", "service", "endpoint", "le", "quantile", "type"];
         // Labels that Kubernetes' own metrics have: on info families alone, to which others are joined.
         const OF_PODS: [&str; 4] = ["namespace", "pod", "container", "node"];
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_begin_of_a_name_says_whose_the_series_are() {
+    fn metric_name_prefix_determines_its_owner_labels() {
         let laws_of: [(&str, &[&str]); 3] = [
             ("allostat_task_", &["alloc_id", "task", "workload"]),
             ("allostat_alloc_", &["alloc_id", "workload"]),
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_says_what_it_is_where_it_comes_from_and_when_it_is_absent() {
+    fn every_metric_has_help_source_and_absence_rule() {
         laws(|d| {
             for (what, text) in [("help", d.help), ("source", d.source), ("absence rule", d.absent)] {
                 if text.trim().is_empty() || text.trim() != text || text.contains('\n') {
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_otlp_names_stay_in_our_namespace() {
+    fn own_otlp_names_are_in_our_namespace() {
         // The time in each state and `container.uptime` have it.
         const ELSEWHERE: &str = "allostat_task_state_since_timestamp_seconds";
         laws(|d| match d.otlp {
@@ -362,6 +364,8 @@ mod tests {
         }
     }
 
+    /// Promise (Code, boards and alerts): Each renamed metric is in the table of old and new names; a setting with an
+    /// old name is refused with the new
     #[test]
     fn a_selection_names_metrics_and_labels_that_there_are() {
         let refused = |text: &str| patterns(&[text.to_owned()]).map(|_| ()).unwrap_err();

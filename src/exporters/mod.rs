@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::model::metric::MetricDesc;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
@@ -49,7 +49,7 @@ pub struct Parts {
     pub bodies: Arc<prometheus::Bodies>,
     pub snapshots: Snapshots,
     /// What happens.
-    pub events: Arc<Log>,
+    pub events: Arc<EventLog>,
     /// The sampling interval.
     pub tick: Duration,
     pub metrics: Arc<Metrics>,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{FingerprintError, FingerprintRequest, Fingerprinter};
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct Architecture;
+pub struct ArchitectureFingerprinter;
 
-impl Fingerprinter for Architecture {
+impl Fingerprinter for ArchitectureFingerprinter {
     fn name(&self) -> &'static str {
         "arch"
     }

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{FingerprintError, FingerprintRequest, Fingerprinter};
-use crate::host::hierarchy::{Layout, Mode};
+use crate::host::hierarchy::{CgroupMode, Layout};
 use crate::model::attribute::Attribute;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct Cgroups;
+pub struct CgroupFingerprinter;
 
-impl Fingerprinter for Cgroups {
+impl Fingerprinter for CgroupFingerprinter {
     fn name(&self) -> &'static str {
         "cgroup"
     }
@@ -22,9 +22,9 @@ impl Fingerprinter for Cgroups {
         let layout = Layout::detect(&request.roots)?;
         // Where controllers are in hierarchies of v1, that is what tasks are limited by.
         let version = match layout.mode() {
-            Mode::V2 => Some(2_u64),
-            Mode::V1 | Mode::Hybrid => Some(1),
-            Mode::None => None,
+            CgroupMode::V2 => Some(2_u64),
+            CgroupMode::V1 | CgroupMode::Hybrid => Some(1),
+            CgroupMode::None => None,
         };
         let mount_point = version.and_then(|version| mount_point(&layout, version));
         Ok(AttributeDiff::default()

@@ -7,12 +7,12 @@ use super::{FingerprintError, FingerprintRequest, Fingerprinter, if_there, read}
 use crate::host::roots::{ReadError, Roots};
 use crate::kernel::proc::cpuinfo;
 use crate::kernel::text;
-use crate::model::attribute::{Attribute, Number, Unit};
+use crate::model::attribute::{Attribute, AttributeUnit, Number};
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct Processors;
+pub struct CpuFingerprinter;
 
-impl Fingerprinter for Processors {
+impl Fingerprinter for CpuFingerprinter {
     fn name(&self) -> &'static str {
         "cpu"
     }
@@ -65,5 +65,5 @@ fn megahertz(khz: u64) -> Option<Attribute> {
     #[allow(clippy::cast_precision_loss)]
     let number =
         if khz.is_multiple_of(1_000) { Number::from(khz / 1_000) } else { Number::float(khz as f64 / 1_000.0).ok()? };
-    Some(Attribute::with_unit(number, Unit::MHz))
+    Some(Attribute::with_unit(number, AttributeUnit::MHz))
 }

@@ -6,9 +6,9 @@ use super::{EACH_MINUTE, FingerprintError, FingerprintRequest, Fingerprinter, if
 use crate::model::attribute::Attribute;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct System;
+pub struct HostFingerprinter;
 
-impl Fingerprinter for System {
+impl Fingerprinter for HostFingerprinter {
     fn name(&self) -> &'static str {
         "host"
     }

@@ -111,7 +111,7 @@ impl Fingerprinting {
         let mut asking = JoinSet::new();
         let (answered, mut all_answered) = mpsc::channel::<()>(1);
         for (at, fingerprinter) in parts.fingerprinters.iter().enumerate() {
-            let asked = Asked {
+            let asked = FingerprinterRun {
                 at,
                 fingerprinter: *fingerprinter,
                 parts: Arc::clone(&parts),
@@ -136,7 +136,7 @@ impl Fingerprinting {
 }
 
 /// One fingerprinter.
-struct Asked {
+struct FingerprinterRun {
     at: usize,
     fingerprinter: &'static dyn Fingerprinter,
     parts: Arc<Parts>,
@@ -144,9 +144,9 @@ struct Asked {
     places: Arc<Semaphore>,
 }
 
-impl Asked {
-    /// Ends: with the agent, or when it has answered once and will not be asked again. `first`: goes with its first
-    /// answer.
+impl FingerprinterRun {
+    /// Runs until the agent stops, or until it has answered once and will not be asked again. `first`: dropped at its
+    /// first answer.
     async fn go_on(self, first: mpsc::Sender<()>) {
         let mut first = Some(first);
         let mut pause = PAUSES.0;
@@ -171,7 +171,7 @@ impl Asked {
     }
 
     async fn ask(&self) -> Result<AttributeDiff, FingerprintError> {
-        // Ends: when a call that hung comes back. It is never closed.
+        // Until a call that hung comes back. The semaphore is never closed.
         let place = Arc::clone(&self.places).acquire_owned().await;
         let (fingerprinter, parts) = (self.fingerprinter, Arc::clone(&self.parts));
         let call = tokio::task::spawn_blocking(move || {

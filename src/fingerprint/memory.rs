@@ -7,9 +7,9 @@ use crate::kernel::proc::meminfo;
 use crate::model::attribute::Attribute;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct Memory;
+pub struct MemoryFingerprinter;
 
-impl Fingerprinter for Memory {
+impl Fingerprinter for MemoryFingerprinter {
     fn name(&self) -> &'static str {
         "memory"
     }

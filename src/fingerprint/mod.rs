@@ -33,14 +33,14 @@ use crate::model::attributes::AttributeDiff;
 
 /// Every fingerprinter, in the order in which they begin and are shown. No two look for the same attribute.
 pub static ALL: &[&dyn Fingerprinter] = &[
-    &architecture::Architecture,
-    &cgroup::Cgroups,
-    &cpu::Processors,
-    &host::System,
-    &memory::Memory,
-    &network::Network,
-    &signal::Signals,
-    &storage::Storage,
+    &architecture::ArchitectureFingerprinter,
+    &cgroup::CgroupFingerprinter,
+    &cpu::CpuFingerprinter,
+    &host::HostFingerprinter,
+    &memory::MemoryFingerprinter,
+    &network::NetworkFingerprinter,
+    &signal::SignalFingerprinter,
+    &storage::StorageFingerprinter,
 ];
 
 /// Of what changes while the agent runs.

@@ -12,9 +12,9 @@ use crate::model::attributes::{AttributeDiff, HostAttribute};
 const OUTSIDE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
-pub struct Network;
+pub struct NetworkFingerprinter;
 
-impl Fingerprinter for Network {
+impl Fingerprinter for NetworkFingerprinter {
     fn name(&self) -> &'static str {
         "network"
     }
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(source_for(loopback).unwrap(), Some(loopback));
         if let Some(address) = source_for(OUTSIDE[0]).unwrap() {
             assert!(!address.is_unspecified());
-            UdpSocket::bind((address, 0)).expect("nobody else's can be taken");
+            UdpSocket::bind((address, 0)).expect("an own address has a free port");
         }
     }
 }

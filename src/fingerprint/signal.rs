@@ -6,9 +6,9 @@ use super::{FingerprintError, FingerprintRequest, Fingerprinter};
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 use crate::model::signal;
 
-pub struct Signals;
+pub struct SignalFingerprinter;
 
-impl Fingerprinter for Signals {
+impl Fingerprinter for SignalFingerprinter {
     fn name(&self) -> &'static str {
         "signal"
     }

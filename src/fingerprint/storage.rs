@@ -8,9 +8,9 @@ use crate::kernel::proc::mountinfo;
 use crate::model::attribute::Attribute;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
-pub struct Storage;
+pub struct StorageFingerprinter;
 
-impl Fingerprinter for Storage {
+impl Fingerprinter for StorageFingerprinter {
     fn name(&self) -> &'static str {
         "storage"
     }

@@ -12,7 +12,7 @@ use super::manager::{AT_ONCE, LIMIT, PAUSES, START};
 use super::*;
 use crate::board::facts::Facts;
 use crate::host::clock::SystemClock;
-use crate::model::attribute::{Attribute, Unit};
+use crate::model::attribute::{Attribute, AttributeUnit};
 use crate::model::attributes::{Attributes, HostAttribute};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::FingerprintFailure::{Error, Panic, Timeout};
@@ -59,8 +59,8 @@ fn processors_are_reported_with_name_and_guaranteed_frequency() {
     let found = look("cpu", &request("v2-new")).unwrap();
     assert_eq!(texts(&found)["cpu.modelname"], "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz");
     // One of the two says what it always reaches, the other only what it reaches at most.
-    assert_eq!(found["cpu.frequency"], Attribute::with_unit(3_200_u64.into(), Unit::MHz));
-    assert_eq!(found["cpu.totalcompute"], Attribute::with_unit(5_200_u64.into(), Unit::MHz));
+    assert_eq!(found["cpu.frequency"], Attribute::with_unit(3_200_u64.into(), AttributeUnit::MHz));
+    assert_eq!(found["cpu.totalcompute"], Attribute::with_unit(5_200_u64.into(), AttributeUnit::MHz));
     assert!(texts(&found)["cpu.numcores"].parse::<u64>().unwrap() > 0);
 }
 
@@ -71,7 +71,7 @@ fn machine_without_processor_name_and_frequency_has_neither() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_a_failure_that_says_where_and_no_value() {
+fn fingerprint_of_malformed_input_fails_with_its_place_and_without_value() {
     let error = look("cpu", &request("garbage")).unwrap_err();
     assert_eq!(error.to_string(), r#"cpuinfo_max_freq, line 1: expected a number, found "fast""#);
     let dir = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn what_cannot_be_understood_is_a_failure_that_says_where_and_no_value() {
 }
 
 #[test]
-fn memory_is_what_the_kernel_says_in_bytes() {
+fn memory_fingerprint_is_meminfo_total_in_bytes() {
     let found = look("memory", &request("v2-new")).unwrap();
     assert_eq!(texts(&found), BTreeMap::from([("memory.totalbytes", (16_384_000_u64 * 1024).to_string())]));
 }
@@ -114,7 +114,7 @@ fn storage_is_the_volume_on_which_allocs_live() {
 }
 
 #[test]
-fn a_distribution_is_read_where_it_stands_and_one_that_says_nothing_is_absent() {
+fn os_release_is_read_from_the_first_file_and_missing_fields_are_absent() {
     let dir = tempfile::tempdir().unwrap();
     let request =
         FingerprintRequest { roots: Roots { root: dir.path().to_owned(), ..Roots::default() }, ..request("v2-new") };
@@ -129,6 +129,7 @@ fn a_distribution_is_read_where_it_stands_and_one_that_says_nothing_is_absent() 
     assert_eq!(texts(&found)["kernel.name"], "linux");
 }
 
+/// Promise (Durability and recovery): Fingerprinters are allowed and forbidden by name; forbidding overrides
 #[test]
 fn a_list_of_names_allows_another_forbids_and_the_latter_wins() {
     let names = |allow: &[&str], deny: &[&str]| {
@@ -146,28 +147,28 @@ fn a_list_of_names_allows_another_forbids_and_the_latter_wins() {
 /// What a fingerprinter answers when it is asked for the n-th time, from 1.
 type Answer = Box<dyn Fn(u32) -> Result<AttributeDiff, FingerprintError> + Send + Sync>;
 
-struct Fake {
+struct FakeFingerprinter {
     name: &'static str,
     period: Option<Duration>,
     answer: Answer,
     asked: AtomicU32,
 }
 
-impl Fake {
+impl FakeFingerprinter {
     fn new(
         name: &'static str,
         period: Option<u64>,
         answer: impl Fn(u32) -> Result<AttributeDiff, FingerprintError> + Send + Sync + 'static,
-    ) -> &'static Fake {
+    ) -> &'static FakeFingerprinter {
         let period = period.map(Duration::from_secs);
-        Box::leak(Box::new(Fake { name, period, answer: Box::new(answer), asked: AtomicU32::new(0) }))
+        Box::leak(Box::new(FakeFingerprinter { name, period, answer: Box::new(answer), asked: AtomicU32::new(0) }))
     }
     fn asked(&self) -> u32 {
         self.asked.load(Ordering::SeqCst)
     }
 }
 
-impl Fingerprinter for Fake {
+impl Fingerprinter for FakeFingerprinter {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -187,14 +188,14 @@ fn failed() -> Result<AttributeDiff, FingerprintError> {
     Err(FingerprintError::Socket(std::io::Error::other("no luck")))
 }
 
-struct Agent {
+struct FingerprintAgent {
     manager: Fingerprinting,
     facts: Arc<Facts>,
     metrics: Arc<Metrics>,
 }
 
-impl Agent {
-    async fn start(fingerprinters: Vec<&'static dyn Fingerprinter>) -> Agent {
+impl FingerprintAgent {
+    async fn start(fingerprinters: Vec<&'static dyn Fingerprinter>) -> FingerprintAgent {
         let (facts, metrics) = (Arc::<Facts>::default(), Arc::new(Metrics::new()));
         let parts = Parts {
             fingerprinters,
@@ -203,7 +204,7 @@ impl Agent {
             clock: Arc::new(SystemClock),
             metrics: Arc::clone(&metrics),
         };
-        Agent { manager: Fingerprinting::start(parts).await, facts, metrics }
+        FingerprintAgent { manager: Fingerprinting::start(parts).await, facts, metrics }
     }
     fn state(&self, name: &str) -> FingerprinterState {
         self.manager.states().now().into_iter().find(|info| info.name == name).unwrap().state
@@ -224,8 +225,8 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn all_of_this_host_is_known_when_the_agent_begins() {
-    let agent = Agent::start(Config::default().chosen()).await;
+async fn host_attributes_are_complete_when_the_agent_starts() {
+    let agent = FingerprintAgent::start(Config::default().chosen()).await;
     for name in ["cpu.numcores", "memory.totalbytes", "unique.storage.bytestotal", "kernel.version", "os.signals"] {
         assert!(agent.facts.now().contains_key(name), "{name}");
     }
@@ -238,19 +239,23 @@ async fn all_of_this_host_is_known_when_the_agent_begins() {
 }
 
 #[tokio::test]
-async fn only_those_that_are_chosen_are_asked() {
+async fn only_enabled_fingerprinters_run() {
     let config = Config { allowlist: vec!["memory".into()], denylist: Vec::new() };
-    let agent = Agent::start(config.chosen()).await;
+    let agent = FingerprintAgent::start(config.chosen()).await;
     assert_eq!(agent.facts.now().keys().collect::<Vec<_>>(), ["memory.totalbytes"]);
     assert_eq!(agent.manager.states().now().len(), 1);
 }
 
 /// T-6.1.
+///
+/// Promise (Durability and recovery): P-6.3, T-6.1 A fingerprinter that fails or panics is retried forever; its results
+/// stay, others are not affected
 #[tokio::test(start_paused = true)]
-async fn one_that_fails_three_times_and_then_succeeds_is_known() {
-    let one = Fake::new("one", None, |n| if n <= 3 { failed() } else { found(HostAttribute::OsName, "late") });
+async fn fingerprinter_that_fails_three_times_is_retried_until_it_succeeds() {
+    let one =
+        FakeFingerprinter::new("one", None, |n| if n <= 3 { failed() } else { found(HostAttribute::OsName, "late") });
     let began = Instant::now();
-    let agent = Agent::start(vec![one]).await;
+    let agent = FingerprintAgent::start(vec![one]).await;
     assert_eq!(agent.state("one"), FingerprinterState::Degraded("cannot open a socket: no luck".to_owned()));
     assert_eq!(agent.value(HostAttribute::OsName), None);
     let mut changes = agent.facts.watch();
@@ -266,9 +271,14 @@ async fn one_that_fails_three_times_and_then_succeeds_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_always_fails_is_asked_for_ever_and_each_minute_at_most_and_what_it_found_before_stays() {
-    let one = Fake::new("one", Some(60), |n| if n == 1 { found(HostAttribute::OsName, "first") } else { failed() });
-    let agent = Agent::start(vec![one]).await;
+async fn failing_fingerprinter_is_retried_each_minute_at_most_and_its_old_values_remain() {
+    let one =
+        FakeFingerprinter::new(
+            "one",
+            Some(60),
+            |n| if n == 1 { found(HostAttribute::OsName, "first") } else { failed() },
+        );
+    let agent = FingerprintAgent::start(vec![one]).await;
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     let after_an_hour = one.asked();
     tokio::time::sleep(PAUSES.1 * 1_000).await;
@@ -282,17 +292,24 @@ async fn one_that_always_fails_is_asked_for_ever_and_each_minute_at_most_and_wha
 
 #[tokio::test(start_paused = true)]
 async fn after_a_success_the_next_failure_begins_with_the_shortest_pause_again() {
-    let one = Fake::new("one", Some(60), |n| if n % 4 == 0 { found(HostAttribute::OsName, "x") } else { failed() });
-    let _agent = Agent::start(vec![one]).await;
+    let one =
+        FakeFingerprinter::new(
+            "one",
+            Some(60),
+            |n| if n % 4 == 0 { found(HostAttribute::OsName, "x") } else { failed() },
+        );
+    let _agent = FingerprintAgent::start(vec![one]).await;
     tokio::time::sleep(Duration::from_secs(7 * 3 + 60 * 3) + Duration::from_millis(1)).await;
     assert_eq!(one.asked(), 3 * 4 + 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn fingerprinter_that_panics_costs_the_others_nothing() {
-    let bad = Fake::new("bad", None, |n| if n == 1 { panic!("a bug") } else { found(HostAttribute::OsName, "well") });
-    let good = Fake::new("good", None, |_| found(HostAttribute::OsVersion, "1"));
-    let agent = Agent::start(vec![bad, good]).await;
+async fn fingerprinter_panic_leaves_other_fingerprinters_unaffected() {
+    let bad = FakeFingerprinter::new("bad", None, |n| {
+        if n == 1 { panic!("a bug") } else { found(HostAttribute::OsName, "well") }
+    });
+    let good = FakeFingerprinter::new("good", None, |_| found(HostAttribute::OsVersion, "1"));
+    let agent = FingerprintAgent::start(vec![bad, good]).await;
     assert_eq!(agent.state("bad"), FingerprinterState::Degraded("it panicked: a bug".to_owned()));
     assert_eq!(agent.value(HostAttribute::OsVersion).as_deref(), Some("1"));
     assert_eq!(
@@ -304,10 +321,10 @@ async fn fingerprinter_that_panics_costs_the_others_nothing() {
 }
 
 /// A fingerprinter whose calls hang until they are let go, each by one word or all by dropping the sender.
-fn hanging(name: &'static str) -> (&'static Fake, Sender<()>) {
+fn hanging(name: &'static str) -> (&'static FakeFingerprinter, Sender<()>) {
     let (let_go, gone): (Sender<()>, Receiver<()>) = channel();
     let gone = Mutex::new(gone);
-    let fake = Fake::new(name, Some(60), move |_| match gone.lock().unwrap().recv() {
+    let fake = FakeFingerprinter::new(name, Some(60), move |_| match gone.lock().unwrap().recv() {
         Ok(()) => found(HostAttribute::OsName, "too late"),
         Err(_) => found(HostAttribute::OsName, "at last"),
     });
@@ -315,10 +332,13 @@ fn hanging(name: &'static str) -> (&'static Fake, Sender<()>) {
 }
 
 /// T-6.2. While a call hangs, no time goes by on its own: it is moved by hand.
+///
+/// Promise (Durability and recovery): T-6.2 One that hangs delays a start by 2 s at most, takes 3 threads at most, and
+/// is used once it answers
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_until_it_answers() {
+async fn hanging_fingerprinter_delays_the_start_to_its_limit_and_is_retried() {
     let (bad, let_go) = hanging("bad");
-    let good = Fake::new("good", Some(1), |n| found(HostAttribute::OsVersion, &n.to_string()));
+    let good = FakeFingerprinter::new("good", Some(1), |n| found(HostAttribute::OsVersion, &n.to_string()));
     let began = Instant::now();
     let ticking = async {
         until("both to be asked", || (bad.asked(), good.asked()) == (1, 1)).await;
@@ -326,7 +346,7 @@ async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_unti
         until("the start to be over", || false).await;
     };
     let agent = tokio::select! {
-        agent = Agent::start(vec![bad, good]) => agent,
+        agent = FingerprintAgent::start(vec![bad, good]) => agent,
         () = ticking => unreachable!(),
     };
     assert_eq!(began.elapsed(), START);
@@ -357,15 +377,16 @@ async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_unti
     assert_eq!(agent.state("bad"), FingerprinterState::Current);
 }
 
+/// Promise (Durability and recovery): P-6.5 Run again, only changes are published
 #[tokio::test(start_paused = true)]
-async fn fingerprinter_asked_again_reports_only_changes() {
-    let one = Fake::new("one", Some(10), |n| {
+async fn periodic_fingerprinter_reports_only_changes() {
+    let one = FakeFingerprinter::new("one", Some(10), |n| {
         let version = (n >= 5).then(|| "13".into());
         Ok(AttributeDiff::default()
             .with(HostAttribute::OsName, Some("debian".into()))
             .with(HostAttribute::OsVersion, version))
     });
-    let agent = Agent::start(vec![one]).await;
+    let agent = FingerprintAgent::start(vec![one]).await;
     let mut changes = agent.facts.watch();
     tokio::time::sleep(Duration::from_secs(35)).await;
     assert!(one.asked() == 4 && !changes.has_changed().unwrap(), "the same four times is no news");
@@ -377,20 +398,22 @@ async fn fingerprinter_asked_again_reports_only_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_any_more_is_removed_and_nothing_else() {
-    let one = Fake::new("one", Some(10), |n| {
+async fn vanished_attribute_is_removed_and_other_attributes_remain() {
+    let one = FakeFingerprinter::new("one", Some(10), |n| {
         Ok(AttributeDiff::default().with(HostAttribute::OsName, (n == 1).then(|| "".into())))
     });
-    let other = Fake::new("other", None, |_| found(HostAttribute::OsVersion, "1"));
-    let agent = Agent::start(vec![one, other]).await;
+    let other = FakeFingerprinter::new("other", None, |_| found(HostAttribute::OsVersion, "1"));
+    let agent = FingerprintAgent::start(vec![one, other]).await;
     assert_eq!(agent.value(HostAttribute::OsName).as_deref(), Some(""), "an empty text is a value");
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert_eq!(agent.facts.now().keys().collect::<Vec<_>>(), ["os.version"]);
 }
 
 /// P-6.4: each order of three answers.
+///
+/// Promise (Durability and recovery): P-6.4 In whatever order fingerprinters answer, the result is the same
 #[tokio::test(start_paused = true)]
-async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
+async fn fingerprint_results_do_not_depend_on_the_order_of_answers() {
     use HostAttribute::{KernelName, OsName, OsVersion};
     let mut seen = BTreeSet::new();
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -398,7 +421,7 @@ async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
         let fakes = [("a", OsName), ("b", OsVersion), ("c", KernelName)].into_iter().enumerate();
         let fakes = fakes.map(|(at, (name, attribute))| {
             let turn = Arc::clone(&turn);
-            let fake: &'static dyn Fingerprinter = Fake::new(name, None, move |_| {
+            let fake: &'static dyn Fingerprinter = FakeFingerprinter::new(name, None, move |_| {
                 while order[*turn.lock().unwrap()] != at {
                     std::thread::yield_now();
                 }
@@ -408,7 +431,7 @@ async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
             });
             fake
         });
-        let agent = Agent::start(fakes.collect()).await;
+        let agent = FingerprintAgent::start(fakes.collect()).await;
         let states: Vec<_> = agent.manager.states().now().into_iter().map(|info| (info.name, info.state)).collect();
         seen.insert(format!("{:?} {states:?}", agent.facts.now()));
     }
@@ -416,9 +439,9 @@ async fn in_whatever_order_they_answer_the_same_is_known_and_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_fingerprinter_is_asked_after_the_agent_has_gone() {
-    let one = Fake::new("one", Some(10), |_| found(HostAttribute::OsName, "x"));
-    drop(Agent::start(vec![one]).await);
+async fn fingerprinters_do_not_run_after_the_agent_is_dropped() {
+    let one = FakeFingerprinter::new("one", Some(10), |_| found(HostAttribute::OsName, "x"));
+    drop(FingerprintAgent::start(vec![one]).await);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(one.asked(), 1);
 }

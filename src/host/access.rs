@@ -31,6 +31,7 @@ const OTHER: u16 = 0x20;
 const PASS: u16 = 1;
 const ALL: u16 = 7;
 
+/// An entry of a POSIX ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     tag: u16,
@@ -121,7 +122,7 @@ pub fn first_not_traversable(account: &Account, directory: &Path) -> io::Result<
 /// Why a user other than root and the agent's own can change a path: that user owns it or a parent, or a parent is
 /// world-writable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Exposed {
+pub enum ExposedPath {
     #[error("{} belongs to another user (uid {uid})", path.display())]
     Owned { path: PathBuf, uid: u32 },
     #[error("every user can replace files in {} (mode {mode:04o})", path.display())]
@@ -134,16 +135,16 @@ pub enum Exposed {
 ///
 /// After `None`, no other user can change the path, so `path` can be opened by name. Errors: those of lstat(2) and
 /// readlink(2); a loop of links.
-pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
+pub fn exposed(path: &Path) -> io::Result<Option<ExposedPath>> {
     exposed_to(path, false)
 }
 
 /// As [`exposed`], but checks only the parents of `path` and `path` itself if it is a symbolic link.
-pub fn exposed_way(path: &Path) -> io::Result<Option<Exposed>> {
+pub fn exposed_way(path: &Path) -> io::Result<Option<ExposedPath>> {
     exposed_to(path, true)
 }
 
-fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
+fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<ExposedPath>> {
     let mut left: Vec<PathBuf> = parts(&std::path::absolute(path)?);
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     while let Some(part) = left.pop() {
@@ -155,7 +156,7 @@ fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
         };
         let is_link = FileType::from_raw_mode(stat.st_mode).is_symlink();
         if let Some(uid) = other_user(stat.st_uid).filter(|_| !only_way || is_link || !left.is_empty()) {
-            return Ok(Some(Exposed::Owned { path: next, uid }));
+            return Ok(Some(ExposedPath::Owned { path: next, uid }));
         }
         if is_link {
             links += 1;
@@ -167,7 +168,7 @@ fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
         }
         let mode = stat.st_mode & 0o7777;
         if rustix::process::geteuid().is_root() && !left.is_empty() && mode & 0o1002 == 0o002 {
-            return Ok(Some(Exposed::Open { path: next, mode }));
+            return Ok(Some(ExposedPath::Open { path: next, mode }));
         }
         // `at` contains no link, so `..` is the parent directory.
         at = match part.as_os_str() == ".." {
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_by_mode_alone_is_decided_by_the_first_that_fits() {
+    fn directory_traversal_by_mode_is_decided_by_the_first_matching_class() {
         for (mode, uid, group, expected) in [
             (0o700, 5, 5, true),
             (0o011, 5, 9, false),
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acl_lets_its_users_pass_and_no_others() {
+    fn acl_grants_traversal_to_its_users_only() {
         let dir = tempfile::tempdir().unwrap();
         let opened = open_dir(dir.path()).unwrap();
         if !keeps_acls(dir.path()).unwrap() || !grant_traversal(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
@@ -330,13 +331,13 @@ mod tests {
         }
         std::fs::set_permissions(path("ours"), PermissionsExt::from_mode(0o777)).unwrap();
         assert_eq!(exposed(&path("ours")).unwrap(), None, "what is in it is what counts");
-        let open = Exposed::Open { path: path("ours"), mode: 0o777 };
+        let open = ExposedPath::Open { path: path("ours"), mode: 0o777 };
         assert_eq!(exposed(&path("alias/file")).unwrap(), Some(open));
         std::fs::set_permissions(path("ours"), PermissionsExt::from_mode(0o755)).unwrap();
         lchown(path("alias"), Some(12_345), None).unwrap();
         chown(path("his"), Some(12_345), None).unwrap();
         for (way, of) in [("alias/file", "alias"), ("far", "his"), ("his/new", "his")] {
-            let expected = Exposed::Owned { path: path(of), uid: 12_345 };
+            let expected = ExposedPath::Owned { path: path(of), uid: 12_345 };
             assert_eq!(exposed(&path(way)).unwrap(), Some(expected), "{way}");
         }
     }
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acl_is_none() {
+    fn malformed_acl_decodes_to_none() {
         assert_eq!(decode(b""), None);
         assert_eq!(decode(&[2, 0, 0, 0, 1]), None);
         assert_eq!(decode(&[3, 0, 0, 0]), None);

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::hierarchy::{Hierarchy, Layout, Version};
+use super::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use super::roots::Roots;
 use crate::model::id::CgroupPath;
 
-pub use limits::{IoLimit, Limits, cpu_weight_of_shares};
+pub use limits::{CgroupLimits, IoLimit, cpu_weight_of_shares};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
@@ -99,8 +99,8 @@ pub fn own_directory(roots: &Roots, hierarchy: &Hierarchy) -> Option<PathBuf> {
     let namespace = std::fs::read_link(roots.proc("self/ns/cgroup")).ok()?;
     let text = roots.read_proc("self/cgroup").ok().filter(|_| namespace.as_os_str() == "cgroup:[4026531835]")?;
     let controller = match hierarchy.version {
-        Version::V1 => Some(hierarchy.controllers.first()?.as_str()),
-        Version::V2 => None,
+        CgroupVersion::V1 => Some(hierarchy.controllers.first()?.as_str()),
+        CgroupVersion::V2 => None,
     };
     crate::kernel::proc::cgroup::place(&text, controller).map(|path| hierarchy.directory(path))
 }
@@ -110,8 +110,8 @@ pub fn own_directory(roots: &Roots, hierarchy: &Hierarchy) -> Option<PathBuf> {
 pub fn cores(layout: &Layout) -> Vec<u32> {
     let Some(home) = layout.controller(CPUSET) else { return Vec::new() };
     let file = match home.version {
-        Version::V1 => "cpuset.effective_cpus",
-        Version::V2 => "cpuset.cpus.effective",
+        CgroupVersion::V1 => "cpuset.effective_cpus",
+        CgroupVersion::V2 => "cpuset.cpus.effective",
     };
     let files = [file, "cpuset.cpus"].into_iter().map(|file| home.mount.join(file));
     let read = |path: PathBuf| super::untrusted::read(&path, 1 << 16).ok();
@@ -128,7 +128,7 @@ pub fn cores(layout: &Layout) -> Vec<u32> {
 impl Cgroup {
     pub fn at(layout: &Layout, path: &CgroupPath) -> Cgroup {
         let places = layout.placements().map(|hierarchy| {
-            let unified = hierarchy.version == Version::V2;
+            let unified = hierarchy.version == CgroupVersion::V2;
             let wanted = |c: &&String| !unified || V2_CONTROLLERS.contains(&c.as_str());
             CgroupDir {
                 mount: hierarchy.mount.clone(),
@@ -144,7 +144,7 @@ impl Cgroup {
     /// that may have belonged to one.
     #[must_use]
     pub fn with_devices(mut self, layout: &Layout) -> Cgroup {
-        let home = layout.controller(DEVICES).filter(|hierarchy| hierarchy.version == Version::V1);
+        let home = layout.controller(DEVICES).filter(|hierarchy| hierarchy.version == CgroupVersion::V1);
         if let Some(home) = home
             && self.controller(DEVICES).is_none()
         {
@@ -169,7 +169,7 @@ impl Cgroup {
             None => self.places.push(CgroupDir {
                 mount: home.mount.clone(),
                 directory: home.mount.join(self.path.relative()),
-                unified: home.version == Version::V2,
+                unified: home.version == CgroupVersion::V2,
                 controllers: vec![CPUSET.to_owned()],
             }),
         }
@@ -179,7 +179,7 @@ impl Cgroup {
     /// Adds all other v1 hierarchies: container runtimes create cgroups in all of them and leave the parents behind.
     #[must_use]
     pub fn everywhere(mut self, layout: &Layout) -> Cgroup {
-        for hierarchy in layout.hierarchies().iter().filter(|hierarchy| hierarchy.version == Version::V1) {
+        for hierarchy in layout.hierarchies().iter().filter(|hierarchy| hierarchy.version == CgroupVersion::V1) {
             if self.places.iter().any(|place| place.mount == hierarchy.mount) {
                 continue;
             }

@@ -6,6 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::units::{Nanos, Timestamp};
 
+/// The clocks that the agent reads; tests replace them.
 pub trait Clock: Send + Sync {
     /// The wall clock. It may jump.
     fn now(&self) -> Timestamp;

@@ -27,6 +27,7 @@ const BURST: Duration = Duration::from_millis(2);
 /// Pauses after a burst of the given length. Returns `false` to cancel the walk.
 pub type Rest<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
+/// Disk usage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeUsage {
     pub bytes: u64,
@@ -55,7 +56,7 @@ pub fn of_tree(root: &Path, rest: Rest<'_>) -> Result<TreeUsage, UsageError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let root = rustix::fs::open(root, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&root)?;
-    let mut walk = Walk {
+    let mut walk = UsageWalk {
         device: stat.st_dev,
         usage: TreeUsage { bytes: blocks(&stat), entries: 1 },
         linked: HashSet::new(),
@@ -66,7 +67,8 @@ pub fn of_tree(root: &Path, rest: Rest<'_>) -> Result<TreeUsage, UsageError> {
     Ok(walk.usage)
 }
 
-struct Walk<'a> {
+/// One walk of a tree.
+struct UsageWalk<'a> {
     device: u64,
     usage: TreeUsage,
     /// Inode numbers of files with several links that were counted.
@@ -75,7 +77,7 @@ struct Walk<'a> {
     rest: Rest<'a>,
 }
 
-impl Walk<'_> {
+impl UsageWalk<'_> {
     fn all(&mut self, root: OwnedFd) -> Result<(), UsageError> {
         let mut open = vec![entries(root)?];
         while let Some(directory) = open.last_mut() {

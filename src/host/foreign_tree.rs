@@ -32,6 +32,7 @@ const NAMES: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC
 /// Whether the tree's owner hides the file at this path.
 pub type IsHidden = fn(&[OsString]) -> bool;
 
+/// A directory tree that another user may change while it is read.
 #[derive(Debug)]
 pub struct ForeignTree {
     root: OwnedFd,
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_has_no_hidden_entry_and_says_how_many_it_leaves_out() {
+    fn directory_listing_omits_hidden_entries_and_counts_the_rest() {
         let (_top, tree) = planted();
         let names = |path: &str, most| {
             let (entries, omitted) = tree.list(&tree.find(path).unwrap(), most).unwrap();

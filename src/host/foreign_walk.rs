@@ -45,7 +45,7 @@ impl ForeignWalk {
         if let Some(top) = self.top.take() {
             return Some(top);
         }
-        // Ends: each round takes a name or a level.
+        // Each round takes a name or a level, so it ends.
         loop {
             let level = self.levels.last_mut()?;
             let Some(name) = level.next() else {
@@ -86,6 +86,7 @@ fn weight(name: &OsString) -> usize {
     name.len() + size_of::<OsString>() + 16
 }
 
+/// Promise (Input validation): P-14.5 A deep or wide tree of a task costs a sender bounded memory
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn walk_of_a_deep_tree_keeps_names_and_ends_at_its_bounds() {
+    fn walk_of_a_deep_tree_returns_names_and_ends_at_its_bounds() {
         let dir = tempfile::tempdir().unwrap();
         let long = "n".repeat(100);
         let mut path = dir.path().join("top");

@@ -18,7 +18,7 @@ const USED: [&str; 6] = ["cpu", "cpuacct", "memory", "blkio", "pids", "freezer"]
 
 words! {
     /// The cgroup setup of a host.
-    pub enum Mode {
+    pub enum CgroupMode {
         /// Controllers in v1 hierarchies, no unified hierarchy.
         V1 = "v1",
         /// One unified hierarchy.
@@ -29,8 +29,9 @@ words! {
     }
 }
 
+/// Version of the cgroup interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Version {
+pub enum CgroupVersion {
     V1,
     V2,
 }
@@ -38,7 +39,7 @@ pub enum Version {
 /// One mounted hierarchy.
 #[derive(Debug)]
 pub struct Hierarchy {
-    pub version: Version,
+    pub version: CgroupVersion,
     /// v1: from the superblock options. v2: `cgroup.controllers` of the root, or of the agent's parent: see
     /// [`Layout::narrow`].
     pub controllers: Vec<String>,
@@ -81,8 +82,8 @@ impl Layout {
         let mut layout = Layout { hierarchies: Vec::new(), problems: bad.iter().map(ToString::to_string).collect() };
         for mount in mounts {
             let known = layout.hierarchies.iter().any(|h| match mount.unified {
-                true => h.version == Version::V2,
-                false => h.version == Version::V1 && h.controllers == mount.controllers,
+                true => h.version == CgroupVersion::V2,
+                false => h.version == CgroupVersion::V1 && h.controllers == mount.controllers,
             });
             if !known && let Err(problem) = layout.add(roots, mount) {
                 let why = problem.source().map(|s| format!(": {s}")).unwrap_or_default();
@@ -96,8 +97,8 @@ impl Layout {
         let mount = roots.mounted(&found.mount_point);
         let root = open_path(&mount)?;
         let (version, controllers) = match found.unified {
-            true => (Version::V2, v2_controllers(&mount)?),
-            false => (Version::V1, found.controllers),
+            true => (CgroupVersion::V2, v2_controllers(&mount)?),
+            false => (CgroupVersion::V1, found.controllers),
         };
         self.hierarchies.push(Hierarchy { version, controllers, withheld: Vec::new(), mount, root });
         Ok(())
@@ -108,7 +109,7 @@ impl Layout {
     /// ancestor.
     #[must_use]
     pub fn narrow(mut self, parent: &CgroupPath) -> Layout {
-        for hierarchy in self.hierarchies.iter_mut().filter(|h| h.version == Version::V2) {
+        for hierarchy in self.hierarchies.iter_mut().filter(|h| h.version == CgroupVersion::V2) {
             let wanted = hierarchy.mount.join(parent.relative());
             let nearest = wanted.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(&hierarchy.mount);
             // `parent` is the root itself, which has no parent cgroup.
@@ -119,13 +120,14 @@ impl Layout {
         self
     }
 
-    pub fn mode(&self) -> Mode {
-        let v1 = self.hierarchies.iter().any(|h| h.version == Version::V1 && h.controllers.iter().any(|c| used(c)));
+    pub fn mode(&self) -> CgroupMode {
+        let v1 =
+            self.hierarchies.iter().any(|h| h.version == CgroupVersion::V1 && h.controllers.iter().any(|c| used(c)));
         match (v1, self.unified().is_some()) {
-            (true, true) => Mode::Hybrid,
-            (true, false) => Mode::V1,
-            (false, true) => Mode::V2,
-            (false, false) => Mode::None,
+            (true, true) => CgroupMode::Hybrid,
+            (true, false) => CgroupMode::V1,
+            (false, true) => CgroupMode::V2,
+            (false, false) => CgroupMode::None,
         }
     }
 
@@ -136,13 +138,13 @@ impl Layout {
 
     /// The cgroup2 hierarchy; on hybrid hosts it has few controllers or none.
     pub fn unified(&self) -> Option<&Hierarchy> {
-        self.hierarchies.iter().find(|h| h.version == Version::V2)
+        self.hierarchies.iter().find(|h| h.version == CgroupVersion::V2)
     }
 
     /// Hierarchies in which a task gets a cgroup: each v1 hierarchy with a controller in use, and the unified
     /// hierarchy.
     pub fn placements(&self) -> impl Iterator<Item = &Hierarchy> {
-        self.hierarchies.iter().filter(|h| h.version == Version::V2 || h.controllers.iter().any(|c| used(c)))
+        self.hierarchies.iter().filter(|h| h.version == CgroupVersion::V2 || h.controllers.iter().any(|c| used(c)))
     }
 
     pub fn hierarchies(&self) -> &[Hierarchy] {
@@ -193,7 +195,7 @@ mod tests {
             "cpu,cpuacct rw,cpu,cpuacct\nmemory rw,memory\ndevices rw,devices\nsystemd rw,name=systemd\nunified +hugetlb\n",
         );
         let layout = Layout::detect(&roots).unwrap();
-        assert_eq!(layout.mode(), Mode::Hybrid);
+        assert_eq!(layout.mode(), CgroupMode::Hybrid);
         assert_eq!(layout.controller("cpuacct").unwrap().mount, roots.sys.join("fs/cgroup/cpu,cpuacct"));
         assert!(layout.controller("pids").is_none());
         let names: Vec<_> = layout.placements().map(|h| h.mount.file_name().unwrap().to_str().unwrap()).collect();
@@ -204,8 +206,8 @@ mod tests {
     fn a_v2_host_with_only_systemds_named_hierarchy_is_v2() {
         let (_dir, roots) = machine("systemd rw,name=systemd\nunified +cpu io memory pids\n");
         let layout = Layout::detect(&roots).unwrap();
-        assert_eq!(layout.mode(), Mode::V2);
-        assert_eq!(layout.controller("memory").unwrap().version, Version::V2);
+        assert_eq!(layout.mode(), CgroupMode::V2);
+        assert_eq!(layout.controller("memory").unwrap().version, CgroupVersion::V2);
         assert_eq!(layout.placements().count(), 1);
     }
 
@@ -214,7 +216,7 @@ mod tests {
         let (_dir, roots) = machine("memory rw,memory\nother rw,memory\n");
         let layout = Layout::detect(&roots).unwrap();
         assert_eq!(layout.hierarchies().len(), 1);
-        assert_eq!(layout.mode(), Mode::V1);
+        assert_eq!(layout.mode(), CgroupMode::V1);
     }
 
     #[test]
@@ -246,6 +248,6 @@ mod tests {
     #[test]
     fn no_cgroups_is_a_mode_not_an_error() {
         let (_dir, roots) = machine("");
-        assert_eq!(Layout::detect(&roots).unwrap().mode(), Mode::None);
+        assert_eq!(Layout::detect(&roots).unwrap().mode(), CgroupMode::None);
     }
 }

@@ -131,18 +131,18 @@ impl HttpError {
 
 /// A complete response.
 #[derive(Debug, Clone)]
-pub struct Response {
+pub struct HttpResponse {
     pub status: u16,
     headers: hyper::HeaderMap,
     pub body: Bytes,
 }
 
-impl Response {
+impl HttpResponse {
     /// A response as from a collector. Invalid headers are left out.
     #[cfg(test)]
-    pub fn of_parts(status: u16, headers: &[(&str, &str)], body: Bytes) -> Response {
+    pub fn of_parts(status: u16, headers: &[(&str, &str)], body: Bytes) -> HttpResponse {
         let pair = |(name, value): &(&str, &str)| Some((name.parse().ok()?, value.parse().ok()?));
-        Response { status, headers: headers.iter().filter_map(pair).collect(), body }
+        HttpResponse { status, headers: headers.iter().filter_map(pair).collect(), body }
     }
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|v| v.to_str().ok())
@@ -153,21 +153,22 @@ impl Response {
 }
 
 /// A streamed response on its own connection.
-pub struct Stream {
+pub struct HttpStream {
     body: Incoming,
     /// Keeps the connection open.
     _sender: SendRequest<Full<Bytes>>,
 }
 
 /// The result of opening a stream.
-pub enum Opened {
-    Stream(Stream),
+pub enum StreamOpening {
+    Stream(HttpStream),
     /// A complete response instead: an error, or an agent without streaming.
-    Answer(Response),
+    Answer(HttpResponse),
 }
 
+/// A piece of a streamed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum BodyPiece {
     Data(Bytes),
     /// The wait ended without data.
     Nothing,
@@ -191,6 +192,7 @@ impl Method {
     }
 }
 
+/// A client of one server.
 pub struct Client {
     address: Address,
     /// Checked for each connection, since the server may change.
@@ -239,7 +241,7 @@ impl Client {
         self.connection = Some(self.runtime.block_on(connect((&self.address, self.trust)))?);
         Ok(())
     }
-    pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, HttpError> {
+    pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<HttpResponse, HttpError> {
         self.request(Method::Get, target, headers, Bytes::new())
     }
     /// Sends one request and reads the complete response. A persistent connection that the server has closed is
@@ -250,7 +252,7 @@ impl Client {
         target: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Response, HttpError> {
+    ) -> Result<HttpResponse, HttpError> {
         let Client { address, trust, timeout, largest_answer, runtime, authorization, connection } = self;
         let all = [headers, authorized(authorization).as_slice()].concat();
         let exchange = exchange((address, *trust), (connection, *largest_answer), method, target, &all, body);
@@ -263,11 +265,11 @@ impl Client {
         }
     }
     /// Opens a stream of server-sent events. The timeout covers the response head.
-    pub fn open(&mut self, target: &str) -> Result<Opened, HttpError> {
+    pub fn open(&mut self, target: &str) -> Result<StreamOpening, HttpError> {
         self.open_kind(target, EVENT_STREAM)
     }
     /// Asks for an answer of this content type, which may go on for long. The timeout holds until it begins.
-    pub fn open_kind(&mut self, target: &str, kind: &str) -> Result<Opened, HttpError> {
+    pub fn open_kind(&mut self, target: &str, kind: &str) -> Result<StreamOpening, HttpError> {
         let Client { address, trust, timeout, runtime, authorization, .. } = self;
         let headers = [[("accept", kind)].as_slice(), authorized(authorization).as_slice()].concat();
         match runtime.block_on(within(*timeout, open((address, *trust), (target, kind), &headers))) {
@@ -276,12 +278,12 @@ impl Client {
         }
     }
     /// Waits for more data, for `wait` at most.
-    pub fn next(&mut self, stream: &mut Stream, wait: Duration) -> Result<Piece, HttpError> {
+    pub fn next(&mut self, stream: &mut HttpStream, wait: Duration) -> Result<BodyPiece, HttpError> {
         match self.runtime.block_on(within(wait, stream.body.frame())) {
-            None => Ok(Piece::Nothing),
-            Some(None) => Ok(Piece::End),
+            None => Ok(BodyPiece::Nothing),
+            Some(None) => Ok(BodyPiece::End),
             // Trailers are ignored.
-            Some(Some(Ok(frame))) => Ok(frame.into_data().map_or(Piece::Nothing, Piece::Data)),
+            Some(Some(Ok(frame))) => Ok(frame.into_data().map_or(BodyPiece::Nothing, BodyPiece::Data)),
             Some(Some(Err(error))) => {
                 Err(HttpError::Protocol { address: self.address.clone(), message: error.to_string() })
             }
@@ -290,24 +292,24 @@ impl Client {
 }
 
 /// An address, and who may serve it.
-type At<'a> = (&'a Address, Trust);
+type ServerAddress<'a> = (&'a Address, Trust);
 
 fn authorized(authorization: &Option<String>) -> Vec<(&str, &str)> {
     authorization.iter().map(|value| ("authorization", value.as_str())).collect()
 }
 
 fn open<'a>(
-    at: At<'a>,
+    at: ServerAddress<'a>,
     (target, kind): (&'a str, &'a str),
     headers: &'a [(&'a str, &'a str)],
-) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
+) -> impl Future<Output = Result<StreamOpening, HttpError>> + 'a {
     async move {
         let (sender, answer) = send(at, None, Method::Get, target, headers, Bytes::new()).await?;
         let goes_on = answer.headers().get("content-type").is_some_and(|found| found.as_bytes() == kind.as_bytes());
         if answer.status().is_success() && goes_on {
-            return Ok(Opened::Stream(Stream { body: answer.into_body(), _sender: sender }));
+            return Ok(StreamOpening::Stream(HttpStream { body: answer.into_body(), _sender: sender }));
         }
-        Ok(Opened::Answer(whole(at.0, answer, MAX_ANSWER_BYTES).await?))
+        Ok(StreamOpening::Answer(whole(at.0, answer, MAX_ANSWER_BYTES).await?))
     }
 }
 
@@ -318,13 +320,13 @@ fn within<T>(limit: Duration, work: impl Future<Output = T>) -> impl Future<Outp
 }
 
 fn exchange<'a>(
-    at: At<'a>,
+    at: ServerAddress<'a>,
     (kept, largest_answer): (&'a mut Option<SendRequest<Full<Bytes>>>, usize),
     method: Method,
     target: &'a str,
     headers: &'a [(&'a str, &'a str)],
     body: Bytes,
-) -> impl Future<Output = Result<Response, HttpError>> + 'a {
+) -> impl Future<Output = Result<HttpResponse, HttpError>> + 'a {
     async move {
         let (sender, answer) = send(at, kept.take(), method, target, headers, body).await?;
         let answer = whole(at.0, answer, largest_answer).await?;
@@ -344,12 +346,12 @@ fn whole(
     address: &Address,
     answer: hyper::Response<Incoming>,
     largest: usize,
-) -> impl Future<Output = Result<Response, HttpError>> + '_ {
+) -> impl Future<Output = Result<HttpResponse, HttpError>> + '_ {
     async move {
         let (parts, body) = answer.into_parts();
         let body = Limited::new(body, largest).collect().await;
         let body = body.map_err(|e| broken(address, &*e))?.to_bytes();
-        Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(HttpResponse { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 }
 
@@ -367,7 +369,7 @@ type Sent = (SendRequest<Full<Bytes>>, hyper::Response<Incoming>);
 
 /// Completes with the head of the response.
 fn send<'a>(
-    at: At<'a>,
+    at: ServerAddress<'a>,
     kept: Option<SendRequest<Full<Bytes>>>,
     method: Method,
     target: &'a str,
@@ -411,7 +413,7 @@ fn request_to(
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
-fn connect<B>((address, trust): At<'_>) -> impl Future<Output = Result<SendRequest<B>, HttpError>> + '_
+fn connect<B>((address, trust): ServerAddress<'_>) -> impl Future<Output = Result<SendRequest<B>, HttpError>> + '_
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -545,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_connection_that_the_other_end_has_closed_meanwhile_costs_no_request() {
+    fn pooled_connection_closed_by_the_other_end_fails_no_request() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().to_string());
         let (closes, closed) = std::sync::mpsc::channel();
@@ -562,7 +564,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_an_address_prints_is_what_it_reads(text in "(unix:/[a-z/]{1,30}|https?://[a-z0-9.]{1,20}:[1-9][0-9]{0,3})") {
+        fn printed_http_address_parses_back(text in "(unix:/[a-z/]{1,30}|https?://[a-z0-9.]{1,20}:[1-9][0-9]{0,3})") {
             let address: Address = text.parse().unwrap();
             prop_assert_eq!(address.to_string().parse::<Address>(), Ok(address));
         }

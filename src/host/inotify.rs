@@ -14,13 +14,13 @@ use rustix::io::Errno;
 
 use crate::model::raw_name;
 
-/// Concurrency: one reader; any thread may add watches.
+/// Watches directories by inotify. Concurrency: one reader; any thread may add watches.
 #[derive(Debug)]
 pub struct DirWatch(OwnedFd);
 
 /// An event. `watch`: the descriptor that adding the watch returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum DirEvent {
     /// A directory was created in, or moved into, the watched one.
     Made { watch: i32, name: String },
     /// A directory was removed from, or moved out of, the watched one.
@@ -72,19 +72,19 @@ impl DirWatch {
         })
     }
     /// Passes all pending events to `each`. Does not wait.
-    pub fn read(&self, mut each: impl FnMut(Notice)) -> io::Result<()> {
+    pub fn read(&self, mut each: impl FnMut(DirEvent)) -> io::Result<()> {
         self.read_events(usize::MAX, |watch, what, name| {
             let is_directory = what.contains(ReadFlags::ISDIR);
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-                each(Notice::Overflow);
+                each(DirEvent::Overflow);
             } else if what.contains(ReadFlags::IGNORED) {
-                each(Notice::Dropped { watch });
+                each(DirEvent::Dropped { watch });
             } else if is_directory && what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-                each(Notice::Made { watch, name: name.to_owned() });
+                each(DirEvent::Made { watch, name: name.to_owned() });
             } else if is_directory && what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-                each(Notice::Removed { watch, name: name.to_owned() });
+                each(DirEvent::Removed { watch, name: name.to_owned() });
             } else if what.contains(ReadFlags::MODIFY) {
-                each(Notice::Changed { watch });
+                each(DirEvent::Changed { watch });
             }
         })?;
         Ok(())
@@ -127,12 +127,12 @@ impl AsRawFd for DirWatch {
 
 /// Wakes a waiting thread. Concurrency: any thread may ring; several rings before the wait count as one.
 #[derive(Debug, Clone)]
-pub struct Bell(Arc<OwnedFd>);
+pub struct WakeSignal(Arc<OwnedFd>);
 
-impl Bell {
+impl WakeSignal {
     /// Errors: no free descriptor.
-    pub fn new() -> io::Result<Bell> {
-        Ok(Bell(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    pub fn new() -> io::Result<WakeSignal> {
+        Ok(WakeSignal(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
     pub fn ring(&self) {
         // Fails if it has rung already, which is enough.
@@ -153,7 +153,7 @@ impl Bell {
 mod tests {
     use super::*;
 
-    fn notices(watch: &DirWatch) -> Vec<Notice> {
+    fn notices(watch: &DirWatch) -> Vec<DirEvent> {
         let mut all = Vec::new();
         watch.read(|notice| all.push(notice)).unwrap();
         all
@@ -169,9 +169,12 @@ mod tests {
         std::fs::write(dir.path().join("file"), "x").unwrap();
         std::fs::remove_dir(dir.path().join("a")).unwrap();
         let name = "a".to_owned();
-        assert_eq!(notices(&watching), [Notice::Made { watch, name: name.clone() }, Notice::Removed { watch, name }]);
+        assert_eq!(
+            notices(&watching),
+            [DirEvent::Made { watch, name: name.clone() }, DirEvent::Removed { watch, name }]
+        );
         watching.forget(watch);
-        assert_eq!(notices(&watching), [Notice::Dropped { watch }]);
+        assert_eq!(notices(&watching), [DirEvent::Dropped { watch }]);
     }
 
     #[test]
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_event_has_its_name_and_a_name_that_is_no_utf8_is_marked() {
+    fn file_event_has_its_name_with_invalid_utf8_escaped() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
@@ -224,16 +227,17 @@ mod tests {
         let watching = DirWatch::new().unwrap();
         let text = watching.file(&file).unwrap();
         std::fs::write(&file, "y").unwrap();
-        assert!(notices(&watching).contains(&Notice::Changed { watch: text }));
+        assert!(notices(&watching).contains(&DirEvent::Changed { watch: text }));
         let watch = watching.directory(dir.path()).unwrap();
         std::fs::create_dir(dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"))).unwrap();
         let name = raw_name::text(b"\xff").into_owned();
-        assert_eq!(notices(&watching), [Notice::Made { watch, name }]);
+        assert_eq!(notices(&watching), [DirEvent::Made { watch, name }]);
     }
 
     #[test]
-    fn who_waits_is_woken_by_the_bell_and_by_a_notice_and_by_nothing_else() {
-        let (bell, watching, dir) = (Bell::new().unwrap(), DirWatch::new().unwrap(), tempfile::tempdir().unwrap());
+    fn waiting_thread_is_woken_by_the_bell_and_by_a_file_event_only() {
+        let (bell, watching, dir) =
+            (WakeSignal::new().unwrap(), DirWatch::new().unwrap(), tempfile::tempdir().unwrap());
         watching.directory(dir.path()).unwrap();
         let long = Duration::from_secs(600);
         bell.ring();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_stays_without_a_process_until_it_is_removed() {
+    fn network_namespace_exists_without_a_process_until_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("netns/one");
         match create(&path) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_namespace_is_none_and_goes() {
+    fn file_without_a_namespace_is_no_namespace_and_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "").unwrap();

@@ -37,13 +37,15 @@ fn is_of_every_host(name: &str) -> bool {
     name.is_empty() || name.eq_ignore_ascii_case("localhost")
 }
 
+/// Promise (Input validation): Names that `/etc/hosts` and `/etc/hostname` give to this host are admitted, and no other
+/// line's
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     #[test]
-    fn fqdn_is_found_beside_the_short_name_and_names_of_others_are_not() {
+    fn fqdn_is_found_beside_the_short_name_and_foreign_names_are_not() {
         let hosts = "127.0.0.1 localhost ads.example\n127.0.1.1\tweb-1.example.com WEB-1 # this one\n192.0.2.9 web-2.example.com web-2\n";
         assert_eq!(names("", hosts, "web-1"), ["web-1", "web-1.example.com", "WEB-1"]);
         assert_eq!(names("# comment\nweb-9.example.com\n", "", "web-9"), ["web-9.example.com", "web-9"]);

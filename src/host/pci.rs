@@ -15,12 +15,12 @@ const GUEST_DRIVERS: [&str; 2] = ["vfio-pci", "pci-stub"];
 
 /// A display or 3D controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Display {
+pub struct DisplayController {
     /// The bound kernel driver.
     pub driver: Option<String>,
 }
 
-impl Display {
+impl DisplayController {
     /// Whether the device is reserved for, or in use by, a virtual machine.
     pub fn is_reserved_for_guest(&self) -> bool {
         self.driver.as_deref().is_some_and(|driver| GUEST_DRIVERS.contains(&driver))
@@ -28,13 +28,13 @@ impl Display {
 }
 
 /// The display controllers of a vendor. Entries that cannot be read are skipped; a host may have no PCI bus.
-pub fn displays(roots: &Roots, vendor: &str) -> Vec<Display> {
+pub fn displays(roots: &Roots, vendor: &str) -> Vec<DisplayController> {
     let all = std::fs::read_dir(roots.sys.join("bus/pci/devices"));
     let all = all.into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter(|at| text(at, "vendor") == vendor && text(at, "class").starts_with(DISPLAY))
         .map(|at| {
             let driver = std::fs::read_link(at.join("driver")).ok();
-            Display { driver: driver.and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())) }
+            DisplayController { driver: driver.and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())) }
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::access::{self, Exposed};
+use super::access::{self, ExposedPath};
 use super::roots::Roots;
 use crate::kernel::proc::net_tcp;
 
@@ -34,9 +34,9 @@ impl Trust {
 /// to another socket of root's.
 pub fn exposed(path: &Path) -> io::Result<Option<u32>> {
     Ok(match access::exposed(path)? {
-        Some(Exposed::Owned { uid, .. }) => Some(uid),
+        Some(ExposedPath::Owned { uid, .. }) => Some(uid),
         // The caller checks the listener's user in any case.
-        Some(Exposed::Open { .. }) | None => None,
+        Some(ExposedPath::Open { .. }) | None => None,
     })
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_whose_accepted_it_and_nobodys_before() {
+    fn connection_belongs_to_the_process_that_accepted_it_and_to_none_before() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let who =

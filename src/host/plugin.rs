@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_has_no_environment_of_ours_and_ends_when_it_is_cancelled() {
+    fn plugin_helper_has_an_empty_environment_and_ends_on_cancellation() {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), "env >&2; pwd >&2; test -z \"$STAYS\" || exit 4; exec sleep 600");
         let helped = |variables: &[(&str, OsString)], cancelled: bool| {

@@ -37,11 +37,11 @@ pub use capability::Capabilities;
 pub use child::Child;
 pub use group::{GroupError, group};
 pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
-pub use known::{KnownEnd, end_as};
-pub use launch::{Gated, LaunchError, Program, Step};
+pub use known::{TestChildEnd, end_as};
+pub use launch::{GatedChild, LaunchError, LaunchParameters, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
 pub use sandbox::{
-    Confined, HostTree, Init, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees,
+    HostTree, RootPlan, RootStep, RunningSandbox, Sandbox, SandboxError, SandboxInit, SandboxStep, binds_whole_trees,
 };
 pub use user::{Account, UserError, account};
 
@@ -249,7 +249,7 @@ impl Rusage {
 
 /// A child that has ended and was reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reaped {
+pub struct ReapedChild {
     pub pid: u32,
     /// The wait status from `wait4`.
     pub status: i32,
@@ -258,15 +258,15 @@ pub struct Reaped {
 
 /// The result of [`reap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reap {
-    Child(Reaped),
+pub enum ReapResult {
+    Child(ReapedChild),
     /// There are children, but none has ended.
     NoneYet,
     NoChildren,
 }
 
 /// Reaps one child, without blocking.
-pub fn reap() -> io::Result<Reap> {
+pub fn reap() -> io::Result<ReapResult> {
     let mut status = 0;
     // SAFETY: an all-zero rusage is valid, and wait4 writes only to the two locations given.
     let (pid, raw) = unsafe {
@@ -274,12 +274,12 @@ pub fn reap() -> io::Result<Reap> {
         (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut raw), raw)
     };
     match pid {
-        0 => Ok(Reap::NoneYet),
+        0 => Ok(ReapResult::NoneYet),
         -1 => match io::Error::last_os_error() {
-            e if e.raw_os_error() == Some(libc::ECHILD) => Ok(Reap::NoChildren),
+            e if e.raw_os_error() == Some(libc::ECHILD) => Ok(ReapResult::NoChildren),
             e => Err(e),
         },
-        pid => Ok(Reap::Child(Reaped { pid: pid.unsigned_abs(), status, rusage: rusage(&raw) })),
+        pid => Ok(ReapResult::Child(ReapedChild { pid: pid.unsigned_abs(), status, rusage: rusage(&raw) })),
     }
 }
 
@@ -297,17 +297,17 @@ fn rusage(raw: &libc::rusage) -> Rusage {
 
 /// A decoded wait status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum WaitStatus {
     Code(u8),
     Signal(u8),
 }
 
 /// `None`: the child has not ended (stopped, continued).
-pub fn ended(status: i32) -> Option<Ended> {
+pub fn ended(status: i32) -> Option<WaitStatus> {
     if libc::WIFEXITED(status) {
-        u8::try_from(libc::WEXITSTATUS(status)).ok().map(Ended::Code)
+        u8::try_from(libc::WEXITSTATUS(status)).ok().map(WaitStatus::Code)
     } else if libc::WIFSIGNALED(status) {
-        u8::try_from(libc::WTERMSIG(status)).ok().map(Ended::Signal)
+        u8::try_from(libc::WTERMSIG(status)).ok().map(WaitStatus::Signal)
     } else {
         None
     }
@@ -451,14 +451,16 @@ mod tests {
 
     #[test]
     fn statuses_read_as_wait_defines_them() {
-        assert_eq!(ended(0), Some(Ended::Code(0)));
-        assert_eq!(ended(3 << 8), Some(Ended::Code(3)));
-        assert_eq!(ended(9), Some(Ended::Signal(9)));
-        assert_eq!(ended(0x80 | 11), Some(Ended::Signal(11)), "with a core dump");
+        assert_eq!(ended(0), Some(WaitStatus::Code(0)));
+        assert_eq!(ended(3 << 8), Some(WaitStatus::Code(3)));
+        assert_eq!(ended(9), Some(WaitStatus::Signal(9)));
+        assert_eq!(ended(0x80 | 11), Some(WaitStatus::Signal(11)), "with a core dump");
         assert_eq!(ended(0x7f | 19 << 8), None, "stopped");
     }
 
     /// Runs in a separate process, since it takes the process's standard streams.
+    ///
+    /// Promise (Durability and recovery): The supervisor's two streams have one owner
     #[test]
     fn the_standard_streams_are_given_to_one_only() {
         const INSIDE: &str = "ALLOSTAT_TEST_TAKES_STREAMS";

@@ -38,6 +38,7 @@ impl ReadError {
     }
 }
 
+/// Where the kernel's file systems are mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     pub proc: PathBuf,

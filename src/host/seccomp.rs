@@ -16,9 +16,9 @@ use super::process::Capabilities;
 pub type FilterProgram = Vec<u64>;
 
 /// System calls, and the capabilities that allow them; without capabilities: denied to every task.
-type Denied = (&'static [c_long], &'static [&'static str]);
+type DeniedCalls = (&'static [c_long], &'static [&'static str]);
 
-const DENIED: &[Denied] = &[
+const DENIED: &[DeniedCalls] = &[
     // Keyrings have no namespace: the keys of the host's users would be visible.
     (&[libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_request_key], &[]),
     (&[libc::SYS_kexec_load, libc::SYS_kexec_file_load, libc::SYS_swapon, libc::SYS_swapoff], &[]),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_needs_its_capability_and_the_rest_is_allowed() {
+    fn seccomp_denies_calls_without_their_capability_and_allows_the_rest() {
         let (none, admin) = (Capabilities::NONE, Capabilities::named("sys_admin").unwrap());
         for (calls, open) in DENIED {
             for call in *calls {

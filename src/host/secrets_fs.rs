@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_mount_has_owner_mode_and_size_and_goes_with_its_contents() {
+    fn secrets_mount_has_owner_mode_and_size_and_is_removed_with_its_contents() {
         if let Some(reason) = unavailable() {
             eprintln!("no tmpfs here: {reason}");
             return;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_administrator_mounted_or_a_link_names_is_not_unmounted() {
+    fn mounts_of_the_administrator_or_behind_a_symlink_are_not_unmounted() {
         if let Some(reason) = unavailable() {
             eprintln!("no tmpfs here: {reason}");
             return;

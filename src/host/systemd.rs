@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_said_enough_is_not_waited_for() {
+    fn command_output_is_awaited_only_until_it_suffices() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one >&2; echo two; exec sleep 60"]);
         let (mut child, said) = listen(&mut command, |said| said.ends_with("two\n")).unwrap();

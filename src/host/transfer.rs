@@ -33,7 +33,7 @@ const XATTR: usize = 64 << 10;
 
 /// The result of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moved {
+pub enum MoveResult {
     /// The source does not exist.
     Absent,
     /// The target is not empty.
@@ -44,13 +44,13 @@ pub enum Moved {
 
 /// The path of a directory: `root` is trusted, the components below it are not.
 #[derive(Debug, Clone, Copy)]
-pub struct Below<'a> {
+pub struct RootedPath<'a> {
     pub root: &'a Path,
     /// The components below `root`; the last one is the directory's name.
     pub names: &'a [&'a str],
 }
 
-impl Below<'_> {
+impl RootedPath<'_> {
     /// The parent directory, opened, and the name. `None`: it does not exist.
     fn open_parent(&self) -> io::Result<Option<(OwnedFd, &str)>> {
         let Some((name, above)) = self.names.split_last() else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -90,25 +90,25 @@ impl Below<'_> {
 ///
 /// Errors: the source or the target is not a directory; an I/O error; `Interrupted`: cancelled. The source is intact
 /// then.
-pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::Result<Moved> {
-    let Some((old_parent, old_name)) = from.open_parent()? else { return Ok(Moved::Absent) };
+pub fn move_dir(from: RootedPath<'_>, to: RootedPath<'_>, called_off: &AtomicBool) -> io::Result<MoveResult> {
+    let Some((old_parent, old_name)) = from.open_parent()? else { return Ok(MoveResult::Absent) };
     let old = match rustix::fs::openat(&old_parent, old_name, WAY, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(Moved::Absent),
+        Err(Errno::NOENT) => return Ok(MoveResult::Absent),
         opened => opened?,
     };
     let Some((new_parent, new_name)) = to.open_parent()? else { return Err(io::ErrorKind::NotFound.into()) };
     if !is_empty_or_absent(&new_parent, new_name)? {
-        return Ok(Moved::Taken);
+        return Ok(MoveResult::Taken);
     }
     let moved = match rustix::fs::renameat(&old_parent, old_name, &new_parent, new_name) {
-        Ok(()) => Moved::Renamed,
+        Ok(()) => MoveResult::Renamed,
         Err(Errno::XDEV) => {
             copy(&old, &new_parent, new_name, &to.path(), called_off)?;
-            Moved::Copied
+            MoveResult::Copied
         }
         Err(e) => return Err(e.into()),
     };
-    if moved == Moved::Renamed {
+    if moved == MoveResult::Renamed {
         must_be(&old, &new_parent, new_name).inspect_err(|_| {
             // It is another file or directory: move it back, or remove it.
             if rustix::fs::renameat(&new_parent, new_name, &old_parent, old_name).is_err() {
@@ -118,7 +118,7 @@ pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::
         rustix::fs::fsync(&old_parent)?;
     }
     rustix::fs::fsync(&new_parent)?;
-    if moved == Moved::Copied {
+    if moved == MoveResult::Copied {
         // Leftovers are removed with their alloc: the target is complete.
         let _ = tree::remove_in(old_parent.as_fd(), OsStr::new(old_name), &from.path());
     }
@@ -168,7 +168,7 @@ fn copy(old: &OwnedFd, new_parent: &OwnedFd, name: &str, path: &Path, called_off
     let copied = (|| {
         let stat = rustix::fs::fstat(old)?;
         let new = new_directory(new_parent.as_fd(), &CString::new(draft.as_str())?)?;
-        let mut copying = Copying { called_off, device: stat.st_dev, linked: HashMap::new(), top: new.try_clone()? };
+        let mut copying = TreeCopy { called_off, device: stat.st_dev, linked: HashMap::new(), top: new.try_clone()? };
         copying.contents(old, &new, &mut Vec::new())?;
         rights(&new, old, &stat)?;
         rustix::fs::syncfs(&new)?;
@@ -231,7 +231,8 @@ fn extended_attributes(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-struct Copying<'a> {
+/// One copy of a tree to another file system.
+struct TreeCopy<'a> {
     called_off: &'a AtomicBool,
     /// The device of the tree. An entry on another device is a mount, which is an error.
     device: u64,
@@ -240,7 +241,7 @@ struct Copying<'a> {
     top: OwnedFd,
 }
 
-impl Copying<'_> {
+impl TreeCopy<'_> {
     fn check(&self) -> io::Result<()> {
         if self.called_off.load(Ordering::Relaxed) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
@@ -380,16 +381,16 @@ mod tests {
 
     use super::*;
 
-    struct Places {
+    struct MoveFixture {
         dir: tempfile::TempDir,
     }
 
-    impl Places {
-        fn new() -> Places {
+    impl MoveFixture {
+        fn new() -> MoveFixture {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir_all(dir.path().join("old/task")).unwrap();
             fs::create_dir_all(dir.path().join("new/task")).unwrap();
-            Places { dir }
+            MoveFixture { dir }
         }
         fn old(&self) -> PathBuf {
             self.dir.path().join("old/task/local")
@@ -397,12 +398,12 @@ mod tests {
         fn new_one(&self) -> PathBuf {
             self.dir.path().join("new/task/local")
         }
-        fn go(&self, called_off: bool) -> io::Result<Moved> {
+        fn go(&self, called_off: bool) -> io::Result<MoveResult> {
             let (old, new) = (self.dir.path().join("old"), self.dir.path().join("new"));
             let names = ["task", "local"];
             move_dir(
-                Below { root: &old, names: &names },
-                Below { root: &new, names: &names },
+                RootedPath { root: &old, names: &names },
+                RootedPath { root: &new, names: &names },
                 &AtomicBool::new(called_off),
             )
         }
@@ -448,27 +449,27 @@ mod tests {
     #[test]
     fn directory_is_renamed_over_an_empty_one_and_repeating_it_changes_nothing() {
         for empty in [false, true] {
-            let places = Places::new();
-            assert_eq!(places.go(false).unwrap(), Moved::Absent);
+            let places = MoveFixture::new();
+            assert_eq!(places.go(false).unwrap(), MoveResult::Absent);
             fs::create_dir(places.old()).unwrap();
             fill(&places.old());
             if empty {
                 fs::create_dir(places.new_one()).unwrap();
             }
             let inode = places.old().metadata().unwrap().ino();
-            assert_eq!(places.go(false).unwrap(), Moved::Renamed);
+            assert_eq!(places.go(false).unwrap(), MoveResult::Renamed);
             assert_eq!(places.new_one().metadata().unwrap().ino(), inode);
             check(&places.new_one());
-            assert_eq!(places.go(false).unwrap(), Moved::Absent);
+            assert_eq!(places.go(false).unwrap(), MoveResult::Absent);
             fs::create_dir(places.old()).unwrap();
-            assert_eq!(places.go(false).unwrap(), Moved::Taken, "what is there stays");
+            assert_eq!(places.go(false).unwrap(), MoveResult::Taken, "what is there stays");
             check(&places.new_one());
         }
     }
 
     #[test]
     fn copy_has_the_same_files_modes_links_holes_and_times() {
-        let places = Places::new();
+        let places = MoveFixture::new();
         fs::create_dir(places.old()).unwrap();
         fill(&places.old());
         // Left by an agent that died while it copied.
@@ -484,25 +485,25 @@ mod tests {
     fn between_two_file_systems_it_is_copied_and_the_old_one_removed() {
         let shm =
             tempfile::tempdir_in("/dev/shm").expect("the kernel's own file system of shared memory must be there");
-        let places = Places::new();
+        let places = MoveFixture::new();
         fs::create_dir(places.old()).unwrap();
         fill(&places.old());
         assert_ne!(shm.path().metadata().unwrap().dev(), places.old().metadata().unwrap().dev());
         fs::create_dir(shm.path().join("task")).unwrap();
         let (old, names) = (places.dir.path().join("old"), ["task", "local"]);
         let moved = move_dir(
-            Below { root: &old, names: &names },
-            Below { root: shm.path(), names: &names },
+            RootedPath { root: &old, names: &names },
+            RootedPath { root: shm.path(), names: &names },
             &AtomicBool::new(false),
         );
-        assert_eq!(moved.unwrap(), Moved::Copied);
+        assert_eq!(moved.unwrap(), MoveResult::Copied);
         check(&shm.path().join("task/local"));
         assert!(!places.old().exists());
     }
 
     #[test]
     fn failed_or_called_off_copy_leaves_the_old_one_whole_and_nothing_of_the_new() {
-        let places = Places::new();
+        let places = MoveFixture::new();
         fs::create_dir(places.old()).unwrap();
         fill(&places.old());
         let called_off = places.copy(&AtomicBool::new(true)).unwrap_err();
@@ -521,7 +522,7 @@ mod tests {
     fn no_planted_link_is_followed() {
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("secret"), "secret").unwrap();
-        let places = Places::new();
+        let places = MoveFixture::new();
         symlink(outside.path(), places.old()).unwrap();
         assert!(places.go(false).is_err(), "the directory itself");
         fs::remove_file(places.old()).unwrap();
@@ -535,7 +536,7 @@ mod tests {
         assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
         for names in [&["..", "x"][..], &["a/b"], &[""], &[]] {
             let root = places.dir.path();
-            let odd = move_dir(Below { root, names }, Below { root, names }, &AtomicBool::new(false));
+            let odd = move_dir(RootedPath { root, names }, RootedPath { root, names }, &AtomicBool::new(false));
             assert_eq!(odd.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{names:?}");
         }
     }
@@ -545,7 +546,7 @@ mod tests {
     fn racer_that_swaps_the_directory_for_a_link_gets_nothing() {
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("secret"), "secret").unwrap();
-        let places = Places::new();
+        let places = MoveFixture::new();
         let (over, old) = (AtomicBool::new(false), places.old());
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -558,7 +559,7 @@ mod tests {
             });
             let began = std::time::Instant::now();
             while began.elapsed() < std::time::Duration::from_millis(500) {
-                if matches!(places.go(false), Ok(Moved::Renamed)) {
+                if matches!(places.go(false), Ok(MoveResult::Renamed)) {
                     let moved = places.new_one().symlink_metadata().unwrap();
                     assert!(moved.is_dir(), "a link was taken for the directory");
                 }

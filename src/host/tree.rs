@@ -43,7 +43,7 @@ pub fn remove(path: &Path) -> Result<(), RemoveError> {
 /// As [`remove`], in an open directory: for a path above which another user can create links. `path`: for errors.
 pub fn remove_in(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<(), RemoveError> {
     let mount = mount_of(parent).map_err(|source| RemoveError::Io { path: path.to_owned(), source })?;
-    let mut sweep = Sweep { mount, top: None, parked: Vec::new(), parkings: 0, first_error: None };
+    let mut sweep = TreeRemoval { mount, top: None, parked: Vec::new(), parkings: 0, first_error: None };
     sweep.remove(parent, name, path, 0);
     sweep.first_error.map_or(Ok(()), Err)
 }
@@ -58,7 +58,8 @@ fn mount_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "fdinfo has no mnt_id"))
 }
 
-struct Sweep {
+/// One removal of a tree.
+struct TreeRemoval {
     mount: u64,
     top: Option<OwnedFd>,
     /// Names in the top directory of subtrees that were moved up because they were too deep.
@@ -67,7 +68,7 @@ struct Sweep {
     first_error: Option<RemoveError>,
 }
 
-impl Sweep {
+impl TreeRemoval {
     fn fail(&mut self, error: RemoveError) {
         self.first_error.get_or_insert(error);
     }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_tree_goes_and_what_a_link_points_to_stays() {
+    fn tree_removal_removes_the_whole_tree_and_no_symlink_target() {
         let (dir, root) = tree();
         std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
         std::fs::write(dir.path().join("elsewhere/kept"), "x").unwrap();
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_removed_through_a_mount() {
+    fn tree_removal_stops_at_a_mount() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("not root: cannot mount");
             return;

@@ -313,6 +313,8 @@ mod tests {
         assert_eq!(names, ["link", "one"]);
     }
 
+    /// Promise (Observed workloads): A file of a runtime belongs to root or the agent's user; one on a file system that
+    /// hangs costs its own name
     #[test]
     fn runtime_directory_reads_no_file_of_another_user() {
         if !rustix::process::geteuid().is_root() {
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_chosen_by_who_may_write_in_their_directory() {
+    fn name_owner_is_the_user_with_write_access_to_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let of = |mode: u32, owner| {
             std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
@@ -344,9 +346,9 @@ mod tests {
     }
 
     /// Returns endless bytes and counts them.
-    struct Endless(usize);
+    struct EndlessReader(usize);
 
-    impl Read for Endless {
+    impl Read for EndlessReader {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             into.fill(b'A');
             self.0 += into.len();
@@ -366,24 +368,24 @@ mod tests {
             (LONGEST_VARIABLE - "GROUP=".len(), "web"),
             "its beginning"
         );
-        let mut endless = Endless(0);
+        let mut endless = EndlessReader(0);
         assert_eq!(variables(&mut endless, &["JOB"]).unwrap(), BTreeMap::new());
         assert_eq!(endless.0, LARGEST_ENVIRONMENT);
-        let mut after = b"JOB=web\0".chain(Endless(0));
+        let mut after = b"JOB=web\0".chain(EndlessReader(0));
         assert_eq!(variables(&mut after, &["JOB"]).unwrap(), job);
         assert_eq!(after.into_inner().1.0, 0, "nothing behind what was wanted is read");
     }
 
     proptest! {
         #[test]
-        fn components_stay_where_they_are_joined(name in ".{0,300}|[a-z./]{0,9}") {
+        fn path_components_are_joined_directly_below_their_parent(name in ".{0,300}|[a-z./]{0,9}") {
             if let Some(name) = component(&name) {
                 let joined = Path::new("/a").join(name);
                 prop_assert_eq!(joined.parent(), Some(Path::new("/a")));
             }
         }
         #[test]
-        fn no_environment_panics_or_keeps_much(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
+        fn no_environment_panics_and_long_values_are_left_out(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
             let found = variables(&bytes[..], &["A", "B"]).unwrap();
             prop_assert!(found.values().all(|value| value.len() <= LONGEST_VARIABLE));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, warn_ignored};
+use super::fields::{Fields, Spanned, warn_ignored};
 use super::words;
 use crate::model::artifact::{ArtifactMode, ArtifactSource, TaskArtifact};
 use crate::model::checksum::ChecksumSource;
@@ -34,7 +34,7 @@ fn one_artifact(fields: &Fields<'_>, span: &Span) -> TaskArtifact {
     let choices = ArtifactMode::ALL.map(|mode| (mode.as_str(), mode));
     let mode = fields.choice("mode", &choices).map_or(ArtifactMode::Any, |at| at.value);
     let destination = fields.template("destination").filter(|at| !at.value.is_empty());
-    if let Some(At { value, span }) = &destination
+    if let Some(Spanned { value, span }) = &destination
         && escapes(value)
     {
         let message = format!("{} leads out of the directory of the alloc", quote(value));
@@ -59,7 +59,7 @@ fn one_artifact(fields: &Fields<'_>, span: &Span) -> TaskArtifact {
 }
 
 /// Nomad's: in mode `file` the name that the source has.
-fn default_destination(mode: ArtifactMode, source: Option<&At<String>>) -> String {
+fn default_destination(mode: ArtifactMode, source: Option<&Spanned<String>>) -> String {
     let name = source.and_then(|at| at.value.split('?').next()?.rsplit('/').next()).filter(|name| !name.is_empty());
     match (mode, name) {
         (ArtifactMode::File, Some(name)) => format!("{DEFAULT_DESTINATION}{name}"),
@@ -89,7 +89,7 @@ fn texts(fields: &Fields<'_>, key: &str) -> (Texts, BTreeMap<String, Span>) {
 }
 
 /// What can be known before its references are resolved.
-fn check(fields: &Fields<'_>, source: &At<String>, built: &TaskArtifact, places: &BTreeMap<String, Span>) {
+fn check(fields: &Fields<'_>, source: &Spanned<String>, built: &TaskArtifact, places: &BTreeMap<String, Span>) {
     let is_open = |text: &str| text.contains("${");
     let mut options = built.options.clone();
     options.retain(|_, value| !is_open(value));

@@ -4,25 +4,27 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::env;
-use crate::model::job::{EphemeralDisk, Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::job::{
+    EphemeralDisk, Job, JobKind, LogConfig, PlacementRules, Resources, RestartPolicy, Task, TaskGroup,
+};
 use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::service::Service;
 use crate::model::volume::{DiskSize, GroupStorage};
 
 use super::diagnostic::{Problems, Span, quote};
-use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
-use super::interpolate::{self, Known};
+use super::fields::{Fields, NamedBody, Spanned, Stanza, warn_ignored};
+use super::interpolate::{self, ResolvableNames};
 use super::reschedule::OfJob;
-use super::service_names::{Place, canonicalize};
+use super::service_names::{ServiceLocation, canonicalize};
 use super::template::as_written;
-use super::tree::{Body, Literal, join};
+use super::tree::{Literal, StanzaBody, join};
 use super::{limits, names, unread, values, words};
 
 type Meta = BTreeMap<String, String>;
 
 /// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the
 /// next: it is recorded, and absent from the job.
-pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
+pub(super) fn file(body: &StanzaBody, problems: &Problems<'_>) -> Option<Job> {
     problems.keep_references();
     let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), volumes: Vec::new(), connected: None };
     let fields = builder.open(body, &words::FILE, String::new());
@@ -59,7 +61,7 @@ pub(super) struct Builder<'p> {
 }
 
 impl<'p> Builder<'p> {
-    pub(super) fn open<'a>(&self, body: &'a Body, stanza: &'static Stanza, path: String) -> Fields<'a>
+    pub(super) fn open<'a>(&self, body: &'a StanzaBody, stanza: &'static Stanza, path: String) -> Fields<'a>
     where
         'p: 'a,
     {
@@ -154,7 +156,7 @@ impl<'p> Builder<'p> {
             restart,
             shutdown_delay: Duration::ZERO,
             max_run_duration: None,
-            placing: Placing::default(),
+            placing: PlacementRules::default(),
             tasks: vec![built],
             network,
             storage: Default::default(),
@@ -184,7 +186,7 @@ impl<'p> Builder<'p> {
         let tasks = fields.named("task");
         let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         let mut services = Vec::new();
-        self.services(&fields, Place { task: None, tasks: &tasks }, &mut services);
+        self.services(&fields, ServiceLocation { task: None, tasks: &tasks }, &mut services);
         let (ephemeral_disk, disk_mib) = self.ephemeral_disk(&fields);
         let storage = GroupStorage { disk_mib, ..self.storage(&fields, kind) };
         self.check_leaders(&tasks, &path);
@@ -269,7 +271,7 @@ impl<'p> Builder<'p> {
         names::check("task", task.name, task.name_span, &path, self.problems);
         names::check_task(task.name, task.name_span, &path, self.problems);
         unread::check(&fields, &[&unread::IDENTITY, &unread::ACTION, &unread::CONSUL]);
-        self.services(&fields, Place { task: Some(task.name), tasks }, services);
+        self.services(&fields, ServiceLocation { task: Some(task.name), tasks }, services);
         let driver = fields.text("driver");
         if fields.entry("driver").is_none() {
             let message = format!("the task {} has no `driver`", quote(task.name));
@@ -330,7 +332,7 @@ impl<'p> Builder<'p> {
             self.connected.iter().flat_map(|network| env::namespace_variables(network, &self.ports).into_keys()),
         );
         let has_rendered = task.templates.iter().any(|template| template.env);
-        let known = Known { meta, nomad, own, has_rendered };
+        let known = ResolvableNames { meta, nomad, own, has_rendered };
         let path = fields.path_of("env");
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();
         for (name, value) in &pairs {
@@ -348,7 +350,7 @@ impl<'p> Builder<'p> {
 
     /// Reports each reference in a text that can never be resolved, at its place inside the text if it can be found.
     /// Nomad finds out when the task starts, so all but what breaks the text are warnings.
-    fn check_template(&self, template: &str, span: &Span, path: &str, known: &Known<'_>) {
+    fn check_template(&self, template: &str, span: &Span, path: &str, known: &ResolvableNames<'_>) {
         let source = self.problems.source().slice(span);
         let mut from = 0;
         for never in interpolate::check(template, known) {
@@ -385,7 +387,7 @@ impl<'p> Builder<'p> {
         let Some(body) = task.stanza("resources") else { return Resources::default() };
         let fields = self.open(body, &words::RESOURCES, task.path_of("resources"));
         warn_ignored(body, &words::RESOURCES, fields.path(), &mut self.seen, self.problems);
-        let mebibytes = |at: &At<u64>| at.value << 20;
+        let mebibytes = |at: &Spanned<u64>| at.value << 20;
         let memory = fields.integer("memory", limits::MEMORY_MIB);
         let memory_max = memory_max(&fields);
         // Nomad's 0 is as if it were absent.
@@ -473,18 +475,18 @@ fn driver_of(name: String) -> String {
 
 enum MemoryMax {
     /// In MiB.
-    Limit(At<u64>),
+    Limit(Spanned<u64>),
     /// -1: `memory` is a reservation, and nothing is enforced.
     Unlimited,
 }
 
 fn memory_max(fields: &Fields<'_>) -> Option<MemoryMax> {
     let most = i64::try_from(*limits::MEMORY_MIB.end()).unwrap_or(i64::MAX);
-    let At { value, span } = fields.signed("memory_max", -1..=most)?;
+    let Spanned { value, span } = fields.signed("memory_max", -1..=most)?;
     match u64::try_from(value) {
         // Nomad's word for none.
         Ok(0) => None,
-        Ok(value) => Some(MemoryMax::Limit(At { value, span })),
+        Ok(value) => Some(MemoryMax::Limit(Spanned { value, span })),
         Err(_) => Some(MemoryMax::Unlimited),
     }
 }

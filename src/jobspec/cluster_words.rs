@@ -2,13 +2,13 @@
 
 use super::build::Builder;
 use super::diagnostic::quote;
-use super::tree::{Body, Entry, join};
+use super::tree::{Entry, StanzaBody, join};
 
 const WORDS: [&str; 6] = ["datacenters", "region", "namespace", "node_pool", "priority", "all_at_once"];
 
 impl Builder<'_> {
     /// A single one has its own warning, which says what it does here.
-    pub(super) fn warn_of_cluster_words(&mut self, job: &Body, path: &str) {
+    pub(super) fn warn_of_cluster_words(&mut self, job: &StanzaBody, path: &str) {
         let found: Vec<&Entry> = job.entries.iter().filter(|entry| WORDS.contains(&entry.key.as_str())).collect();
         let mut names: Vec<String> = found.iter().map(|entry| quote(&entry.key)).collect();
         names.dedup();

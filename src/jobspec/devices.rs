@@ -2,9 +2,9 @@
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, NamedBody};
-use super::template::{Part, parts};
-use super::tree::Body;
+use super::fields::{Fields, NamedBody, Spanned};
+use super::template::{InterpolationPart, parts};
+use super::tree::StanzaBody;
 use super::{limits, placing, tree, words};
 use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceOption, DeviceRequest, Property};
 use crate::model::nearest::nearest;
@@ -53,11 +53,11 @@ impl Builder<'_> {
         }
     }
 
-    fn device_constraint(&self, key: &Span, body: &Body, device: &Fields<'_>) -> Option<Constraint> {
+    fn device_constraint(&self, key: &Span, body: &StanzaBody, device: &Fields<'_>) -> Option<Constraint> {
         constraint(key, &self.open(body, &words::DEVICE_CONSTRAINT, device.path_of("constraint")))
     }
 
-    fn device_affinity(&self, key: &Span, body: &Body, device: &Fields<'_>) -> Option<Affinity> {
+    fn device_affinity(&self, key: &Span, body: &StanzaBody, device: &Fields<'_>) -> Option<Affinity> {
         let fields = self.open(body, &words::ANY_AFFINITY, device.path_of("affinity"));
         let weight = placing::weight(&fields);
         constraint(key, &fields).map(|constraint| Affinity { constraint, weight })
@@ -91,9 +91,9 @@ fn attribute(key: &Span, fields: &Fields<'_>) -> Option<Property> {
         let advice = Some("add attribute = \"${device.attr.memory}\"".to_owned());
         fields.error(key, "attribute", format!("the {} has no `attribute`", quote(stanza)), advice);
     }
-    let At { value, span } = fields.template("attribute")?;
+    let Spanned { value, span } = fields.template("attribute")?;
     let reference = match parts(&value).as_slice() {
-        [Part::Reference(reference, _)] => (*reference).to_owned(),
+        [InterpolationPart::Reference(reference, _)] => (*reference).to_owned(),
         _ => value.clone(),
     };
     let property = Property::parse(&reference).filter(|_| reference != value);

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn tabs_are_kept_so_that_the_caret_stays_below_its_character() {
+    fn tabs_are_preserved_so_that_the_caret_is_below_its_character() {
         let shown = at("a\n\t\tcpu = 5", "cpu").to_string();
         assert_eq!(shown, "x.hcl:2:3: error: wrong\n    2 | \t\tcpu = 5\n      | \t\t^^^");
     }
@@ -376,12 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_very_long_line_only_the_neighbourhood_is_shown() {
+    fn very_long_line_is_shown_only_around_the_error() {
         let text = format!("{}cpu{}", "x".repeat(5000), "y".repeat(5000));
         let shown = at(&text, "cpu").to_string();
         assert!(shown.len() < 450 && shown.contains("cpu") && shown.contains("^^^"), "{shown}");
     }
 
+    /// Promise (Input validation): Each refusal of a job file names what would be right
     #[test]
     fn refusal_that_only_negates_needs_an_advice() {
         for (message, advice, expected) in [

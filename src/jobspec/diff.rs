@@ -82,7 +82,7 @@ pub fn difference(old: &Job, new: &Job) -> Option<ObjectDiff> {
     };
     let values = old.sensitive.with(&new.sensitive);
     let (old, new) = (map(old), map(new));
-    let hide = Hide { values: &values, all: false };
+    let hide = DiffRedaction { values: &values, all: false };
     object("job", new.get("id").and_then(Value::as_str).unwrap_or_default(), Some(&old), Some(&new), hide)
 }
 
@@ -90,14 +90,14 @@ type Object<'a> = Option<&'a Map<String, Value>>;
 
 /// What is compared and not shown.
 #[derive(Clone, Copy)]
-struct Hide<'a> {
+struct DiffRedaction<'a> {
     /// Those of the job's sensitive variables.
     values: &'a SensitiveValues,
     /// Every value: it may be a secret by its name.
     all: bool,
 }
 
-fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, hide: Hide<'_>) -> Option<ObjectDiff> {
+fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, hide: DiffRedaction<'_>) -> Option<ObjectDiff> {
     let keys = |of: Object<'_>| of.into_iter().flat_map(Map::keys).cloned().collect::<BTreeSet<_>>();
     let mut all = ObjectDiff {
         kind: kind_of(old.is_some(), new.is_some()),
@@ -113,14 +113,14 @@ fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, hide: Hide<'_>
         if old != new
             && !(matches!(key.as_str(), "name" | "label") && old.is_some() != new.is_some() && !name.is_empty())
         {
-            member(&mut all, key, old, new, Hide { all: hide.all || is_sensitive(of, key), ..hide });
+            member(&mut all, key, old, new, DiffRedaction { all: hide.all || is_sensitive(of, key), ..hide });
         }
     }
     let is_empty = all.fields.is_empty() && all.objects.is_empty();
     (!is_empty || all.kind != DiffKind::Edited).then_some(all)
 }
 
-fn member(into: &mut ObjectDiff, key: &str, old: Option<Value>, new: Option<Value>, hide: Hide<'_>) {
+fn member(into: &mut ObjectDiff, key: &str, old: Option<Value>, new: Option<Value>, hide: DiffRedaction<'_>) {
     let is_map =
         |value: &Option<Value>| value.as_ref().is_none_or(|value| value.is_object() && duration(value).is_none());
     let are_objects = |value: &Option<Value>| {
@@ -145,7 +145,7 @@ fn items(list: Option<Value>) -> Vec<Map<String, Value>> {
 }
 
 /// Those of one name are compared, in their order; those without a name are added or removed as a whole.
-fn list(of: &str, old: &[Map<String, Value>], new: &[Map<String, Value>], hide: Hide<'_>) -> Vec<ObjectDiff> {
+fn list(of: &str, old: &[Map<String, Value>], new: &[Map<String, Value>], hide: DiffRedaction<'_>) -> Vec<ObjectDiff> {
     let mut left: Vec<Option<&Map<String, Value>>> = new.iter().map(Some).collect();
     // What did not change belongs together, also of several without a name.
     let mut changed: Vec<&Map<String, Value>> = Vec::new();
@@ -223,7 +223,7 @@ fn field_name(key: &str) -> String {
     }
 }
 
-fn shown(key: &str, value: &Value, hide: Hide<'_>) -> String {
+fn shown(key: &str, value: &Value, hide: DiffRedaction<'_>) -> String {
     let without = hide.values.hide_in_json(value);
     if hide.all || without == HIDDEN {
         return HIDDEN.to_owned();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_fields_have_old_and_new_values_in_the_words_of_job_files() {
+    fn changed_fields_have_old_and_new_values_in_job_file_terms() {
         let old = web("count = 2", "resources {\n memory = 64\n cpu = 100\n }\n kill_timeout = \"5s\"");
         let new = web("count = 3", "resources {\n memory = 128\n cpu = 100\n }\n kill_timeout = \"90s\"");
         let server = "/job:web/group:app/task:server";
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn added_and_removed_parts_are_named_and_say_their_values() {
+    fn added_and_removed_parts_are_named_with_their_values() {
         let old = web("", "env {\n A = \"1\"\n B = \"2\"\n }");
         let new = web("", "env {\n B = \"2\"\n C = \"3\"\n }\n meta {\n k = \"v\"\n }");
         let server = "/job:web/group:app/task:server";

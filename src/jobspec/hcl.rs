@@ -11,14 +11,14 @@ use hcl_edit::structure::{self, BlockLabel, Structure};
 use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
-use super::evaluate::basis::{Budget, Fault, Outside};
+use super::evaluate::basis::{Budget, EvaluationFault, ExternalInputs};
 use super::evaluate::given::GivenVariables;
-use super::evaluate::scope::{Scope, path};
+use super::evaluate::scope::{EvaluationScope, path};
 use super::evaluate::value::HclValue;
 use super::evaluate::variables;
 use super::template::as_template;
-use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
-use super::unclosed::Open;
+use super::tree::{Entry, Form, Label, Literal, StanzaBody, ValueNode, escape, number, text_value};
+use super::unclosed::UnclosedDelimiter;
 use super::{syntax, unclosed};
 
 /// How often a file is read again because of keys given twice.
@@ -28,11 +28,11 @@ const MAX_ROUNDS: usize = 50;
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     pub given: &'a GivenVariables,
-    pub outside: &'a dyn Outside,
+    pub outside: &'a dyn ExternalInputs,
 }
 
 /// `None` if the syntax is broken: reported. `inputs`: of a job file.
-pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Option<Body> {
+pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Option<StanzaBody> {
     let mut text = problems.source().text().to_owned();
     // A byte order mark, kept as blanks: every place stays where it is.
     if text.starts_with('\u{feff}') {
@@ -42,7 +42,9 @@ pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Optio
     let mut repeated = BTreeMap::new();
     for round in 0.. {
         match hcl_edit::parser::parse_body(&text) {
-            Ok(body) => return Some(Lower { problems, repeated, has_ended: Cell::new(false) }.file(&body, inputs)),
+            Ok(body) => {
+                return Some(HclLowering { problems, repeated, has_ended: Cell::new(false) }.file(&body, inputs));
+            }
             Err(error) => {
                 // The parser stops at a key given twice. Such a key is reported here and renamed, at the same length,
                 // so that the rest of the file is read as well.
@@ -72,14 +74,14 @@ fn broken(text: &str, offset: usize, message: &str, problems: &Problems<'_>) {
     }
     let at_the_end = text.get(offset..).is_none_or(|rest| rest.trim().is_empty());
     match unclosed::find_open(text, offset) {
-        Some(Open::Heredoc(span, word)) if message.contains("heredoc") || at_the_end => {
+        Some(UnclosedDelimiter::Heredoc(span, word)) if message.contains("heredoc") || at_the_end => {
             let advice = Some(format!("it ends at a line with {word} alone"));
             problems.error(&span, "", "HCL syntax: this heredoc has no end", advice);
         }
-        Some(Open::Bracket(span, '[')) if message.contains("`]`") => {
+        Some(UnclosedDelimiter::Bracket(span, '[')) if message.contains("`]`") => {
             problems.error(&span, "", "HCL syntax: this list is not closed", Some("end it with `]`".to_owned()));
         }
-        Some(Open::Bracket(span, '{')) if at_the_end => {
+        Some(UnclosedDelimiter::Bracket(span, '{')) if at_the_end => {
             problems.error(&span, "", "HCL syntax: this brace is not closed", Some("end it with `}`".to_owned()));
         }
         _ => {
@@ -119,7 +121,7 @@ fn rename(text: &mut String, offset: usize, repeated: &mut BTreeMap<usize, u32>,
     true
 }
 
-struct Lower<'p, 's> {
+struct HclLowering<'p, 's> {
     problems: &'p Problems<'s>,
     /// Where keys stand that were given twice: left out.
     repeated: BTreeMap<usize, u32>,
@@ -127,11 +129,11 @@ struct Lower<'p, 's> {
     has_ended: Cell<bool>,
 }
 
-impl Lower<'_, '_> {
-    fn file(&self, body: &structure::Body, inputs: Option<Inputs<'_>>) -> Body {
+impl HclLowering<'_, '_> {
+    fn file(&self, body: &structure::Body, inputs: Option<Inputs<'_>>) -> StanzaBody {
         let Some(Inputs { given, outside }) = inputs else { return self.body(body, None) };
         let budget = Budget::default();
-        let mut scope = Scope::new(outside, &budget);
+        let mut scope = EvaluationScope::new(outside, &budget);
         let sensitive = variables::declare(body, given, &mut scope, &mut |fault| self.fault(fault));
         self.problems.keep_secret(sensitive);
         let mut lowered = self.body(body, Some(&scope));
@@ -143,19 +145,19 @@ impl Lower<'_, '_> {
         if self.has_ended.get() {
             lowered.entries.clear();
         }
-        for Fault { span, message, suggestion, .. } in budget.into_warnings() {
+        for EvaluationFault { span, message, suggestion, .. } in budget.into_warnings() {
             self.problems.warn(&span, "", message, suggestion);
         }
         lowered
     }
 
-    fn fault(&self, Fault { span, message, suggestion, is_end }: Fault) {
+    fn fault(&self, EvaluationFault { span, message, suggestion, is_end }: EvaluationFault) {
         if !(is_end && self.has_ended.replace(true)) {
             self.problems.error(&span, "", message, suggestion);
         }
     }
 
-    fn body(&self, body: &structure::Body, scope: Option<&Scope<'_>>) -> Body {
+    fn body(&self, body: &structure::Body, scope: Option<&EvaluationScope<'_>>) -> StanzaBody {
         let entries = body.iter().flat_map(|structure| match (structure, scope) {
             (Structure::Attribute(attribute), _) => {
                 let value = self.node(&attribute.value, scope);
@@ -181,29 +183,29 @@ impl Lower<'_, '_> {
                 }
                 let labels = block.labels.iter().map(|label| label_of(label, &key_span)).collect();
                 let inner = self.body(&block.body, scope);
-                let value = Node { span: block.span().unwrap_or(key_span.clone()), value: Literal::Object(inner) };
+                let value = ValueNode { span: block.span().unwrap_or(key_span.clone()), value: Literal::Object(inner) };
                 self.entry(block.ident.as_str(), key_span, Form::Block, labels, value).into_iter().collect()
             }
         });
-        Body { entries: entries.collect(), span: body.span().unwrap_or(0..0) }
+        StanzaBody { entries: entries.collect(), span: body.span().unwrap_or(0..0) }
     }
 
-    fn entry(&self, key: &str, key_span: Span, form: Form, labels: Vec<Label>, value: Node) -> Option<Entry> {
+    fn entry(&self, key: &str, key_span: Span, form: Form, labels: Vec<Label>, value: ValueNode) -> Option<Entry> {
         let given_twice =
             self.repeated.contains_key(&key_span.start) || self.repeated.contains_key(&(key_span.start + 1));
         (!given_twice).then(|| Entry { key: key.to_owned(), key_span, form, labels, value })
     }
 
-    fn node(&self, expression: &Expression, scope: Option<&Scope<'_>>) -> Node {
+    fn node(&self, expression: &Expression, scope: Option<&EvaluationScope<'_>>) -> ValueNode {
         let span = expression.span().unwrap_or(0..0);
         if let Some(Err(fault)) = scope.map(|scope| scope.pay_value(&span)) {
             self.fault(fault);
-            return Node { span, value: Literal::Broken };
+            return ValueNode { span, value: Literal::Broken };
         }
         if self.leaves_its_line(expression, &span) {
             let advice = Some("for a text of several lines use a heredoc: <<EOF".to_owned());
             self.problems.error(&span, "", "a text in quotes ends on its line", advice);
-            return Node { span, value: Literal::Broken };
+            return ValueNode { span, value: Literal::Broken };
         }
         let value = match expression {
             Expression::StringTemplate(template) if is_computed(template, scope) => {
@@ -228,7 +230,7 @@ impl Lower<'_, '_> {
                     let value = self.node(value.expr(), scope);
                     self.object_entry(key, &value, scope)
                 });
-                Literal::Object(Body { entries: entries.collect(), span: span.clone() })
+                Literal::Object(StanzaBody { entries: entries.collect(), span: span.clone() })
             }
             Expression::Parenthesis(inner) => return self.node(inner.inner(), scope),
             _ if scope.is_some() => self.evaluated(expression, &span, scope),
@@ -238,11 +240,17 @@ impl Lower<'_, '_> {
                 Literal::Broken
             }
         };
-        Node { span, value }
+        ValueNode { span, value }
     }
 
     /// A text with parts that are known now. References that only a task's start knows stay in it.
-    fn computed(&self, whole: &Expression, template: &Template, span: &Span, scope: Option<&Scope<'_>>) -> Literal {
+    fn computed(
+        &self,
+        whole: &Expression,
+        template: &Template,
+        span: &Span,
+        scope: Option<&EvaluationScope<'_>>,
+    ) -> Literal {
         let is_piece = |element: &Element| match element {
             Element::Literal(_) => true,
             Element::Interpolation(interpolation) => interpolation.strip == Strip::None,
@@ -295,7 +303,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    fn evaluated(&self, expression: &Expression, span: &Span, scope: Option<&Scope<'_>>) -> Literal {
+    fn evaluated(&self, expression: &Expression, span: &Span, scope: Option<&EvaluationScope<'_>>) -> Literal {
         let evaluated = scope.map(|scope| {
             let value = scope.evaluate(expression)?;
             scope.pay_values(span, value.count()).map(|()| value)
@@ -312,7 +320,7 @@ impl Lower<'_, '_> {
 
     /// All of it stands where the expression does.
     fn literal(&self, span: &Span, value: HclValue) -> Literal {
-        let node = |value: HclValue| Node { span: span.clone(), value: self.literal(span, value) };
+        let node = |value: HclValue| ValueNode { span: span.clone(), value: self.literal(span, value) };
         match value {
             HclValue::Null => Literal::Null,
             HclValue::Bool(b) => Literal::Bool(b),
@@ -328,12 +336,12 @@ impl Lower<'_, '_> {
                     labels: Vec::new(),
                     value: node(value),
                 });
-                Literal::Object(Body { entries: entries.collect(), span: span.clone() })
+                Literal::Object(StanzaBody { entries: entries.collect(), span: span.clone() })
             }
         }
     }
 
-    fn object_entry(&self, key: &ObjectKey, value: &Node, scope: Option<&Scope<'_>>) -> Option<Entry> {
+    fn object_entry(&self, key: &ObjectKey, value: &ValueNode, scope: Option<&EvaluationScope<'_>>) -> Option<Entry> {
         let (text, span) = match key {
             ObjectKey::Ident(ident) => (ident.to_string(), ident.span()),
             ObjectKey::Expression(Expression::String(s)) => (s.value().clone(), s.span()),
@@ -362,7 +370,7 @@ impl Lower<'_, '_> {
         self.entry(&text, span.unwrap_or(value.span.clone()), Form::Attribute, Vec::new(), value.clone())
     }
 
-    fn template(&self, span: &Span, template: &Template, scope: Option<&Scope<'_>>) -> Literal {
+    fn template(&self, span: &Span, template: &Template, scope: Option<&EvaluationScope<'_>>) -> Literal {
         let mut text = String::new();
         for element in template.iter() {
             let at = element.span().unwrap_or(span.clone());
@@ -427,12 +435,12 @@ fn label_of(label: &BlockLabel, around: &Span) -> Label {
 
 /// What stands in quotes. In a job file Nomad takes `$${NOMAD_DC}` as it takes `${NOMAD_DC}`: both are the same text
 /// once they are read.
-fn literal(text: &str, scope: Option<&Scope<'_>>) -> String {
+fn literal(text: &str, scope: Option<&EvaluationScope<'_>>) -> String {
     if scope.is_some() { as_template(text) } else { escape(text) }
 }
 
 /// Something in it is known now; else it is left to a task's start as it stands.
-fn is_computed(template: &Template, scope: Option<&Scope<'_>>) -> bool {
+fn is_computed(template: &Template, scope: Option<&EvaluationScope<'_>>) -> bool {
     let is_left = |element: &Element| match element {
         Element::Literal(_) => true,
         Element::Directive(_) => false,

@@ -23,7 +23,7 @@ use crate::model::job::Task;
 
 use super::diagnostic::quote;
 use super::size::{self, TooLong};
-use super::template::{BadReference, Part, Target, parts};
+use super::template::{BadReference, InterpolationPart, Target, parts};
 use crate::model::nearest::nearest;
 
 /// Why a task cannot be made ready.
@@ -38,7 +38,7 @@ pub enum NotReady {
 
 /// What is known of a task before it runs.
 #[derive(Debug)]
-pub struct Known<'a> {
+pub struct ResolvableNames<'a> {
     pub meta: &'a BTreeMap<String, String>,
     /// The `NOMAD_*` variables that it will have.
     pub nomad: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Known<'a> {
 
 /// A reference that can never be resolved: as it is written (`${meta.x}`), why, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Never {
+pub struct UnresolvableReference {
     pub written: String,
     pub reason: String,
     pub suggestion: Option<String>,
@@ -59,15 +59,19 @@ pub struct Never {
 }
 
 /// Everything in a template that can never be resolved, whatever the host.
-pub fn check(template: &str, known: &Known<'_>) -> Vec<Never> {
+pub fn check(template: &str, known: &ResolvableNames<'_>) -> Vec<UnresolvableReference> {
     let references = parts(template).into_iter().filter_map(|part| match part {
-        Part::Text(_) => None,
-        Part::Reference(reference, target) => Some((reference, target)),
+        InterpolationPart::Text(_) => None,
+        InterpolationPart::Reference(reference, target) => Some((reference, target)),
     });
     references.filter_map(|(reference, target)| never(reference, target, known)).collect()
 }
 
-fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_>) -> Option<Never> {
+fn never(
+    reference: &str,
+    target: Result<Target, BadReference>,
+    known: &ResolvableNames<'_>,
+) -> Option<UnresolvableReference> {
     let near = |name: &str, words: &mut dyn Iterator<Item = &str>| {
         nearest(name, words).map(|word| format!("did you mean {}?", quote(word)))
     };
@@ -80,7 +84,7 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
             let is_own = known.own.contains(&name.as_str()) || known.has_rendered && !name.starts_with("NOMAD_");
             if !is_own && name.contains('.') {
                 let advice = "for the two characters themselves write `$${`".to_owned();
-                return Some(Never {
+                return Some(UnresolvableReference {
                     written,
                     reason: BadReference::Unknown.to_string(),
                     suggestion: Some(advice),
@@ -88,7 +92,12 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
                 });
             }
             if let Some(reason) = of_a_cluster(&name).filter(|_| !is_own) {
-                return Some(Never { written, reason: reason.to_owned(), suggestion: None, is_unclosed });
+                return Some(UnresolvableReference {
+                    written,
+                    reason: reason.to_owned(),
+                    suggestion: None,
+                    is_unclosed,
+                });
             }
             if is_own || !name.starts_with("NOMAD_") || known.nomad.contains(&env::clean_name(&name)) {
                 return None;
@@ -125,7 +134,7 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
             ("there is no such attribute".to_owned(), Some(suggestion))
         }
     };
-    Some(Never { written, reason, suggestion, is_unclosed })
+    Some(UnresolvableReference { written, reason, suggestion, is_unclosed })
 }
 
 /// The attributes that a task refers to, each behind the field that does: `env.ARCH`, `config.args[1]`.
@@ -155,8 +164,8 @@ fn attributes_below(field: &str, value: &Value, found: &mut Vec<(String, String)
 
 fn attributes_of(field: &str, template: &str, found: &mut Vec<(String, String)>) {
     found.extend(parts(template).into_iter().filter_map(|part| match part {
-        Part::Reference(_, Ok(Target::Attribute(name))) => Some((field.to_owned(), name)),
-        Part::Reference(..) | Part::Text(_) => None,
+        InterpolationPart::Reference(_, Ok(Target::Attribute(name))) => Some((field.to_owned(), name)),
+        InterpolationPart::Reference(..) | InterpolationPart::Text(_) => None,
     }));
 }
 
@@ -182,7 +191,7 @@ fn limit_field(variable: &str) -> Option<&'static str> {
 
 /// The task ready to start: `env` and `config` interpolated, and its whole environment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prepared {
+pub struct PreparedTask {
     pub task: Task,
     /// Inherited < `NOMAD_*` < the task's own `env` < what says which devices are its own < what its templates render.
     pub env: Env,
@@ -205,7 +214,7 @@ fn outer(context: &TaskContext<'_>) -> (Env, BTreeMap<String, String>) {
     let mut meta = env::merged_meta(context.job, context.group, context.task);
     if meta.values().any(|text| text.contains("${")) {
         let none = BTreeMap::new();
-        let scope = Scope { env: &whole, meta: &none, attributes: context.attributes };
+        let scope = InterpolationScope { env: &whole, meta: &none, attributes: context.attributes };
         let mut room = size::TOGETHER;
         meta.values_mut().for_each(|text| *text = scope.tolerant(text, None, &mut room));
         whole.extend(env::meta_variables(&meta));
@@ -216,7 +225,7 @@ fn outer(context: &TaskContext<'_>) -> (Env, BTreeMap<String, String>) {
 /// The task's `env`, resolved. A variable may refer to another one of the same `env`, one level deep; of its own name
 /// it means the one that it inherits.
 fn own_variables(context: &TaskContext<'_>, whole: &Env, meta: &BTreeMap<String, String>) -> Env {
-    let scope = Scope { env: whole, meta, attributes: context.attributes };
+    let scope = InterpolationScope { env: whole, meta, attributes: context.attributes };
     let templates = &context.task.env;
     let mut room = size::TOGETHER;
     let mut resolve = |(name, template): (&String, &String), own: Option<&Env>| {
@@ -225,8 +234,8 @@ fn own_variables(context: &TaskContext<'_>, whole: &Env, meta: &BTreeMap<String,
     let first: Env = templates.iter().map(|variable| resolve(variable, None)).collect();
     let refers = |template: &str| {
         parts(template).iter().any(|part| match part {
-            Part::Reference(_, Ok(Target::Variable(name))) => templates.contains_key(name),
-            Part::Reference(..) | Part::Text(_) => false,
+            InterpolationPart::Reference(_, Ok(Target::Variable(name))) => templates.contains_key(name),
+            InterpolationPart::Reference(..) | InterpolationPart::Text(_) => false,
         })
     };
     let second: Vec<(String, String)> = templates
@@ -255,13 +264,13 @@ impl Resolver {
     /// Errors: the first reference that is not there.
     pub fn resolve(&self, field: &str, template: &str) -> Result<String, NotReady> {
         let (mut text, mut failed) = (template.to_owned(), Vec::new());
-        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
+        let scope = InterpolationScope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
         scope.replace(field, &mut text, &mut failed);
         failed.into_iter().next().map_or(Ok(text), Err)
     }
     /// A reference that is not there stays as it is written.
     pub fn tolerant(&self, template: &str) -> String {
-        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
+        let scope = InterpolationScope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
         scope.tolerant(template, None, &mut size::TEXT.clone())
     }
     /// What `env` of a rendered template reads: a variable of the task, or an attribute of the node (`attr.*`,
@@ -275,24 +284,24 @@ impl Resolver {
 ///
 /// Errors: every reference that is not there now, or what gets too long; starting again does not help unless the host
 /// changes.
-pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
+pub fn prepare(context: &TaskContext<'_>) -> Result<PreparedTask, Vec<NotReady>> {
     let (mut whole, meta) = outer(context);
     let mut task = context.task.clone();
     let mut failed = Vec::new();
-    let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
+    let base = InterpolationScope { env: &whole, meta: &meta, attributes: context.attributes };
     size::measure(&task, &whole, |target| base.value(target).map_or(0, str::len))
         .map_err(|error| vec![error.into()])?;
     task.env = own_variables(context, &whole, &meta);
     whole.extend(task.env.iter().map(|(name, value)| (env::variable_name(name), value.clone())));
     whole.extend(context.added.clone());
-    let all = Scope { env: &whole, meta: &meta, attributes: context.attributes };
+    let all = InterpolationScope { env: &whole, meta: &meta, attributes: context.attributes };
     for (key, value) in &mut task.config {
         all.replace_in(&format!("config.{key}"), value, &mut failed);
     }
     for (at, mount) in task.volume_mounts.iter_mut().enumerate() {
         all.replace(&format!("volume_mount[{at}].destination"), &mut mount.destination, &mut failed);
     }
-    if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
+    if failed.is_empty() { Ok(PreparedTask { task, env: whole }) } else { Err(failed) }
 }
 
 /// A template of the group rather than of a task: the host name, the name servers and the arguments of its network.
@@ -306,23 +315,23 @@ pub fn resolve(
     attributes: &Env,
 ) -> Result<String, Vec<NotReady>> {
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
-    Scope { env, meta, attributes }.replace(field, &mut text, &mut failed);
+    InterpolationScope { env, meta, attributes }.replace(field, &mut text, &mut failed);
     if failed.is_empty() { Ok(text) } else { Err(failed) }
 }
 
-struct Scope<'a> {
+struct InterpolationScope<'a> {
     env: &'a Env,
     meta: &'a BTreeMap<String, String>,
     attributes: &'a Env,
 }
 
-impl Scope<'_> {
+impl InterpolationScope<'_> {
     fn replace(&self, field: &str, template: &mut String, failed: &mut Vec<NotReady>) {
         let mut text = String::with_capacity(template.len());
         for part in parts(template) {
             match part {
-                Part::Text(literal) => text.push_str(literal),
-                Part::Reference(reference, target) => match self.resolve(target) {
+                InterpolationPart::Text(literal) => text.push_str(literal),
+                InterpolationPart::Reference(reference, target) => match self.resolve(target) {
                     Ok(value) if text.len() + value.len() < size::TEXT => text.push_str(value),
                     Ok(value) => {
                         let (field, length) = (field.to_owned(), text.len() + value.len());
@@ -344,11 +353,11 @@ impl Scope<'_> {
         let mut text = String::with_capacity(template.len());
         for part in parts(template) {
             let (reference, target) = match part {
-                Part::Text(literal) => {
+                InterpolationPart::Text(literal) => {
                     text.push_str(literal);
                     continue;
                 }
-                Part::Reference(reference, target) => (reference, target),
+                InterpolationPart::Reference(reference, target) => (reference, target),
             };
             let beside = match (&target, own) {
                 (Ok(Target::Variable(name)), Some((itself, others))) if name != itself => others.get(name),

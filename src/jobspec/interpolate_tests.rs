@@ -3,7 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::attribute::{Attribute, Unit};
+use crate::model::attribute::{Attribute, AttributeUnit};
 use crate::model::attributes::Attributes;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, CgroupPath};
@@ -16,7 +16,7 @@ fn job(task: &str) -> Job {
     crate::jobspec::parse("x.hcl", &text).unwrap_or_else(|e| panic!("{e}")).job
 }
 
-fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
+fn prepared(task: &str) -> Result<PreparedTask, Vec<NotReady>> {
     let job = job(task);
     let node = NodeInfo {
         identity: crate::model::host::NodeIdentity::default(),
@@ -31,7 +31,7 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
     };
     let known = Attributes::from([
         ("cpu.arch".to_owned(), "amd64".into()),
-        ("cpu.frequency".to_owned(), Attribute::with_unit(2_600_u64.into(), Unit::MHz)),
+        ("cpu.frequency".to_owned(), Attribute::with_unit(2_600_u64.into(), AttributeUnit::MHz)),
         ("cpu.numcores".to_owned(), 4.into()),
         ("driver.raw_exec".to_owned(), Attribute::Bool(true)),
         ("driver.raw_exec.cgroups".to_owned(), "v2".into()),
@@ -63,7 +63,7 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
 }
 
 #[test]
-fn which_devices_are_its_own_a_task_can_refer_to_and_not_change() {
+fn task_env_can_refer_to_its_device_variables_and_not_change_them() {
     let own = prepared("env {\n  GPUS = \"all\"\n}\nconfig {\n  a = \"${GPUS}\"\n}").unwrap();
     assert_eq!((own.env["GPUS"].as_str(), own.task.config["a"].as_str()), ("GPU-1", Some("GPU-1")));
     let refers = prepared("env {\n  MINE = \"${GPUS}\"\n}").unwrap();
@@ -110,7 +110,7 @@ fn a_task_gets_the_nomad_variables_over_what_it_inherits_and_its_own_over_both()
 #[test]
 fn references_in_env_and_config_are_resolved() {
     let task = "env {\n  A = \"${meta.owner}@${node.unique.name}\"\n  HOME = \"/home\"\n}\nconfig {\n  args = [\"${A}\", \"${env[\"HOME\"]}\", \"$${HOME} $HOME\", \"${attr.kernel.name}-${attr.cpu.numcores}\"]\n  deep {\n    k = \"x${ NOMAD_ALLOC_INDEX }y\"\n  }\n  n = 5\n}";
-    let Prepared { task, .. } = prepared(task).unwrap();
+    let PreparedTask { task, .. } = prepared(task).unwrap();
     let expected = serde_json::json!({
         "args": ["ops@box", "/home", "${HOME} $HOME", "linux-4"], "deep": {"k": "x2y"}, "n": 5
     });
@@ -119,7 +119,7 @@ fn references_in_env_and_config_are_resolved() {
 }
 
 #[test]
-fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
+fn unresolved_references_are_named_each_with_its_field() {
     let task = "config {\n  args = [\"x\", \"${ALSO_NOT} ${attr.memory.totalbytes}\"]\n}";
     let found: Vec<String> = prepared(task).unwrap_err().iter().map(ToString::to_string).collect();
     let expected = [
@@ -130,14 +130,14 @@ fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
 }
 
 #[test]
-fn what_was_resolved_is_not_resolved_again() {
+fn resolved_text_is_not_resolved_again() {
     let own = "env {\n  A = \"$${x:-${NOMAD_DC}}\"\n  B = \"${TRICK}\"\n}\nconfig {\n  a = \"${A}${B}\"\n}";
-    let Prepared { task, .. } = prepared(own).unwrap();
+    let PreparedTask { task, .. } = prepared(own).unwrap();
     assert_eq!(task.config["a"], "${x:-dc7}${NOMAD_ALLOC_ID}");
 }
 
 #[test]
-fn references_without_a_value_stay_as_written_in_env_and_variables_see_each_other() {
+fn unresolved_env_references_are_unchanged_and_variables_resolve_each_other() {
     let env = "env {\n  A = \"${NOPE}-${attr.platform.aws.x}\"\n  DB = \"db\"\n  PATH = \"/x:${PATH}\"\n  URL = \"pg://${DB}:5432\"\n  discovery.type = \"one\"\n}".replace("discovery.type", "\"discovery.type\"").replace("env {", "env = {");
     let env = prepared(&env).unwrap().env;
     let expected = [
@@ -156,17 +156,17 @@ fn references_without_a_value_stay_as_written_in_env_and_variables_see_each_othe
 #[test]
 fn metadata_is_interpolated() {
     let task = "meta {\n  host = \"${node.unique.name}-${NOPE}\"\n}\nconfig {\n  a = \"${meta.host}\"\n}";
-    let Prepared { task, env } = prepared(task).unwrap();
+    let PreparedTask { task, env } = prepared(task).unwrap();
     assert_eq!((env["NOMAD_META_host"].as_str(), task.config["a"].as_str()), ("box-${NOPE}", Some("box-${NOPE}")));
 }
 
 #[test]
-fn what_resolving_yields_is_bounded() {
+fn interpolation_result_is_bounded() {
     let many = format!("env {{\n  A = \"{}\"\n}}", "${PATH}".repeat(30_000));
     let long: Env = [("PATH".to_owned(), "x".repeat(100_000))].into();
     let job = job(&many);
     let (meta, attributes) = (BTreeMap::new(), Env::new());
-    let scope = Scope { env: &long, meta: &meta, attributes: &attributes };
+    let scope = InterpolationScope { env: &long, meta: &meta, attributes: &attributes };
     let text = scope.tolerant(&job.groups[0].tasks[0].env["A"], None, &mut size::TOGETHER.clone());
     assert!(text.len() < 2 * size::TEXT + many.len() && text.ends_with("${PATH}"), "{}", text.len());
 }
@@ -191,7 +191,11 @@ fn every_way_to_write_a_reference_means_one_thing() {
         ("meta..a", Err(BadReference::Expression)),
     ] {
         let template = format!("a${{ {reference} }}b");
-        let expected = vec![Part::Text("a"), Part::Reference(reference, meaning), Part::Text("b")];
+        let expected = vec![
+            InterpolationPart::Text("a"),
+            InterpolationPart::Reference(reference, meaning),
+            InterpolationPart::Text("b"),
+        ];
         assert_eq!(parts(&template), expected, "{template}");
     }
 }
@@ -203,10 +207,12 @@ proptest! {
             let mut text = String::new();
             for part in parts(&template) {
                 match part {
-                    Part::Text("${") => text.push_str("$${"),
-                    Part::Text(literal) => text.push_str(literal),
-                    Part::Reference(reference, Err(BadReference::Unclosed)) => text.push_str(&format!("${{{reference}")),
-                    Part::Reference(reference, _) => text.push_str(&format!("${{{reference}}}")),
+                    InterpolationPart::Text("${") => text.push_str("$${"),
+                    InterpolationPart::Text(literal) => text.push_str(literal),
+                    InterpolationPart::Reference(reference, Err(BadReference::Unclosed)) => {
+                        text.push_str(&format!("${{{reference}"));
+                    }
+                    InterpolationPart::Reference(reference, _) => text.push_str(&format!("${{{reference}}}")),
                 }
             }
             let squeezed = |t: &str| t.replace(char::is_whitespace, "");
@@ -217,11 +223,19 @@ proptest! {
     #[test]
     fn an_escaped_text_is_that_text_at_the_start(text in "[a${}% \"\\\\]{0,16}") {
         let template = crate::jobspec::tree::escape(&text);
-        let joined: String = parts(&template).iter().map(|p| match p { Part::Text(t) => *t, Part::Reference(..) => "?" }).collect();
+        let joined: String = parts(&template)
+            .iter()
+            .map(|p| match p {
+                InterpolationPart::Text(t) => *t,
+                InterpolationPart::Reference(..) => "?",
+            })
+            .collect();
         prop_assert_eq!(joined, text);
     }
 }
 
+/// Promise (Input validation): The result of references in a text is measured before it is made, and refused at its
+/// place
 #[test]
 fn value_that_start_time_values_make_too_long_is_refused_before_it_is_made() {
     let inherits = |n: usize| format!("config {{\n  command = \"{}\"\n}}", "${NOMAD_ALLOC_DIR}".repeat(n));

@@ -5,7 +5,7 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::diagnostic::{Problems, Span};
-use super::tree::{Body, Entry, Form, Literal, Node, number, text_value};
+use super::tree::{Entry, Form, Literal, StanzaBody, ValueNode, number, text_value};
 
 static STRICT: ParseOptions = ParseOptions {
     allow_comments: false,
@@ -21,11 +21,11 @@ static STRICT: ParseOptions = ParseOptions {
 };
 
 /// `None` if the syntax is broken or the file is no object: reported.
-pub(super) fn read(problems: &Problems<'_>) -> Option<Body> {
+pub(super) fn read(problems: &Problems<'_>) -> Option<StanzaBody> {
     let text = problems.source().text();
     match parse_to_ast(text, &CollectOptions::default(), &STRICT) {
         Ok(parsed) => match parsed.value {
-            Some(ast::Value::Object(object)) => Some(Lower { problems }.body(&object)),
+            Some(ast::Value::Object(object)) => Some(JsonLowering { problems }.body(&object)),
             Some(other) => {
                 problems.error(&span(&other), "", "the file must be one JSON object", None);
                 None
@@ -64,12 +64,12 @@ fn span(ranged: &impl Ranged) -> Span {
     range.start..range.end
 }
 
-struct Lower<'p, 's> {
+struct JsonLowering<'p, 's> {
     problems: &'p Problems<'s>,
 }
 
-impl Lower<'_, '_> {
-    fn body(&self, object: &ast::Object<'_>) -> Body {
+impl JsonLowering<'_, '_> {
+    fn body(&self, object: &ast::Object<'_>) -> StanzaBody {
         let entries = object.properties.iter().map(|property| Entry {
             key: property.name.as_str().to_owned(),
             key_span: span(&property.name),
@@ -77,10 +77,10 @@ impl Lower<'_, '_> {
             labels: Vec::new(),
             value: self.node(&property.value),
         });
-        Body { entries: entries.collect(), span: span(object) }
+        StanzaBody { entries: entries.collect(), span: span(object) }
     }
 
-    fn node(&self, value: &ast::Value<'_>) -> Node {
+    fn node(&self, value: &ast::Value<'_>) -> ValueNode {
         let at = span(value);
         let value = match value {
             ast::Value::NullKeyword(_) => Literal::Null,
@@ -90,7 +90,7 @@ impl Lower<'_, '_> {
             ast::Value::Array(list) => Literal::List(list.elements.iter().map(|e| self.node(e)).collect()),
             ast::Value::Object(object) => Literal::Object(self.body(object)),
         };
-        Node { span: at, value }
+        ValueNode { span: at, value }
     }
 
     /// Texts are templates, as in HCL; `%{` starts a directive, which is refused there too.

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use super::build::Builder;
 use super::cron::{CronExpression, CronSchedule, Zone};
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields};
+use super::fields::{Fields, Spanned};
 use super::{limits, words};
 use crate::model::job::JobKind;
 use crate::model::launching::{JobLaunching, Parameterized, PayloadRule, Periodic};
@@ -59,7 +59,7 @@ impl Builder<'_> {
         Some(built)
     }
 
-    fn cron(&self, fields: &Fields<'_>, cron: &At<String>, word: &str) {
+    fn cron(&self, fields: &Fields<'_>, cron: &Spanned<String>, word: &str) {
         if let Err(why) = CronExpression::parse(&cron.value) {
             let advice = "write it like \"0 3 * * *\" or \"@daily\"".to_owned();
             return fields.error(&cron.span, word, format!("no cron expression: {why}"), Some(advice));
@@ -83,7 +83,7 @@ impl Builder<'_> {
             let message = format!("the key {} is required and optional", quote(&at.value));
             fields.error(&at.span, "meta_optional", message, Some("keep one of them".to_owned()));
         }
-        let values = |keys: Vec<At<String>>| keys.into_iter().map(|at| at.value).collect();
+        let values = |keys: Vec<Spanned<String>>| keys.into_iter().map(|at| at.value).collect();
         Some(Parameterized {
             payload: payload.map_or(PayloadRule::Optional, |at| at.value),
             meta_required: values(required),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nomad_refuses_is_refused_at_its_place() {
+    fn launch_stanzas_that_nomad_refuses_are_refused_at_their_place() {
         for (head, expected) in [
             ("periodic { cron = \"@daily\" }", "2:1 `periodic` is for jobs of type `batch` and `sysbatch`"),
             ("parameterized {}", "2:1 `parameterized` is for jobs of type `batch` and `sysbatch`"),

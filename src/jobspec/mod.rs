@@ -66,7 +66,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{MAX_PROBLEMS, Problems, SourceText, Span};
 pub use evaluate::given::{GivenValue, GivenVariables};
 pub use hcl::Inputs;
-use tree::{Body, Form, Literal, Node, join};
+use tree::{Form, Literal, StanzaBody, ValueNode, join};
 
 /// A job file that was understood.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ pub struct ParsedJob {
     /// What of the file has no effect, or less than one could think: one for each word, in file order.
     pub warnings: Vec<Diagnostic>,
     source: SourceText,
-    places: Places,
+    places: PathSpans,
     /// What stands behind `job` in the file; the job's `id` may be another.
     label: String,
 }
@@ -85,7 +85,7 @@ pub struct ParsedJob {
 /// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here:
 /// [`parse_with`] asks who knows them.
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedJob, Diagnostics> {
-    let inputs = Inputs { given: &GivenVariables::default(), outside: &evaluate::basis::Nothing };
+    let inputs = Inputs { given: &GivenVariables::default(), outside: &evaluate::basis::NoExternalInputs };
     parse_with(file_name, text, inputs, |parsed| parsed.too_long(&Env::new()))
 }
 
@@ -105,7 +105,7 @@ pub fn parse_with(
     let job = build::file(&body, &problems);
     let (mut errors, warnings) = problems.into_parts();
     let Some(job) = job.filter(|_| errors.0.len() < MAX_PROBLEMS) else { return Err(errors) };
-    let mut places = Places::default();
+    let mut places = PathSpans::default();
     places.walk(&body, "");
     let label = match body.entries.iter().find(|e| e.key == "job") {
         Some(entry) => entry.labels.first().map(|l| l.text.clone()).or_else(|| first_key(&entry.value)),
@@ -139,7 +139,7 @@ fn is_covered(field: &str, earlier: &str) -> bool {
 pub fn variables_of(file_name: &str, text: &str) -> Result<GivenVariables, Diagnostics> {
     let source = SourceText::new(file_name, text);
     let body = read::read(&source).map_err(|errors| Diagnostics(errors.0.into_iter().map(without_value).collect()))?;
-    let text_of = |node: &Node| match &node.value {
+    let text_of = |node: &ValueNode| match &node.value {
         Literal::Text(template) => tree::plain(template).unwrap_or_else(|| template.clone()),
         _ => source.slice(&node.span).to_owned(),
     };
@@ -247,7 +247,7 @@ impl ParsedJob {
     }
 }
 
-fn first_key(node: &Node) -> Option<String> {
+fn first_key(node: &ValueNode) -> Option<String> {
     match &node.value {
         Literal::Object(body) => body.entries.first().map(|e| e.key.clone()),
         Literal::List(list) => list.first().and_then(first_key),
@@ -257,15 +257,15 @@ fn first_key(node: &Node) -> Option<String> {
 
 /// Where every path stands.
 #[derive(Debug, Clone, Default)]
-struct Places {
+struct PathSpans {
     /// Of a value the value, of a stanza its name or its word.
     values: BTreeMap<String, Span>,
     /// Of a value what it is called.
     names: BTreeMap<String, Span>,
 }
 
-impl Places {
-    fn walk(&mut self, body: &Body, path: &str) {
+impl PathSpans {
+    fn walk(&mut self, body: &StanzaBody, path: &str) {
         for entry in &body.entries {
             let mut path = join(path, &entry.key);
             let is_stanza = entry.form == Form::Block || matches!(entry.value.value, Literal::Object(_));
@@ -279,14 +279,14 @@ impl Places {
             match &entry.value.value {
                 // A list of stanzas in JSON is the stanza several times.
                 Literal::List(list) if entry.form == Form::Json && words::is_stanza(&entry.key) => {
-                    list.iter().filter_map(Node::object).for_each(|body| self.walk(body, &path));
+                    list.iter().filter_map(ValueNode::object).for_each(|body| self.walk(body, &path));
                 }
                 _ => self.walk_value(&entry.value, &path),
             }
         }
     }
 
-    fn walk_value(&mut self, node: &Node, path: &str) {
+    fn walk_value(&mut self, node: &ValueNode, path: &str) {
         match &node.value {
             Literal::Object(body) => self.walk(body, path),
             Literal::List(list) => {

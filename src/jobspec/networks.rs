@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, NamedBody, warn_ignored};
-use super::template::{Part, Target, parts};
-use super::tree::{Body, Form, Literal};
+use super::fields::{Fields, NamedBody, Spanned, warn_ignored};
+use super::template::{InterpolationPart, Target, parts};
+use super::tree::{Form, Literal, StanzaBody};
 use super::{limits, names, tree, words};
 use crate::model::nearest::nearest;
 use crate::model::network::{
@@ -18,7 +18,7 @@ use crate::model::network::{
 use crate::model::text::steers_a_terminal;
 
 /// A network that was read, and where each of its ports stands in the file.
-struct Found {
+struct ParsedNetwork {
     /// `None`: it is the group's.
     task: Option<String>,
     path: String,
@@ -52,16 +52,16 @@ impl Builder<'_> {
             let body = object(task.body, "resources").and_then(|resources| object(resources, "network"));
             of_tasks.push(body.map(|body| self.network(body, Some(task.name), path)));
         }
-        let all: Vec<&Found> = of_group.iter().chain(of_tasks.iter().flatten()).collect();
+        let all: Vec<&ParsedNetwork> = of_group.iter().chain(of_tasks.iter().flatten()).collect();
         self.check_ports(&all);
         self.know(&all);
-        let strip = |found: Option<Found>| found.map(|found| found.network);
+        let strip = |found: Option<ParsedNetwork>| found.map(|found| found.network);
         (strip(of_group), of_tasks.into_iter().map(strip).collect())
     }
 
     /// For references to ports, in the tasks that are read next.
-    fn know(&mut self, networks: &[&Found]) {
-        let ports = |found: &&Found| -> Vec<AllocPort> {
+    fn know(&mut self, networks: &[&ParsedNetwork]) {
+        let ports = |found: &&ParsedNetwork| -> Vec<AllocPort> {
             let task = found.task.as_deref();
             found.network.ports.iter().map(|port| AllocPort::named(&port.label, task.map(Into::into))).collect()
         };
@@ -76,7 +76,7 @@ impl Builder<'_> {
         });
     }
 
-    fn network(&mut self, body: &Body, task: Option<&str>, path: String) -> Found {
+    fn network(&mut self, body: &StanzaBody, task: Option<&str>, path: String) -> ParsedNetwork {
         let fields = self.open(body, &words::NETWORK, path.clone());
         warn_ignored(body, &words::NETWORK, &path, &mut self.seen, self.problems);
         let ports = fields.named("port");
@@ -95,7 +95,7 @@ impl Builder<'_> {
             cni_args: self.cni_args(&fields),
             mode,
         };
-        Found { task: task.map(str::to_owned), path, network, places }
+        ParsedNetwork { task: task.map(str::to_owned), path, network, places }
     }
 
     /// `None`: reported.
@@ -160,7 +160,7 @@ impl Builder<'_> {
     }
 
     /// Nomad's rules: a label of the group is no task's as well, and a static port is asked for once.
-    fn check_ports(&self, networks: &[&Found]) {
+    fn check_ports(&self, networks: &[&ParsedNetwork]) {
         let mut of_group: Vec<&str> = Vec::new();
         let mut fixed: BTreeMap<(u16, &str), String> = BTreeMap::new();
         for found in networks {
@@ -190,7 +190,7 @@ impl Builder<'_> {
 }
 
 /// The object of a stanza, as `Fields` would give it: JSON may wrap it in a list.
-fn object<'a>(body: &'a Body, key: &str) -> Option<&'a Body> {
+fn object<'a>(body: &'a StanzaBody, key: &str) -> Option<&'a StanzaBody> {
     let entry = body.entries.iter().find(|entry| entry.key == key && entry.form != Form::Attribute)?;
     match &entry.value.value {
         Literal::Object(body) => Some(body),
@@ -215,10 +215,10 @@ fn mode(fields: &Fields<'_>) -> NetworkMode {
 
 /// A name, or a reference to an attribute of the node: when ports are reserved, nothing else is known.
 fn host_network(fields: &Fields<'_>) -> Option<String> {
-    let At { value, span } = fields.template("host_network").filter(|at| at.value != "default")?;
+    let Spanned { value, span } = fields.template("host_network").filter(|at| at.value != "default")?;
     let is_known = match parts(&value).as_slice() {
-        [Part::Reference(_, target)] => matches!(target, Ok(Target::Attribute(_) | Target::Meta(_))),
-        parts => !parts.iter().any(|part| matches!(part, Part::Reference(..))),
+        [InterpolationPart::Reference(_, target)] => matches!(target, Ok(Target::Attribute(_) | Target::Meta(_))),
+        parts => !parts.iter().any(|part| matches!(part, InterpolationPart::Reference(..))),
     };
     if !is_known {
         let message = format!("{} is not known when the port is reserved", quote(&value));

@@ -1,3 +1,5 @@
+//! Promise (Ports): A wrong `network` is refused at its place; a reference to a port names a label of its group
+
 use super::super::tests::{errors, in_group, in_task, refused, warned, warnings};
 use super::super::*;
 use crate::model::network::{DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget};
@@ -114,7 +116,7 @@ fn network_with_more_than_one_host_needs_is_accepted_with_a_warning() {
 }
 
 #[test]
-fn references_in_a_network_are_kept_for_the_start_of_the_alloc() {
+fn network_references_are_left_for_the_start_of_the_alloc() {
     let network = network_of(
         "network {\nport \"a\" {\nhost_network = \"${meta.net}\"\n}\nport \"b\" {\nhost_network = \"default\"\n}\n\
          dns {\nservers = [\"${attr.unique.network.ip-address}\"]\n}\ncni {\nargs = {\nDir = \"${NOMAD_ALLOC_DIR}/x\"\n}\n}\n}",
@@ -188,7 +190,7 @@ fn a_reference_to_a_port_is_checked_against_the_labels() {
 }
 
 #[test]
-fn addresses_inside_are_known_where_the_network_is_connected() {
+fn alloc_address_variables_exist_where_the_network_is_connected() {
     let with = |mode: &str| {
         format!(
             "job \"j\" {{\ngroup \"g\" {{\nnetwork {{\nmode = \"{mode}\"\nport \"http\" {{\n}}\n}}\ntask \"t\" {{\ndriver = \"mock\"\nenv {{\nA = \"${{NOMAD_ALLOC_ADDR_http}}\"\n}}\n}}\n}}\n}}\n"

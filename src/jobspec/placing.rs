@@ -5,12 +5,12 @@ use std::iter::once;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields};
-use super::tree::{Body, Literal};
+use super::fields::{Fields, Spanned};
+use super::tree::{Literal, StanzaBody};
 use super::{limits, words};
 use crate::model::constraint::{Comparison, NodeAffinity, NodeConstraint};
 use crate::model::demand::Affinity;
-use crate::model::job::{JobKind, Placing};
+use crate::model::job::{JobKind, PlacementRules};
 use crate::model::nearest::nearest;
 use crate::model::operator::Operator;
 
@@ -39,14 +39,14 @@ pub(super) fn comparable(operator: Operator) -> &'static str {
 
 impl Builder<'_> {
     /// Of a job, a group or a task.
-    pub(super) fn placing(&self, fields: &Fields<'_>, kind: JobKind) -> Placing {
+    pub(super) fn placing(&self, fields: &Fields<'_>, kind: JobKind) -> PlacementRules {
         let constraints = fields.stanzas("constraint").into_iter();
         let affinities = fields.stanzas("affinity");
         if let (JobKind::System, Some((key, _))) = (kind, affinities.first()) {
             let message = "a job of type `system` takes no `affinity`: it has one alloc on each node";
             fields.error(key, "affinity", message, None);
         }
-        Placing {
+        PlacementRules {
             constraints: constraints.filter_map(|(key, body)| self.node_constraint(key, body, fields)).collect(),
             affinities: affinities
                 .into_iter()
@@ -55,7 +55,7 @@ impl Builder<'_> {
         }
     }
 
-    fn node_constraint(&self, key: &Span, body: &Body, outer: &Fields<'_>) -> Option<NodeConstraint> {
+    fn node_constraint(&self, key: &Span, body: &StanzaBody, outer: &Fields<'_>) -> Option<NodeConstraint> {
         let fields = self.open(body, &words::NODE_CONSTRAINT, outer.path_of("constraint"));
         let operator = fields.entry("operator").and_then(|entry| entry.value.text());
         // Nomad's rule: they are about allocs, and a task is a part of one.
@@ -87,7 +87,7 @@ impl Builder<'_> {
         self.comparison(key, &fields).map(NodeConstraint::Holds)
     }
 
-    fn node_affinity(&self, key: &Span, body: &Body, outer: &Fields<'_>) -> Option<NodeAffinity> {
+    fn node_affinity(&self, key: &Span, body: &StanzaBody, outer: &Fields<'_>) -> Option<NodeAffinity> {
         let fields = self.open(body, &words::ANY_AFFINITY, outer.path_of("affinity"));
         let weight = weight(&fields);
         self.comparison(key, &fields).map(|comparison| NodeAffinity { comparison, weight })
@@ -108,7 +108,7 @@ impl Builder<'_> {
 }
 
 /// The attribute of a node, as it is written: a reference, or a text that stands for itself.
-fn target(key: &Span, fields: &Fields<'_>) -> Option<At<String>> {
+fn target(key: &Span, fields: &Fields<'_>) -> Option<Spanned<String>> {
     if fields.entry("attribute").is_none() {
         let stanza = fields.path().rsplit('.').next().unwrap_or_default();
         let advice = Some("add attribute = \"${attr.kernel.name}\"".to_owned());
@@ -135,7 +135,7 @@ pub(super) fn weight(fields: &Fields<'_>) -> i8 {
 
 /// Written as `operator` and `value`, or in one word. `None`: reported. `key`: where the stanza begins, for what is
 /// missing in it.
-pub(super) fn operator_and_value(key: &Span, fields: &Fields<'_>) -> Option<(Operator, At<String>)> {
+pub(super) fn operator_and_value(key: &Span, fields: &Fields<'_>) -> Option<(Operator, Spanned<String>)> {
     let mut short = SHORT.iter().filter(|(word, _)| fields.entry(word).is_some());
     let Some((word, operator)) = short.next() else {
         let operator = operator(fields);
@@ -153,21 +153,21 @@ pub(super) fn operator_and_value(key: &Span, fields: &Fields<'_>) -> Option<(Ope
 }
 
 /// A text as it is written: `${...}` in it is resolved when it is compared.
-fn template_of(fields: &Fields<'_>, key: &str) -> Option<At<String>> {
+fn template_of(fields: &Fields<'_>, key: &str) -> Option<Spanned<String>> {
     fields.entry(key).filter(|entry| !matches!(entry.value.value, Literal::Broken))?;
     fields.template(key)
 }
 
 fn value_for(
     operator: Operator,
-    value: Option<At<String>>,
+    value: Option<Spanned<String>>,
     key: &Span,
     fields: &Fields<'_>,
-) -> Option<(Operator, At<String>)> {
+) -> Option<(Operator, Spanned<String>)> {
     let value = value.filter(|at| !at.value.is_empty() || operator == Operator::Regexp);
     match (operator.takes_value(), value) {
         (true, Some(value)) => Some((operator, value)),
-        (false, None) => Some((operator, At { value: String::new(), span: key.clone() })),
+        (false, None) => Some((operator, Spanned { value: String::new(), span: key.clone() })),
         (false, Some(value)) => {
             let message = format!("the operator {} takes no `value`", quote(operator.as_str()));
             fields.error(&value.span, "value", message, Some("remove it".to_owned()));

@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(nanos in 0u64..=i64::MAX as u64) {
+        fn formatted_duration_parses_back(nanos in 0u64..=i64::MAX as u64) {
             let d = Duration::from_nanos(nanos);
             prop_assert_eq!(parse_duration(&format_duration(d)), Ok(d));
         }

@@ -2,13 +2,13 @@
 
 use super::diagnostic::{Diagnostics, MAX_FILE_BYTES, Problems, SourceText};
 use super::hcl::Inputs;
-use super::tree::Body;
+use super::tree::StanzaBody;
 use super::{hcl, json};
 
 /// Reads HCL, or JSON: if the name ends with `.json` or the text starts with `{`.
 ///
 /// Errors: what breaks the syntax, and what the language has but these files do not (functions, variables, loops).
-pub fn read(source: &SourceText) -> Result<Body, Diagnostics> {
+pub fn read(source: &SourceText) -> Result<StanzaBody, Diagnostics> {
     let problems = Problems::new(source);
     let body = read_into(&problems, None);
     let (errors, _) = problems.into_parts();
@@ -17,10 +17,10 @@ pub fn read(source: &SourceText) -> Result<Body, Diagnostics> {
 
 /// As [`read`], but what can be read is returned, so that the rest of the file is checked too. `inputs`: of a job file,
 /// whose expressions are evaluated.
-pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
+pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> StanzaBody {
     let source = problems.source();
     let text = source.text();
-    let nothing = Body { entries: Vec::new(), span: 0..text.len() };
+    let nothing = StanzaBody { entries: Vec::new(), span: 0..text.len() };
     if text.len() > MAX_FILE_BYTES {
         problems.error(
             &(0..0),
@@ -47,7 +47,7 @@ pub fn is_json(source: &SourceText) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobspec::tree::{Literal, Node};
+    use crate::jobspec::tree::{Literal, ValueNode};
     use proptest::prelude::*;
 
     fn problems_of(file: &str, text: &str) -> Vec<(usize, usize, String)> {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     /// The tree without its places and without the difference between attribute and block.
-    fn shape(node: &Node) -> String {
+    fn shape(node: &ValueNode) -> String {
         match &node.value {
             Literal::Object(body) => {
                 let inner = body.entries.iter().map(|e| {
@@ -73,7 +73,7 @@ mod tests {
     }
     fn tree_of(file: &str, text: &str) -> String {
         let body = read(&SourceText::new(file, text)).expect("must be readable");
-        shape(&Node { span: 0..0, value: Literal::Object(body) })
+        shape(&ValueNode { span: 0..0, value: Literal::Object(body) })
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_have_to_be_computed_is_refused_and_named() {
+    fn computed_expressions_in_settings_are_refused_by_name() {
         let refused = |value: &str, message: &str| {
             assert_eq!(problems_of("x.hcl", &format!("a = {value}\n")), [(1, 5, message.to_owned())], "{value}");
         };

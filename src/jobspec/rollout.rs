@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, Stanza};
+use super::fields::{Fields, Spanned, Stanza};
 use super::quantity::format_duration;
 use super::reschedule::{OfJob, Reschedule};
-use super::tree::Body;
+use super::tree::StanzaBody;
 use super::{limits, words};
 use crate::model::job::{EphemeralDisk, JobKind};
 use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
@@ -74,7 +74,7 @@ impl Builder<'_> {
         let healthy = duration(&fields, "min_healthy_time", 10);
         let deadline = duration(&fields, "healthy_deadline", 5 * 60);
         let base = base.unwrap_or_default();
-        let or = |key: &str, at: &At<Duration>, base| if fields.entry(key).is_some() { at.value } else { base };
+        let or = |key: &str, at: &Spanned<Duration>, base| if fields.entry(key).is_some() { at.value } else { base };
         let health = HealthRule {
             basis: basis.map_or(base.basis, |at| at.value),
             min_healthy_time: or("min_healthy_time", &healthy, base.min_healthy_time),
@@ -105,8 +105,9 @@ impl Builder<'_> {
         if let Some(at) = stagger.filter(|at| at.value.is_zero()) {
             fields.error(&at.span, "stagger", "`stagger` must be above 0", None);
         }
-        let place =
-            |of: [&At<Duration>; 2]| of.into_iter().map(|at| &at.span).find(|s| !s.is_empty()).unwrap_or(key).clone();
+        let place = |of: [&Spanned<Duration>; 2]| {
+            of.into_iter().map(|at| &at.span).find(|s| !s.is_empty()).unwrap_or(key).clone()
+        };
         if healthy.value >= deadline.value {
             let message = unordered("min_healthy_time", &healthy, "healthy_deadline", &deadline);
             fields.error(&place([&healthy, &deadline]), "min_healthy_time", message, None);
@@ -177,7 +178,7 @@ impl Builder<'_> {
         }
     }
 
-    fn spread(&self, key: &Span, body: &Body, outer: &Fields<'_>) {
+    fn spread(&self, key: &Span, body: &StanzaBody, outer: &Fields<'_>) {
         let fields = self.open(body, &words::SPREAD, outer.path_of("spread"));
         fields.template("attribute");
         if fields.entry("attribute").is_none() {
@@ -201,7 +202,7 @@ impl Builder<'_> {
     }
 
     /// Of a group: the least count, which is its count where it names none.
-    pub(super) fn scaling(&self, group: &Fields<'_>, count: Option<&At<u64>>) -> Option<u64> {
+    pub(super) fn scaling(&self, group: &Fields<'_>, count: Option<&Spanned<u64>>) -> Option<u64> {
         let (fields, key) = self.inner(group, &words::SCALING)?;
         let (min, max) = self.scaling_bounds(&fields, key);
         if let Some(at) = fields.text("type").filter(|at| at.value != "horizontal") {
@@ -289,11 +290,11 @@ fn health_check(fields: &Fields<'_>, words: &[&'static str]) {
 }
 
 /// Where it is not given, so many seconds, with an empty place.
-fn duration(fields: &Fields<'_>, word: &str, default_secs: u64) -> At<Duration> {
-    fields.duration(word).unwrap_or(At { value: Duration::from_secs(default_secs), span: 0..0 })
+fn duration(fields: &Fields<'_>, word: &str, default_secs: u64) -> Spanned<Duration> {
+    fields.duration(word).unwrap_or(Spanned { value: Duration::from_secs(default_secs), span: 0..0 })
 }
 
-fn unordered(less: &str, small: &At<Duration>, more: &str, large: &At<Duration>) -> String {
+fn unordered(less: &str, small: &Spanned<Duration>, more: &str, large: &Spanned<Duration>) -> String {
     let (small, large) = (format_duration(small.value), format_duration(large.value));
     format!("`{less}` ({small}) must be less than `{more}` ({large})")
 }

@@ -7,7 +7,7 @@ use crate::model::job::TaskGroup;
 
 /// Where services stand.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ServiceLocation<'a> {
     /// `None`: in the group itself.
     pub task: Option<&'a str>,
     /// Of the group.

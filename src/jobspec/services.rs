@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, warn_ignored};
+use super::fields::{Fields, Spanned, warn_ignored};
 use super::quantity::format_duration;
-use super::service_names::{Place, default_check};
-use super::tree::{Body, Form, Literal};
+use super::service_names::{ServiceLocation, default_check};
+use super::tree::{Form, Literal, StanzaBody};
 use super::{limits, unread, words};
 use crate::model::id::TaskName;
 use crate::model::nearest::nearest;
@@ -24,8 +24,8 @@ const CONSUL: &str = "nothing is registered in Consul: `GET /v1/services` lists 
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"];
 
 /// One that was read, and what its checks have of it.
-struct Outer<'a> {
-    place: Place<'a>,
+struct EnclosingService<'a> {
+    place: ServiceLocation<'a>,
     provider: ServiceProvider,
     port: Option<ServicePort>,
     on_update: OnUpdate,
@@ -43,7 +43,7 @@ struct RestartFields {
 }
 
 impl Builder<'_> {
-    pub(super) fn services(&mut self, outer: &Fields<'_>, place: Place<'_>, services: &mut Vec<Service>) {
+    pub(super) fn services(&mut self, outer: &Fields<'_>, place: ServiceLocation<'_>, services: &mut Vec<Service>) {
         for (span, body) in outer.stanzas("service") {
             if services.len() == limits::SERVICES {
                 let message = format!("a group has at most {} services", limits::SERVICES);
@@ -67,7 +67,7 @@ impl Builder<'_> {
         }
     }
 
-    fn service(&mut self, span: &Span, body: &Body, outer: &Fields<'_>, place: Place<'_>) -> Service {
+    fn service(&mut self, span: &Span, body: &StanzaBody, outer: &Fields<'_>, place: ServiceLocation<'_>) -> Service {
         let path = outer.path_of("service");
         let fields = self.open(body, &words::SERVICE, path.clone());
         warn_ignored(body, &words::SERVICE, &path, &mut self.seen, self.problems);
@@ -96,7 +96,7 @@ impl Builder<'_> {
             TaskName::from(at.value.as_str())
         });
         let restart = fields.stanza("check_restart").map(|body| self.check_restart(&fields, body));
-        let outer = Outer {
+        let outer = EnclosingService {
             place,
             provider,
             port: port.as_ref().map(|at| at.value.clone()),
@@ -139,7 +139,7 @@ impl Builder<'_> {
     }
 
     /// Nomad's rules of a service mesh, though none is here.
-    fn check_connect(&self, fields: &Fields<'_>, provider: ServiceProvider, place: Place<'_>) {
+    fn check_connect(&self, fields: &Fields<'_>, provider: ServiceProvider, place: ServiceLocation<'_>) {
         let (Some(entry), Some(connect)) = (fields.entry("connect"), fields.stanza("connect")) else { return };
         let needs_bridge = connect.entries.iter().any(|entry| entry.key == "sidecar_service");
         let (message, advice) = match (place.task, provider) {
@@ -157,7 +157,7 @@ impl Builder<'_> {
     }
 
     fn service_name(&self, fields: &Fields<'_>) -> String {
-        let Some(At { value, span }) = fields.template("name").filter(|at| !at.value.is_empty()) else {
+        let Some(Spanned { value, span }) = fields.template("name").filter(|at| !at.value.is_empty()) else {
             return String::new();
         };
         let is_inside = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -172,7 +172,7 @@ impl Builder<'_> {
     }
 
     /// The alloc's address is for services of the group, the driver's for those of a task.
-    fn check_mode(&self, fields: &Fields<'_>, mode: Option<&At<AddressMode>>, place: Place<'_>) {
+    fn check_mode(&self, fields: &Fields<'_>, mode: Option<&Spanned<AddressMode>>, place: ServiceLocation<'_>) {
         let Some(at) = mode else { return };
         let wrong = match (at.value, place.task) {
             (AddressMode::Driver, None) => "a service of a `task`",
@@ -184,8 +184,14 @@ impl Builder<'_> {
     }
 
     /// Nomad's rule: a label stands in a network that the service can see.
-    fn check_port(&self, fields: &Fields<'_>, port: Option<&At<ServicePort>>, is_driver: bool, place: Place<'_>) {
-        let Some(At { value: ServicePort::Label(label), span }) = port else { return };
+    fn check_port(
+        &self,
+        fields: &Fields<'_>,
+        port: Option<&Spanned<ServicePort>>,
+        is_driver: bool,
+        place: ServiceLocation<'_>,
+    ) {
+        let Some(Spanned { value: ServicePort::Label(label), span }) = port else { return };
         let is_seen = |of: Option<&TaskName>| of.is_none_or(|of| place.task.is_some_and(|task| of.as_str() == task));
         let known = || self.ports.iter().filter(|port| is_seen(port.task.as_ref())).map(|port| port.label.as_str());
         if label.contains("${") || is_driver || known().any(|port| port == label) {
@@ -197,7 +203,7 @@ impl Builder<'_> {
         fields.error(span, "port", message, advice);
     }
 
-    fn check_task(&self, fields: &Fields<'_>, at: &At<String>, place: Place<'_>) {
+    fn check_task(&self, fields: &Fields<'_>, at: &Spanned<String>, place: ServiceLocation<'_>) {
         match place.task {
             Some(task) if task != at.value => {
                 let message = format!("a service of the task {} is of no other one", quote(task));
@@ -213,7 +219,13 @@ impl Builder<'_> {
     }
 
     /// `None`: reported.
-    fn check(&mut self, span: &Span, body: &Body, service: &Fields<'_>, outer: &Outer<'_>) -> Option<ServiceCheck> {
+    fn check(
+        &mut self,
+        span: &Span,
+        body: &StanzaBody,
+        service: &Fields<'_>,
+        outer: &EnclosingService<'_>,
+    ) -> Option<ServiceCheck> {
         let path = service.path_of("check");
         let fields = self.open(body, &words::CHECK, path.clone());
         warn_ignored(body, &words::CHECK, &path, &mut self.seen, self.problems);
@@ -271,7 +283,7 @@ impl Builder<'_> {
     }
 
     /// `None`: reported.
-    fn probe(&self, fields: &Fields<'_>, span: &Span, outer: &Outer<'_>) -> Option<CheckProbe> {
+    fn probe(&self, fields: &Fields<'_>, span: &Span, outer: &EnclosingService<'_>) -> Option<CheckProbe> {
         let text = |key: &str| fields.template(key).map(|at| at.value);
         let flag = |key: &str| fields.bool(key).is_some_and(|at| at.value);
         let Some(kind) = fields.text("type") else {
@@ -324,7 +336,7 @@ impl Builder<'_> {
         }
     }
 
-    fn check_restart(&self, outer: &Fields<'_>, body: &Body) -> RestartFields {
+    fn check_restart(&self, outer: &Fields<'_>, body: &StanzaBody) -> RestartFields {
         let fields = self.open(body, &words::CHECK_RESTART, outer.path_of("check_restart"));
         let limit = fields.integer("limit", 0..=MOST_IN_A_ROW);
         RestartFields {
@@ -349,8 +361,8 @@ fn restart_of(own: Option<RestartFields>, outer: Option<RestartFields>) -> Optio
     })
 }
 
-fn port(fields: &Fields<'_>) -> Option<At<ServicePort>> {
-    let At { value, span } = fields.template("port")?;
+fn port(fields: &Fields<'_>) -> Option<Spanned<ServicePort>> {
+    let Spanned { value, span } = fields.template("port")?;
     if value.is_empty() {
         return None;
     }
@@ -359,12 +371,12 @@ fn port(fields: &Fields<'_>) -> Option<At<ServicePort>> {
         if number.is_none() {
             fields.error(&span, "port", format!("{} is no port: it is 1 to 65535", quote(&value)), None);
         }
-        return number.map(|number| At { value: ServicePort::Number(number), span });
+        return number.map(|number| Spanned { value: ServicePort::Number(number), span });
     }
-    Some(At { value: ServicePort::Label(value), span })
+    Some(Spanned { value: ServicePort::Label(value), span })
 }
 
-fn address_mode(fields: &Fields<'_>) -> Option<At<AddressMode>> {
+fn address_mode(fields: &Fields<'_>) -> Option<Spanned<AddressMode>> {
     fields.text("address_mode").filter(|at| !at.value.is_empty())?;
     fields.choice("address_mode", &AddressMode::ALL.map(|mode| (mode.as_str(), mode)))
 }
@@ -390,7 +402,7 @@ fn at_least(fields: &Fields<'_>, key: &str, span: &Span) -> Option<Duration> {
 }
 
 fn method(fields: &Fields<'_>) -> String {
-    let Some(At { value, span }) = fields.text("method").filter(|at| !at.value.is_empty()) else {
+    let Some(Spanned { value, span }) = fields.text("method").filter(|at| !at.value.is_empty()) else {
         return "GET".to_owned();
     };
     let word = value.to_ascii_uppercase();
@@ -403,7 +415,7 @@ fn method(fields: &Fields<'_>) -> String {
 
 /// `None`: reported.
 fn http_path(fields: &Fields<'_>, span: &Span) -> Option<String> {
-    let Some(At { value, span }) = fields.template("path").filter(|at| !at.value.is_empty()) else {
+    let Some(Spanned { value, span }) = fields.template("path").filter(|at| !at.value.is_empty()) else {
         let advice = Some("add path = \"/\"".to_owned());
         fields.error(span, "path", "a check of type `http` has a `path`", advice);
         return None;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::template::{Part, Target, parts};
+use super::template::{InterpolationPart, Target, parts};
 use crate::model::env::{self, Env};
 use crate::model::job::{Job, Task, TaskGroup};
 
@@ -55,7 +55,7 @@ pub fn check(job: &Job, group: &TaskGroup, task: &Task, inherited: &Env) -> Resu
 
 /// The same where every value is known. `length`: of what a reference stands for.
 pub fn measure(task: &Task, env: &Env, length: impl Fn(&Target) -> usize) -> Result<(), TooLong> {
-    let mut room = Room(TOGETHER);
+    let mut room = SizeBudget(TOGETHER);
     for (name, value) in env {
         room.take("env", name.len() + value.len())?;
     }
@@ -82,7 +82,7 @@ pub fn measure(task: &Task, env: &Env, length: impl Fn(&Target) -> usize) -> Res
     task.config.iter().try_for_each(|(key, value)| texts(&format!("config.{key}"), value, &length, &mut room))
 }
 
-fn texts(field: &str, value: &Value, length: &dyn Fn(&Target) -> usize, room: &mut Room) -> Result<(), TooLong> {
+fn texts(field: &str, value: &Value, length: &dyn Fn(&Target) -> usize, room: &mut SizeBudget) -> Result<(), TooLong> {
     match value {
         Value::String(template) => {
             let long = expanded(template, length);
@@ -101,9 +101,9 @@ fn texts(field: &str, value: &Value, length: &dyn Fn(&Target) -> usize, room: &m
 }
 
 fn expanded(template: &str, length: impl Fn(&Target) -> usize) -> usize {
-    let part = |part: Part<'_>| match part {
-        Part::Text(literal) => literal.len(),
-        Part::Reference(_, target) => target.as_ref().map_or(0, &length),
+    let part = |part: InterpolationPart<'_>| match part {
+        InterpolationPart::Text(literal) => literal.len(),
+        InterpolationPart::Reference(_, target) => target.as_ref().map_or(0, &length),
     };
     parts(template).into_iter().map(part).fold(0, usize::saturating_add)
 }
@@ -113,9 +113,9 @@ fn text(field: &str, length: usize) -> Result<(), TooLong> {
 }
 
 /// What is left of all that a task may be given.
-struct Room(usize);
+struct SizeBudget(usize);
 
-impl Room {
+impl SizeBudget {
     fn take(&mut self, field: &str, length: usize) -> Result<(), TooLong> {
         // Each has a zero behind it and a pointer to it.
         const BESIDE: usize = 1 + size_of::<usize>();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_inherits_counts_where_it_is_known() {
+    fn inherited_environment_counts_toward_the_size_limit() {
         let body = format!("config {{ command = \"{}\" }}", "${PATH}".repeat(1_400));
         let parsed = jobspec::parse("x.hcl", &file(1, &body)).unwrap();
         let inherited: Env = [("PATH".to_owned(), "p".repeat(100))].into();

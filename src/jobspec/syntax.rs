@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_has_of_its_own_is_found_where_it_stands() {
+    fn shell_syntax_in_templates_is_found_at_its_place() {
         let heredoc = "expected heredoc end delimiter";
         for (text, stop, message, expected) in [
             ("a = <<E\nx\n${#arr[@]}\nE\nb = 1", "b =", "expected `}`", Some("${#arr[@]}")),

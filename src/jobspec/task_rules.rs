@@ -3,7 +3,7 @@
 use super::build::Builder;
 use super::diagnostic::quote;
 use super::fields::{Fields, NamedBody};
-use super::tree::{Body, Entry, Node};
+use super::tree::{Entry, StanzaBody, ValueNode};
 use crate::model::job::{LogConfig, Task};
 use crate::model::nearest::nearest;
 use crate::model::volume::DiskSize;
@@ -31,13 +31,13 @@ impl Builder<'_> {
 
     /// Without `ports`, a `port_map` is for ports of the task's own network, which is deprecated: those of the group
     /// lead where their `to` says.
-    fn check_port_map(&self, fields: &Fields<'_>, config: &Body, task: &Task) {
+    fn check_port_map(&self, fields: &Fields<'_>, config: &StanzaBody, task: &Task) {
         if self.ports.iter().any(|port| port.task.as_ref() == Some(&task.name)) {
             return;
         }
         let maps = config.entries.iter().filter(|entry| entry.key == "port_map").map(|entry| &entry.value);
         let bodies = maps.flat_map(|map| {
-            let listed = map.list().unwrap_or_default().iter().filter_map(Node::object);
+            let listed = map.list().unwrap_or_default().iter().filter_map(ValueNode::object);
             map.object().into_iter().chain(listed)
         });
         let Some(entry) = bodies.flat_map(|body| &body.entries).next() else { return };

@@ -2,7 +2,7 @@
 
 /// A piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part<'t> {
+pub enum InterpolationPart<'t> {
     Text(&'t str),
     /// What stands between `${` and `}`, and what it means.
     Reference(&'t str, Result<Target, BadReference>),
@@ -55,40 +55,40 @@ pub fn as_template(text: &str) -> String {
 /// file's own.
 pub fn as_written(template: &str) -> String {
     let pieces = parts(template).into_iter().map(|part| match part {
-        Part::Text(text) => text.to_owned(),
-        Part::Reference(inside, Err(BadReference::Unclosed)) => format!("${{{inside}"),
-        Part::Reference(reference, _) => format!("${{{reference}}}"),
+        InterpolationPart::Text(text) => text.to_owned(),
+        InterpolationPart::Reference(inside, Err(BadReference::Unclosed)) => format!("${{{inside}"),
+        InterpolationPart::Reference(reference, _) => format!("${{{reference}}}"),
     });
     pieces.collect()
 }
 
 /// The pieces of a template, in order; joined again they are the template, less the `$` of each `$${`.
-pub fn parts(template: &str) -> Vec<Part<'_>> {
+pub fn parts(template: &str) -> Vec<InterpolationPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = template;
     while let Some(at) = rest.find("${") {
         let (before, after) = rest.split_at(at);
         let inside = after.get(2..).unwrap_or("");
         if let Some(literal) = before.strip_suffix('$') {
-            parts.extend([Part::Text(literal), Part::Text("${")]);
+            parts.extend([InterpolationPart::Text(literal), InterpolationPart::Text("${")]);
             rest = inside;
             continue;
         }
-        parts.push(Part::Text(before));
+        parts.push(InterpolationPart::Text(before));
         match end(inside) {
             Some(end) => {
                 let reference = inside.get(..end).unwrap_or("").trim();
-                parts.push(Part::Reference(reference, target(reference)));
+                parts.push(InterpolationPart::Reference(reference, target(reference)));
                 rest = inside.get(end + 1..).unwrap_or("");
             }
             None => {
-                parts.push(Part::Reference(inside, Err(BadReference::Unclosed)));
+                parts.push(InterpolationPart::Reference(inside, Err(BadReference::Unclosed)));
                 rest = "";
             }
         }
     }
-    parts.push(Part::Text(rest));
-    parts.retain(|part| *part != Part::Text(""));
+    parts.push(InterpolationPart::Text(rest));
+    parts.retain(|part| *part != InterpolationPart::Text(""));
     parts
 }
 

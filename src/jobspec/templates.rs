@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, warn_ignored};
+use super::fields::{Fields, Spanned, warn_ignored};
 use super::gotemplate::{GoTemplate, TemplateOptions};
 use super::quantity::format_duration;
-use super::tree::Body;
+use super::tree::StanzaBody;
 use super::words;
 use crate::model::signal;
 use crate::model::template::{ChangeScript, TaskTemplate, TemplateChange, TemplateWait};
@@ -91,7 +91,7 @@ impl Builder<'_> {
         let mode = fields.choice("change_mode", &choices).map(|at| at.value);
         let signal = fields.text("change_signal");
         let named = signal.as_ref().and_then(|at| signal::number(&at.value).and_then(signal::name));
-        if let (Some(At { value, span }), None) = (&signal, named) {
+        if let (Some(Spanned { value, span }), None) = (&signal, named) {
             fields.error(span, "change_signal", format!("there is no signal {}", quote(value)), None);
         }
         if mode == Some("signal") && fields.entry("change_signal").is_none() {
@@ -111,7 +111,7 @@ impl Builder<'_> {
         }
     }
 
-    fn script(&self, body: &Body, fields: &Fields<'_>) -> Option<ChangeScript> {
+    fn script(&self, body: &StanzaBody, fields: &Fields<'_>) -> Option<ChangeScript> {
         let script = self.open(body, &words::CHANGE_SCRIPT, fields.path_of("change_script"));
         let args = script.templates("args").map(|at| at.value).unwrap_or_default();
         let timeout = bounded(&script, "timeout", LONGEST_SCRIPT).unwrap_or(DEFAULT_SCRIPT_TIMEOUT);
@@ -138,7 +138,7 @@ impl Builder<'_> {
 
 /// Errors are reported; then the longest is taken.
 fn bounded(fields: &Fields<'_>, key: &str, longest: Duration) -> Option<Duration> {
-    let At { value, span } = fields.duration(key)?;
+    let Spanned { value, span } = fields.duration(key)?;
     if value > longest {
         fields.error(&span, key, format!("{} is at most {}", quote(key), format_duration(longest)), None);
     }
@@ -157,7 +157,7 @@ pub fn options(template: &TaskTemplate) -> TemplateOptions {
 
 /// Octal, as a text or a number.
 fn perms(fields: &Fields<'_>) -> Option<u32> {
-    let At { value, span } = fields.scalar("perms")?;
+    let Spanned { value, span } = fields.scalar("perms")?;
     let mode = u32::from_str_radix(&value, 8).ok().filter(|mode| *mode <= 0o7777);
     if mode.is_none() {
         let advice = Some("write it in octal: perms = \"0644\"".to_owned());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_change_has_nomads_defaults() {
+    fn template_change_settings_have_nomad_defaults() {
         let plain = one("").unwrap();
         assert_eq!((plain.change, plain.splay), (TemplateChange::Restart, Duration::from_secs(5)));
         assert_eq!((plain.wait, plain.once), (None, false));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_change_is_bounded_and_complete() {
+    fn template_change_settings_are_bounded_and_complete() {
         for (lines, words) in [
             ("splay = \"48h\"", "`splay` is at most 24h"),
             ("change_mode = \"script\"", "needs a `change_script`"),

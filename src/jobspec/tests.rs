@@ -231,6 +231,7 @@ fn in_device(name: &str, lines: &str) -> String {
     in_task(&format!("resources {{\ndevice \"{name}\" {{\n{lines}\n}}\n}}"))
 }
 
+/// Promise (Devices): Each mistake of a `device` stanza is reported with its place and the correct value
 #[test]
 fn problem_in_a_device_is_reported_with_its_place() {
     let names = "write `type`, `vendor/type` or `vendor/type/name`: `gpu`, `nvidia/gpu`, `nvidia/gpu/Tesla T4`";
@@ -510,7 +511,7 @@ fn paths_name_the_stanzas_around_a_field() {
 }
 
 #[test]
-fn what_has_no_effect_is_accepted_with_one_warning_each() {
+fn job_stanzas_without_effect_are_accepted_with_one_warning_each() {
     let in_the_job = "datacenters = [\"dc1\"]\nregion = \"eu\"\nnamespace = \"n\"\nnode_pool = \"p\"\npriority = 50\nupdate {\n}\nmigrate {\n}\nspread {\n  attribute = \"${node.datacenter}\"\n}";
     let found = warnings(&in_job(in_the_job));
     let words: Vec<_> = found.iter().map(|w| w.split('`').nth(1).unwrap_or("").to_owned()).collect();
@@ -582,7 +583,7 @@ fn a_full_file_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn what_is_left_out_has_nomads_defaults() {
+fn omitted_job_settings_have_nomad_defaults() {
     let job = parse("x.hcl", &in_job("")).unwrap().job;
     assert_eq!(
         (job.name.as_str(), job.kind, job.region.as_str(), job.namespace.as_str()),
@@ -599,7 +600,7 @@ fn what_is_left_out_has_nomads_defaults() {
 }
 
 #[test]
-fn a_field_can_be_found_again_for_a_driver_that_refuses_it() {
+fn job_field_refused_by_a_driver_has_its_place_in_the_file() {
     for (file, text, item, config) in [("f.hcl", FULL_HCL, 26, 24), ("f.json", FULL_JSON, 16, 14)] {
         let parsed = parse(file, text).unwrap();
         let place =
@@ -673,7 +674,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_said_of_a_field_names_a_place_of_the_file(lines in "(resources|logs|restart|env|meta) \\{\n[a-z_]{1,9} = (1|\"x\"|true|\\[\\])\n\\}") {
+    fn problem_of_any_task_field_names_its_line_in_the_file(lines in "(resources|logs|restart|env|meta) \\{\n[a-z_]{1,9} = (1|\"x\"|true|\\[\\])\n\\}") {
         let text = in_task(&lines);
         for problem in parse("x.hcl", &text).err().map(|e| e.0).unwrap_or_default() {
             prop_assert_eq!(text.lines().nth(problem.line - 1), Some(problem.source_line.as_str()));

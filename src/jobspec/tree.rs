@@ -4,7 +4,7 @@ use super::diagnostic::{Problems, Span, quote};
 
 /// What stands between two braces, in file order. A key may occur more than once.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Body {
+pub struct StanzaBody {
     pub entries: Vec<Entry>,
     pub span: Span,
 }
@@ -16,7 +16,7 @@ pub struct Entry {
     pub form: Form,
     /// Of an HCL block: `task "server" {` has one.
     pub labels: Vec<Label>,
-    pub value: Node,
+    pub value: ValueNode,
 }
 
 /// How an entry was written: in HCL `key = value` and `key { }` are not the same.
@@ -35,7 +35,7 @@ pub struct Label {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct ValueNode {
     pub span: Span,
     pub value: Literal,
 }
@@ -49,13 +49,13 @@ pub enum Literal {
     Float(f64),
     /// A template: `${reference}` is to be replaced, `$${` means `${`.
     Text(String),
-    List(Vec<Node>),
-    Object(Body),
+    List(Vec<ValueNode>),
+    Object(StanzaBody),
     /// Already reported; no later step reports it again.
     Broken,
 }
 
-impl Node {
+impl ValueNode {
     /// The template, if it is a text.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
@@ -63,13 +63,13 @@ impl Node {
             _ => None,
         }
     }
-    pub fn list(&self) -> Option<&[Node]> {
+    pub fn list(&self) -> Option<&[ValueNode]> {
         match &self.value {
             Literal::List(list) => Some(list),
             _ => None,
         }
     }
-    pub fn object(&self) -> Option<&Body> {
+    pub fn object(&self) -> Option<&StanzaBody> {
         match &self.value {
             Literal::Object(body) => Some(body),
             _ => None,
@@ -141,7 +141,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
 }
 
 /// The path of what stands at a byte of the file; empty outside of everything.
-pub(super) fn path_at(body: &Body, offset: usize) -> String {
+pub(super) fn path_at(body: &StanzaBody, offset: usize) -> String {
     let stands_here = |e: &&Entry| e.key_span.start <= offset && offset < e.value.span.end.max(e.key_span.end);
     let Some(entry) = body.entries.iter().find(stands_here) else { return String::new() };
     let mut path = entry.key.clone();

@@ -34,13 +34,13 @@ pub(super) fn find(text: &str, error: usize, hcl: bool) -> Option<Span> {
 }
 
 /// What of HCL is open where the parser stopped: a heredoc without its end, or the last bracket without its own.
-pub(super) enum Open<'t> {
+pub(super) enum UnclosedDelimiter<'t> {
     Heredoc(Span, &'t str),
     Bracket(Span, char),
 }
 
 /// Of what was opened before `error`, on an earlier line.
-pub(super) fn find_open(text: &str, error: usize) -> Option<Open<'_>> {
+pub(super) fn find_open(text: &str, error: usize) -> Option<UnclosedDelimiter<'_>> {
     let mut start = 0;
     let mut heredoc: Option<(Span, &str)> = None;
     let mut brackets: Vec<(usize, char)> = Vec::new();
@@ -68,11 +68,11 @@ pub(super) fn find_open(text: &str, error: usize) -> Option<Open<'_>> {
         start += line.len();
     }
     if let Some((span, word)) = heredoc {
-        return Some(Open::Heredoc(span, word));
+        return Some(UnclosedDelimiter::Heredoc(span, word));
     }
     let (at, bracket) = *brackets.last()?;
     let stops_later = text.get(at..).is_some_and(|rest| rest.find('\n').is_some_and(|end| at + end <= error));
-    stops_later.then_some(Open::Bracket(at..at + 1, bracket))
+    stops_later.then_some(UnclosedDelimiter::Bracket(at..at + 1, bracket))
 }
 
 /// Whether the place stands in a stanza that was begun on the same line.

@@ -2,30 +2,30 @@
 
 use super::diagnostic::{Problems, quote};
 use super::fields::{Fields, Stanza, Word};
-use super::tree::{Body, join};
+use super::tree::{StanzaBody, join};
 
 /// A stanza, and those of its inner ones whose words are known too. The content of all others is free.
-pub(super) struct Unread {
+pub(super) struct UnreadStanza {
     stanza: Stanza,
-    inner: &'static [&'static Unread],
+    inner: &'static [&'static UnreadStanza],
     needed: &'static [&'static str],
     is_named: bool,
 }
 
-const fn unread(name: &'static str, words: &'static [Word], inner: &'static [&'static Unread]) -> Unread {
-    Unread { stanza: Stanza { name, words }, inner, needed: &[], is_named: false }
+const fn unread(name: &'static str, words: &'static [Word], inner: &'static [&'static UnreadStanza]) -> UnreadStanza {
+    UnreadStanza { stanza: Stanza { name, words }, inner, needed: &[], is_named: false }
 }
 
 /// Of a job.
-pub(super) static UI: Unread = unread("ui", &[Word::value("description"), Word::stanzas("link")], &[&LINK]);
-static LINK: Unread = unread("link", &[Word::value("label"), Word::value("url")], &[]);
+pub(super) static UI: UnreadStanza = unread("ui", &[Word::value("description"), Word::stanzas("link")], &[&LINK]);
+static LINK: UnreadStanza = unread("link", &[Word::value("label"), Word::value("url")], &[]);
 
 /// Of a group, and of a task.
-pub(super) static CONSUL: Unread =
+pub(super) static CONSUL: UnreadStanza =
     unread("consul", &[Word::value("cluster"), Word::value("namespace"), Word::value("partition")], &[]);
 
 /// Of a task, and of a service.
-pub(super) static IDENTITY: Unread = unread(
+pub(super) static IDENTITY: UnreadStanza = unread(
     "identity",
     &[
         Word::value("name"),
@@ -42,25 +42,25 @@ pub(super) static IDENTITY: Unread = unread(
 );
 
 /// Of a task.
-pub(super) static ACTION: Unread = Unread {
+pub(super) static ACTION: UnreadStanza = UnreadStanza {
     needed: &["command"],
     is_named: true,
     ..unread("action", &[Word::value("command"), Word::value("args")], &[])
 };
 
 /// Of a service.
-pub(super) static WEIGHTS: Unread = unread("weights", &[Word::value("passing"), Word::value("warning")], &[]);
-pub(super) static CONNECT: Unread = unread(
+pub(super) static WEIGHTS: UnreadStanza = unread("weights", &[Word::value("passing"), Word::value("warning")], &[]);
+pub(super) static CONNECT: UnreadStanza = unread(
     "connect",
     &[Word::value("native"), Word::stanza("gateway"), Word::stanza("sidecar_service"), Word::stanza("sidecar_task")],
     &[&GATEWAY, &SIDECAR_SERVICE, &SIDECAR_TASK],
 );
-static GATEWAY: Unread = unread(
+static GATEWAY: UnreadStanza = unread(
     "gateway",
     &[Word::stanza("proxy"), Word::stanza("ingress"), Word::stanza("terminating"), Word::stanza("mesh")],
     &[],
 );
-static SIDECAR_SERVICE: Unread = unread(
+static SIDECAR_SERVICE: UnreadStanza = unread(
     "sidecar_service",
     &[
         Word::value("tags"),
@@ -71,7 +71,7 @@ static SIDECAR_SERVICE: Unread = unread(
     ],
     &[&PROXY],
 );
-static PROXY: Unread = unread(
+static PROXY: UnreadStanza = unread(
     "proxy",
     &[
         Word::value("local_service_address"),
@@ -83,13 +83,13 @@ static PROXY: Unread = unread(
     ],
     &[&EXPOSE, &UPSTREAMS, &TRANSPARENT_PROXY],
 );
-static EXPOSE: Unread = unread("expose", &[Word::stanzas("path")], &[&EXPOSED_PATH]);
-static EXPOSED_PATH: Unread = unread(
+static EXPOSE: UnreadStanza = unread("expose", &[Word::stanzas("path")], &[&EXPOSED_PATH]);
+static EXPOSED_PATH: UnreadStanza = unread(
     "path",
     &[Word::value("path"), Word::value("protocol"), Word::value("local_path_port"), Word::value("listener_port")],
     &[],
 );
-static UPSTREAMS: Unread = unread(
+static UPSTREAMS: UnreadStanza = unread(
     "upstreams",
     &[
         Word::value("destination_name"),
@@ -107,8 +107,8 @@ static UPSTREAMS: Unread = unread(
     ],
     &[&MESH_GATEWAY],
 );
-static MESH_GATEWAY: Unread = unread("mesh_gateway", &[Word::value("mode")], &[]);
-static TRANSPARENT_PROXY: Unread = unread(
+static MESH_GATEWAY: UnreadStanza = unread("mesh_gateway", &[Word::value("mode")], &[]);
+static TRANSPARENT_PROXY: UnreadStanza = unread(
     "transparent_proxy",
     &[
         Word::value("uid"),
@@ -121,7 +121,7 @@ static TRANSPARENT_PROXY: Unread = unread(
     ],
     &[],
 );
-static SIDECAR_TASK: Unread = unread(
+static SIDECAR_TASK: UnreadStanza = unread(
     "sidecar_task",
     &[
         Word::value("name"),
@@ -141,7 +141,7 @@ static SIDECAR_TASK: Unread = unread(
 );
 
 /// Every such stanza of `outer`, whose own words have been checked.
-pub(super) fn check(outer: &Fields<'_>, of: &[&'static Unread]) {
+pub(super) fn check(outer: &Fields<'_>, of: &[&'static UnreadStanza]) {
     for unread in of {
         let name = unread.stanza.name;
         if unread.is_named {
@@ -156,8 +156,8 @@ pub(super) fn check(outer: &Fields<'_>, of: &[&'static Unread]) {
     }
 }
 
-impl Unread {
-    fn open(&'static self, body: &Body, path: String, problems: &Problems<'_>) {
+impl UnreadStanza {
+    fn open(&'static self, body: &StanzaBody, path: String, problems: &Problems<'_>) {
         let fields = Fields::open(body, &self.stanza, &[], path, problems);
         for word in self.needed.iter().filter(|word| fields.entry(word).is_none()) {
             let message = format!("{} has no {}", quote(self.stanza.name), quote(word));

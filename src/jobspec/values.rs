@@ -10,10 +10,10 @@ use crate::model::job::{JobKind, Lifecycle, LifecycleHook, RestartMode, RestartP
 use crate::model::signal;
 
 use super::diagnostic::{Problems, Span, quote};
-use super::fields::{At, Fields};
+use super::fields::{Fields, Spanned};
 use super::limits;
 use super::quantity::format_duration;
-use super::tree::{Body, Form, Literal, Node, join};
+use super::tree::{Form, Literal, StanzaBody, ValueNode, join};
 use crate::model::nearest::nearest;
 
 /// Nomad's rules: an interval of at least 5 s, room for all attempts in it, and no delay without attempts.
@@ -91,7 +91,7 @@ pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifec
 
 /// A name or number, or a number of a user and one of a group: `1000:1000`.
 pub(super) fn user(fields: &Fields<'_>) -> Option<String> {
-    let At { value, span } = fields.text("user").filter(|at| !at.value.is_empty())?;
+    let Spanned { value, span } = fields.text("user").filter(|at| !at.value.is_empty())?;
     let is_name =
         |name: &str| !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':');
     if !value.split_once(':').map_or_else(|| is_name(&value), |(user, group)| is_name(user) && is_name(group)) {
@@ -103,7 +103,7 @@ pub(super) fn user(fields: &Fields<'_>) -> Option<String> {
 }
 
 pub(super) fn kill_signal(fields: &Fields<'_>) -> Option<String> {
-    let At { value, span } = fields.text("kill_signal")?;
+    let Spanned { value, span } = fields.text("kill_signal")?;
     if let Some(name) = signal::number(&value).and_then(signal::name) {
         return Some(name.to_owned());
     }
@@ -117,7 +117,7 @@ pub(super) fn kill_signal(fields: &Fields<'_>) -> Option<String> {
 
 /// The name of a variable, and whether another one of this `env` becomes the same.
 pub(super) fn check_variable<'a>(
-    name: &'a At<String>,
+    name: &'a Spanned<String>,
     path: &str,
     taken: &mut BTreeMap<String, &'a str>,
     problems: &Problems<'_>,
@@ -141,7 +141,7 @@ pub(super) type CheckText<'c> = dyn Fn(&str, &Span, &str) + 'c;
 /// A body as JSON, in the words of the file: nested stanzas become objects, repeated ones lists of objects, and a label
 /// becomes a key around its object.
 pub(super) fn json_object(
-    body: &Body,
+    body: &StanzaBody,
     path: &str,
     problems: &Problems<'_>,
     check: &CheckText<'_>,
@@ -176,7 +176,7 @@ pub(super) fn json_object(
     map
 }
 
-fn json(node: &Node, path: &str, problems: &Problems<'_>, check: &CheckText<'_>) -> Option<Json> {
+fn json(node: &ValueNode, path: &str, problems: &Problems<'_>, check: &CheckText<'_>) -> Option<Json> {
     match &node.value {
         Literal::Bool(b) => Some(Json::Bool(*b)),
         Literal::Int(n) => {
@@ -211,7 +211,7 @@ pub(super) fn datacenters(job: &Fields<'_>) -> Vec<String> {
     if named.is_empty() {
         return vec!["*".to_owned()];
     }
-    let checked = named.into_iter().map(|At { value, span }| {
+    let checked = named.into_iter().map(|Spanned { value, span }| {
         if value.is_empty() {
             let advice = "remove it: `[\"*\"]` is any datacenter".to_owned();
             job.error(&span, "datacenters", "the name of a datacenter is empty", Some(advice));

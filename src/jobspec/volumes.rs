@@ -2,7 +2,7 @@
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, NamedBody};
+use super::fields::{Fields, NamedBody, Spanned};
 use super::tree::{self, join};
 use super::{names, words};
 use crate::model::job::JobKind;
@@ -165,7 +165,7 @@ impl Builder<'_> {
 }
 
 /// An empty text is Nomad's word for none.
-fn choice<T: Copy>(fields: &Fields<'_>, key: &str, choices: &[(&str, T)]) -> Option<At<T>> {
+fn choice<T: Copy>(fields: &Fields<'_>, key: &str, choices: &[(&str, T)]) -> Option<Spanned<T>> {
     let is_empty = fields.entry(key).and_then(|entry| entry.value.text()) == Some("");
     if is_empty { None } else { fields.choice(key, choices) }
 }

@@ -28,7 +28,8 @@ enum Growth {
     OptionalFields,
 }
 
-struct Case {
+/// A parser with a text that it parses completely.
+struct ParserCase {
     /// Below `src/kernel`.
     module: &'static str,
     /// Lines of the file; the first `headings` lines stay in front.
@@ -38,12 +39,12 @@ struct Case {
     parse: Parse,
 }
 
-const fn case(module: &'static str, good: &'static str, parse: Parse) -> Case {
-    Case { module, good, headings: 0, growth: Growth::None, parse }
+const fn case(module: &'static str, good: &'static str, parse: Parse) -> ParserCase {
+    ParserCase { module, good, headings: 0, growth: Growth::None, parse }
 }
 
-const fn growing(module: &'static str, growth: Growth, good: &'static str, parse: Parse) -> Case {
-    Case { module, good, headings: 0, growth, parse }
+const fn growing(module: &'static str, growth: Growth, good: &'static str, parse: Parse) -> ParserCase {
+    ParserCase { module, good, headings: 0, growth, parse }
 }
 
 fn shown<T: std::fmt::Debug>((value, error): (T, Option<ParseError>)) -> (String, Option<ParseError>) {
@@ -57,7 +58,7 @@ const ROUTES: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tM
 const SOCKETS: &str = "  sl  local_address rem_address\n\
     0: 0100007F:260C 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000 65534 0 1301 1 0 20 0 0 10 -1\n";
 
-static CASES: &[Case] = &[
+static CASES: &[ParserCase] = &[
     growing(
         "cgroup/blkio",
         Growth::Columns,
@@ -112,14 +113,14 @@ static CASES: &[Case] = &[
     growing("proc/mountinfo", Growth::OptionalFields, MOUNTS, |b| {
         (format!("{:?}", mountinfo::source_of(b, Path::new("/data/x"))), None)
     }),
-    Case {
+    ParserCase {
         module: "proc/net_dev",
         good: "Inter-| Receive\n face |bytes\n lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\neth0: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n",
         headings: 2,
         growth: Growth::Columns,
         parse: |b| shown(net_dev::parse(b)),
     },
-    Case {
+    ParserCase {
         module: "proc/net_route",
         good: ROUTES,
         headings: 1,
@@ -168,7 +169,7 @@ fn odd_row() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn with_rows(case: &Case, odd: &[(Index, Vec<u8>)]) -> Vec<u8> {
+fn with_rows(case: &ParserCase, odd: &[(Index, Vec<u8>)]) -> Vec<u8> {
     let mut rows: Vec<Vec<u8>> = case.good.lines().map(|row| row.as_bytes().to_vec()).collect();
     for (at, row) in odd {
         let at = case.headings + at.index(rows.len() - case.headings + 1);
@@ -195,7 +196,7 @@ fn odd_word() -> impl Strategy<Value = String> {
     ]
 }
 
-fn with_words(case: &Case, odd: &[(Index, Index, String)]) -> Vec<u8> {
+fn with_words(case: &ParserCase, odd: &[(Index, Index, String)]) -> Vec<u8> {
     let mut rows: Vec<Vec<&str>> = case.good.lines().map(|row| row.split(' ').collect()).collect();
     for (row, at, word) in odd {
         let count = rows.len() - case.headings;
@@ -213,7 +214,7 @@ fn with_words(case: &Case, odd: &[(Index, Index, String)]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn odd_words_inside_rows_cost_only_themselves(
+    fn malformed_words_inside_rows_affect_only_their_own_value(
         odd in prop::collection::vec((any::<Index>(), any::<Index>(), odd_word()), 1..6)
     ) {
         for case in CASES.iter().filter(|case| case.growth != Growth::None) {

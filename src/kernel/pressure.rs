@@ -7,6 +7,7 @@
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, unknown, words};
 
+/// Stall times of one resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
     pub some_ns: Option<u64>,

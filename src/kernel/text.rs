@@ -89,7 +89,7 @@ mod tests {
         }
 
         #[test]
-        fn what_does_not_fit_is_refused_not_wrapped(n in u128::from(u64::MAX) + 1..) {
+        fn number_out_of_range_is_refused_not_wrapped(n in u128::from(u64::MAX) + 1..) {
             prop_assert_eq!(digits(n.to_string().as_bytes()), None);
         }
 

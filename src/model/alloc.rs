@@ -24,9 +24,9 @@ words! {
 impl AllocState {
     /// Pure, first match wins: a setup that failed; some task dead and failed, some running, some not dead yet, all
     /// dead. The description for people is beside it.
-    pub fn derive(forced: Option<Forced>, tasks: &[Arc<TaskStatus>]) -> (AllocState, &'static str) {
+    pub fn derive(forced: Option<ForcedOutcome>, tasks: &[Arc<TaskStatus>]) -> (AllocState, &'static str) {
         let dead = |t: &&Arc<TaskStatus>| t.state == TaskState::Dead;
-        if forced == Some(Forced::SetupFailed) {
+        if forced == Some(ForcedOutcome::SetupFailed) {
             (AllocState::Failed, "it could not be set up")
         } else if tasks.iter().any(|t| t.state == TaskState::Dead && t.failed) {
             (AllocState::Failed, "failed tasks")
@@ -34,7 +34,7 @@ impl AllocState {
             (AllocState::Running, "tasks are running")
         } else if tasks.iter().filter(dead).count() < tasks.len() {
             (AllocState::Pending, "no tasks are running yet")
-        } else if forced == Some(Forced::Expired) {
+        } else if forced == Some(ForcedOutcome::Expired) {
             (AllocState::Complete, "its max_run_duration is over")
         } else {
             (AllocState::Complete, "all tasks have completed")
@@ -44,7 +44,7 @@ impl AllocState {
 
 words! {
     /// What became of an alloc otherwise than by its tasks.
-    pub enum Forced {
+    pub enum ForcedOutcome {
         /// A hook failed before any task could start.
         SetupFailed = "setup_failed",
         /// Its `max_run_duration` is over.
@@ -166,7 +166,7 @@ pub struct AllocStatus {
     pub finished_at: Option<Timestamp>,
     pub desired: Desired,
     pub state: AllocState,
-    pub forced: Option<Forced>,
+    pub forced: Option<ForcedOutcome>,
     /// In the order of [`AllocIdentity::tasks`].
     pub tasks: Vec<Arc<TaskStatus>>,
     /// Tasks in recovery after a start of the agent: shown as they are recorded. Until all are recovered, the usage of
@@ -252,6 +252,8 @@ impl AllocStatus {
     }
 }
 
+/// Promise (Hooks of allocs and tasks): P-B1 The state of an alloc is a function of its tasks' states and of what was
+/// forced on it
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,16 +281,19 @@ mod tests {
             for alloc in &allocs {
                 let any = |state| alloc.iter().any(|t| t.state == state);
                 let over = alloc.iter().all(|t| t.state == TaskState::Dead);
-                for forced in [None, Some(Forced::Expired), Some(Forced::SetupFailed)] {
+                for forced in [None, Some(ForcedOutcome::Expired), Some(ForcedOutcome::SetupFailed)] {
                     let (state, why) = AllocState::derive(forced, alloc);
-                    let failed = alloc.iter().any(|t| t.failed) || forced == Some(Forced::SetupFailed);
+                    let failed = alloc.iter().any(|t| t.failed) || forced == Some(ForcedOutcome::SetupFailed);
                     assert_eq!(state == AllocState::Failed, failed, "{forced:?} {alloc:?}");
                     // Ended is ended: the last of its tasks decides, and nothing comes after.
                     assert_eq!(state == AllocState::Complete, over && !failed, "{forced:?} {alloc:?}");
                     let lives = any(TaskState::Running) || any(TaskState::Killing);
                     assert_eq!(state == AllocState::Running, lives && !failed, "{forced:?} {alloc:?}");
-                    assert_eq!(why.contains("max_run_duration"), forced == Some(Forced::Expired) && over && !failed);
-                    assert_eq!(why.contains("set up"), forced == Some(Forced::SetupFailed));
+                    assert_eq!(
+                        why.contains("max_run_duration"),
+                        forced == Some(ForcedOutcome::Expired) && over && !failed
+                    );
+                    assert_eq!(why.contains("set up"), forced == Some(ForcedOutcome::SetupFailed));
                     seen += 1;
                 }
             }

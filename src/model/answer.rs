@@ -2,7 +2,7 @@
 
 use super::attribute::Attribute;
 use super::event::{Event, EventKind};
-use super::few::Few;
+use super::few::SmallMap;
 use super::stat::{StatObject, StatReading, StatValue};
 use super::task::ExitStatus;
 use super::words;
@@ -45,7 +45,7 @@ impl Detail {
         let mut event = event.clone();
         if self == Detail::Public && !is_plain(&event) {
             event.message = format!("{}; {WITHHELD}", event.kind.text().to_lowercase());
-            event.details = Few::default();
+            event.details = SmallMap::default();
         }
         event
     }

@@ -52,7 +52,7 @@ fn sources_of_go_getter_are_what_they_are_there() {
 }
 
 #[test]
-fn what_cannot_be_fetched_is_refused_in_words_without_credentials() {
+fn unsupported_artifact_sources_are_refused_without_credentials_in_the_error() {
     for (source, words) in [
         ("s3::https://user:SECRET@s3.amazonaws.com/b/k", "object stores"),
         ("bucket.s3.amazonaws.com/b/k", "object stores"),

@@ -157,12 +157,12 @@ macro_rules! units {
     ($($name:ident $text:literal $base:ident $scale:expr;)*) => {
         /// A unit of the table. `scale` counts atoms: bytes, bytes per second, hertz, *milli*watts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Unit { $($name,)* }
-        impl Unit {
-            pub const ALL: &'static [Unit] = &[$(Unit::$name,)*];
-            pub fn as_str(self) -> &'static str { match self { $(Unit::$name => $text,)* } }
-            pub fn base(self) -> Base { match self { $(Unit::$name => Base::$base,)* } }
-            fn scale(self) -> i128 { match self { $(Unit::$name => $scale,)* } }
+        pub enum AttributeUnit { $($name,)* }
+        impl AttributeUnit {
+            pub const ALL: &'static [AttributeUnit] = &[$(AttributeUnit::$name,)*];
+            pub fn as_str(self) -> &'static str { match self { $(AttributeUnit::$name => $text,)* } }
+            pub fn base(self) -> Base { match self { $(AttributeUnit::$name => Base::$base,)* } }
+            fn scale(self) -> i128 { match self { $(AttributeUnit::$name => $scale,)* } }
         }
     };
 }
@@ -203,13 +203,13 @@ units! {
     GigaWatt "GW" Watts 1_000_000_000_000;
 }
 
-impl Unit {
-    pub fn from_name(name: &str) -> Option<Unit> {
-        Unit::ALL.iter().copied().find(|unit| unit.as_str() == name)
+impl AttributeUnit {
+    pub fn from_name(name: &str) -> Option<AttributeUnit> {
+        AttributeUnit::ALL.iter().copied().find(|unit| unit.as_str() == name)
     }
     /// The longest unit at the end of a text.
-    fn suffix_of(text: &str) -> Option<Unit> {
-        Unit::ALL.iter().copied().filter(|u| text.ends_with(u.as_str())).max_by_key(|u| u.as_str().len())
+    fn suffix_of(text: &str) -> Option<AttributeUnit> {
+        AttributeUnit::ALL.iter().copied().filter(|u| text.ends_with(u.as_str())).max_by_key(|u| u.as_str().len())
     }
 }
 
@@ -217,13 +217,13 @@ impl Unit {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "String", into = "String")]
 pub enum UnitName {
-    Known(Unit),
+    Known(AttributeUnit),
     Opaque(String),
 }
 
 impl From<String> for UnitName {
     fn from(name: String) -> UnitName {
-        Unit::from_name(&name).map_or(UnitName::Opaque(name), UnitName::Known)
+        AttributeUnit::from_name(&name).map_or(UnitName::Opaque(name), UnitName::Known)
     }
 }
 
@@ -263,7 +263,7 @@ impl Attribute {
     ///
     /// Errors: a number that is too large.
     pub fn parse(text: &str) -> Result<Attribute, AttributeError> {
-        let unit = Unit::suffix_of(text);
+        let unit = AttributeUnit::suffix_of(text);
         let digits = unit.map_or(text, |unit| text.strip_suffix(unit.as_str()).unwrap_or(text).trim());
         if let Some(value) = parse_number(digits)? {
             return Ok(Attribute::Number { value, unit: unit.map(UnitName::Known) });
@@ -289,7 +289,7 @@ impl Attribute {
             (Attribute::Bool(a), Attribute::Bool(b)) => Ok(a.cmp(b)),
             (Attribute::Number { value: a, unit: au }, Attribute::Number { value: b, unit: bu }) => {
                 match (known(au), known(bu)) {
-                    (Some(au), Some(bu)) if au.map(Unit::base) == bu.map(Unit::base) => {
+                    (Some(au), Some(bu)) if au.map(AttributeUnit::base) == bu.map(AttributeUnit::base) => {
                         Ok(compare_wide(atoms(*a, au), atoms(*b, bu)))
                     }
                     _ => Err(self.incomparable(other)),
@@ -363,9 +363,9 @@ fn parse_number(text: &str) -> Result<Option<Number>, AttributeError> {
 }
 
 /// The number in atoms of its unit: 64 bits times at most 60 always fit.
-fn atoms(number: Number, unit: Option<Unit>) -> (i128, i32) {
+fn atoms(number: Number, unit: Option<AttributeUnit>) -> (i128, i32) {
     let (mantissa, exponent) = number.wide();
-    (mantissa * unit.map_or(1, Unit::scale), exponent)
+    (mantissa * unit.map_or(1, AttributeUnit::scale), exponent)
 }
 
 fn compare_wide((a, a_exponent): (i128, i32), (b, b_exponent): (i128, i32)) -> Ordering {

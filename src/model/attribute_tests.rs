@@ -5,10 +5,10 @@ use super::*;
 fn parsed(text: &str) -> Attribute {
     Attribute::parse(text).unwrap()
 }
-fn number(value: i128, unit: Option<Unit>) -> Attribute {
+fn number(value: i128, unit: Option<AttributeUnit>) -> Attribute {
     Attribute::Number { value: Number::int(value).unwrap(), unit: unit.map(UnitName::Known) }
 }
-fn float(value: f64, unit: Option<Unit>) -> Attribute {
+fn float(value: f64, unit: Option<AttributeUnit>) -> Attribute {
     Attribute::Number { value: Number::float(value).unwrap(), unit: unit.map(UnitName::Known) }
 }
 fn compare(a: &str, b: &str) -> Option<Ordering> {
@@ -26,15 +26,15 @@ fn the_longest_unit_then_int_float_bool_and_text() {
         ("-1.5", float(-1.5, None)),
         (".5", float(0.5, None)),
         ("1e3", float(1000.0, None)),
-        ("5 GiB", number(5, Some(Unit::GiB))),
-        ("5GiB", number(5, Some(Unit::GiB))),
-        ("  5 GiB", number(5, Some(Unit::GiB))),
-        ("-2.25 kW", float(-2.25, Some(Unit::KiloWatt))),
-        ("10 mW", number(10, Some(Unit::MilliWatt))),
-        ("10 W", number(10, Some(Unit::Watt))),
-        ("10 EB", number(10, Some(Unit::EB))),
-        ("3 MB/s", number(3, Some(Unit::MBPerSecond))),
-        ("1.24GHz", float(1.24, Some(Unit::GHz))),
+        ("5 GiB", number(5, Some(AttributeUnit::GiB))),
+        ("5GiB", number(5, Some(AttributeUnit::GiB))),
+        ("  5 GiB", number(5, Some(AttributeUnit::GiB))),
+        ("-2.25 kW", float(-2.25, Some(AttributeUnit::KiloWatt))),
+        ("10 mW", number(10, Some(AttributeUnit::MilliWatt))),
+        ("10 W", number(10, Some(AttributeUnit::Watt))),
+        ("10 EB", number(10, Some(AttributeUnit::EB))),
+        ("3 MB/s", number(3, Some(AttributeUnit::MBPerSecond))),
+        ("1.24GHz", float(1.24, Some(AttributeUnit::GHz))),
         ("18446744073709551615", number(u64::MAX.into(), None)),
     ] {
         assert_eq!(parsed(text), attribute, "{text}");
@@ -46,9 +46,9 @@ fn the_longest_unit_then_int_float_bool_and_text() {
 
 #[test]
 fn every_unit_is_its_own_longest_suffix() {
-    for unit in Unit::ALL {
+    for unit in AttributeUnit::ALL {
         assert_eq!(parsed(&format!("7{}", unit.as_str())), number(7, Some(*unit)));
-        assert_eq!(Unit::from_name(unit.as_str()), Some(*unit));
+        assert_eq!(AttributeUnit::from_name(unit.as_str()), Some(*unit));
     }
 }
 
@@ -66,7 +66,7 @@ fn numbers_that_do_not_fit_and_those_that_are_none_are_refused() {
 }
 
 #[test]
-fn small_units_keep_their_difference() {
+fn small_units_compare_without_loss_of_precision() {
     assert_eq!(compare("500 mW", "100 mW"), Some(Ordering::Greater));
     assert_eq!(compare("500 mW", "0 W"), Some(Ordering::Greater));
     assert_eq!(compare("1 W", "1000 mW"), Some(Ordering::Equal));
@@ -93,7 +93,7 @@ fn whole_numbers_and_floats_are_compared_exactly() {
 }
 
 #[test]
-fn what_has_no_common_base_is_not_compared() {
+fn attributes_without_common_unit_base_are_not_comparable() {
     for (a, b) in [("1", "1 MiB"), ("1 MiB", "1 MiB/s"), ("1 W", "1 MHz"), ("1", "x"), ("true", "1"), ("true", "x")] {
         assert!(parsed(a).compare(&parsed(b)).is_err(), "{a} {b}");
     }
@@ -120,7 +120,7 @@ fn base_units_are_bytes_hertz_and_watts_and_overflow_is_an_error() {
 }
 
 #[test]
-fn what_is_written_as_json_comes_back() {
+fn attribute_json_round_trips() {
     for text in ["0", "0.0", "-7", "18446744073709551615", "5 MiB", "", "x", "true", "false"] {
         let attribute = parsed(text);
         let json = serde_json::to_string(&attribute).unwrap();
@@ -144,9 +144,9 @@ fn any_number() -> impl Strategy<Value = Number> {
 fn of_one_base() -> impl Strategy<Value = Vec<Attribute>> {
     prop_oneof![Just(None), Just(Some(Base::Bytes)), Just(Some(Base::Watts)), Just(Some(Base::Hertz))].prop_flat_map(
         |base| {
-            let units: Vec<Option<Unit>> = match base {
+            let units: Vec<Option<AttributeUnit>> = match base {
                 None => vec![None],
-                Some(base) => Unit::ALL.iter().copied().filter(|u| u.base() == base).map(Some).collect(),
+                Some(base) => AttributeUnit::ALL.iter().copied().filter(|u| u.base() == base).map(Some).collect(),
             };
             let one = (any_number(), proptest::sample::select(units))
                 .prop_map(|(value, unit)| Attribute::Number { value, unit: unit.map(UnitName::Known) });
@@ -172,8 +172,8 @@ proptest! {
     }
 
     #[test]
-    fn whole_numbers_of_one_unit_are_ordered_as_whole_numbers(a in any::<i64>(), b in any::<i64>(), u in 0..Unit::ALL.len()) {
-        let unit = Some(Unit::ALL[u]);
+    fn whole_numbers_of_one_unit_are_ordered_as_whole_numbers(a in any::<i64>(), b in any::<i64>(), u in 0..AttributeUnit::ALL.len()) {
+        let unit = Some(AttributeUnit::ALL[u]);
         prop_assert_eq!(number(a.into(), unit).compare(&number(b.into(), unit)), Ok(a.cmp(&b)));
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::attribute::{Attribute, Number, Unit, UnitName};
+use super::attribute::{Attribute, AttributeUnit, Number, UnitName};
 use super::words;
 
 words! {
@@ -113,7 +113,7 @@ impl From<u64> for Attribute {
 }
 
 impl Attribute {
-    pub fn with_unit(value: Number, unit: Unit) -> Attribute {
+    pub fn with_unit(value: Number, unit: AttributeUnit) -> Attribute {
         Attribute::Number { value, unit: Some(UnitName::Known(unit)) }
     }
 
@@ -127,6 +127,8 @@ impl Attribute {
     }
 }
 
+/// Promise (Durability and recovery): P-6.2 One pass over the host sets and removes as a whole; an empty text, 0 and
+/// false are values
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -144,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_lies_between_two_makes_one_of_the_other_and_then_nothing(
+        fn attribute_diff_between_two_sets_applies_once_and_then_changes_nothing(
             before in any_attributes(), after in any_attributes(), other in any::<u64>()
         ) {
             let diff = AttributeDiff::between(&before, &after);
@@ -172,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_reference_reads_without_the_unit() {
-        assert_eq!(Attribute::with_unit(2_500_u64.into(), Unit::MHz).bare(), "2500");
-        assert_eq!(Attribute::with_unit(Number::float(2.5).unwrap(), Unit::GHz).bare(), "2.5");
+        assert_eq!(Attribute::with_unit(2_500_u64.into(), AttributeUnit::MHz).bare(), "2500");
+        assert_eq!(Attribute::with_unit(Number::float(2.5).unwrap(), AttributeUnit::GHz).bare(), "2.5");
         assert_eq!((Attribute::from("a b").bare(), Attribute::Bool(true).bare()), ("a b".into(), "true".into()));
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::model::job::{JobKind, Placing};
+    use crate::model::job::{JobKind, PlacementRules};
     use crate::model::launching::{DispatchPayload, MAX_PAYLOAD_BYTES, Parameterized, PayloadRule};
 
     fn job(launching: JobLaunching) -> Job {
@@ -83,7 +83,7 @@ mod tests {
             datacenters: Vec::new(),
             node_pool: Job::ANY_POOL.to_owned(),
             meta: BTreeMap::from([("from".to_owned(), "me".to_owned())]),
-            placing: Placing::default(),
+            placing: PlacementRules::default(),
             launching,
             groups: Vec::new(),
             sensitive: Default::default(),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatched_periodic_job_launches_children_that_keep_the_payload_and_the_workload() {
+    fn dispatched_periodic_job_launches_children_with_its_payload_and_workload() {
         let clock = Periodic {
             enabled: true,
             crons: vec!["@hourly".to_owned()],

@@ -153,6 +153,7 @@ impl fmt::Display for NodeConstraint {
     }
 }
 
+/// Promise (Input validation): Each operator of a constraint holds as Nomad's does, and no text panics
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

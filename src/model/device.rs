@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_differ_within_a_kind_stay_with_their_device_and_are_not_those_of_the_first() {
+    fn device_attributes_that_differ_within_a_kind_belong_to_each_device() {
         let attributes = |of: &[(&str, &str)]| -> BTreeMap<String, Attribute> {
             of.iter().map(|(name, value)| ((*name).to_owned(), Attribute::parse(value).unwrap())).collect()
         };
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_task_adds_what_it_has_used_and_hides_nothing_that_others_use() {
+    fn ended_task_adds_its_device_usage_and_hides_no_usage_of_other_tasks() {
         let mut sum = DeviceUsageSum::default();
         let part =
             TaskDeviceUsage { energy_millijoules: Some(5), memory_peak_bytes: Some(9), ..used(Some(3), Some(1), None) };

@@ -301,8 +301,10 @@ mod tests {
         AllocPort { label: label.to_owned(), value, to, host_ip: [10, 0, 0, 7].into(), task: task.map(TaskName::from) }
     }
 
+    /// Promise (Ports): `NOMAD_PORT_*`, `NOMAD_ADDR_*`, `NOMAD_IP_*`, `NOMAD_HOST_*` are known before the start, as in
+    /// Nomad
     #[test]
-    fn ports_of_the_group_are_known_as_in_nomad() {
+    fn group_port_variables_equal_those_of_nomad() {
         let env = port_variables(&"web".into(), &[port("http", 20_001, 80, None), port("my-admin", 9_000, 0, None)]);
         let expected = meta(&[
             ("NOMAD_ADDR_http", "10.0.0.7:20001"),
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_keys_with_one_name_the_one_spelt_so_wins() {
+    fn meta_key_spelt_like_the_variable_wins_over_normalized_key() {
         let env = meta_variables(&meta(&[("a-b", "dash"), ("a_b", "exact"), ("A_B", "upper")]));
         assert_eq!(env.get("NOMAD_META_a_b").map(String::as_str), Some("exact"));
         assert_eq!(env.get("NOMAD_META_A_B").map(String::as_str), Some("upper"));

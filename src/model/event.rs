@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::few::Few;
+use super::few::SmallMap;
 use super::id::{AllocId, JobId, TaskName};
 use super::units::Timestamp;
 
@@ -94,8 +94,8 @@ pub struct Event {
     /// A sentence for people.
     pub message: String,
     /// Typed details: `exit_code`, `signal`, `oom`, `delay_ns`, `reason`, `error` ...
-    #[serde(default, skip_serializing_if = "Few::is_empty")]
-    pub details: Few<String>,
+    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
+    pub details: SmallMap<String>,
     /// This event makes the task failed.
     #[serde(default)]
     pub fails_task: bool,

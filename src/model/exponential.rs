@@ -170,7 +170,7 @@ mod tests {
         }
         /// However fine the earlier ones were: what came since is what was observed since.
         #[test]
-        fn what_came_since_is_what_was_observed_since(
+        fn exponential_histogram_delta_counts_observations_since_the_earlier_one(
             first in prop::collection::vec(1e-9_f64..1e6, 0..200),
             then in prop::collection::vec(1e-12_f64..1e12, 0..200),
         ) {
@@ -189,7 +189,7 @@ mod tests {
             prop_assert_eq!(before.since(&after).is_none(), !then.is_empty());
         }
         #[test]
-        fn nothing_is_lost(values in prop::collection::vec(prop::num::f64::POSITIVE | prop::num::f64::ZERO, 0..400)) {
+        fn exponential_histogram_counts_every_finite_value(values in prop::collection::vec(prop::num::f64::POSITIVE | prop::num::f64::ZERO, 0..400)) {
             let finite: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
             let all = of(&finite);
             let count = all.zeros() + all.buckets().map(|(_, n)| n).sum::<u64>();

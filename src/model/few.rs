@@ -13,9 +13,9 @@ use serde::ser::{Serialize, Serializer};
 
 /// Serialized as a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Few<V>(Vec<(Box<str>, V)>);
+pub struct SmallMap<V>(Vec<(Box<str>, V)>);
 
-impl<V> Few<V> {
+impl<V> SmallMap<V> {
     fn place(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by_key(&name, |(known, _)| known)
     }
@@ -48,13 +48,13 @@ impl<V> Few<V> {
     }
 }
 
-impl<V> Default for Few<V> {
-    fn default() -> Few<V> {
-        Few(Vec::new())
+impl<V> Default for SmallMap<V> {
+    fn default() -> SmallMap<V> {
+        SmallMap(Vec::new())
     }
 }
 
-impl<V> Index<&str> for Few<V> {
+impl<V> Index<&str> for SmallMap<V> {
     type Output = V;
 
     fn index(&self, name: &str) -> &V {
@@ -62,16 +62,16 @@ impl<V> Index<&str> for Few<V> {
     }
 }
 
-impl<N: Into<Box<str>>, V> FromIterator<(N, V)> for Few<V> {
+impl<N: Into<Box<str>>, V> FromIterator<(N, V)> for SmallMap<V> {
     /// Of several under one name the last one counts.
-    fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> Few<V> {
-        let mut few = Few::default();
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> SmallMap<V> {
+        let mut few = SmallMap::default();
         entries.into_iter().for_each(|(name, value)| few.insert(name, value));
         few
     }
 }
 
-impl<V: JsonSchema> JsonSchema for Few<V> {
+impl<V: JsonSchema> JsonSchema for SmallMap<V> {
     fn inline_schema() -> bool {
         true
     }
@@ -83,14 +83,14 @@ impl<V: JsonSchema> JsonSchema for Few<V> {
     }
 }
 
-impl<V: Serialize> Serialize for Few<V> {
+impl<V: Serialize> Serialize for SmallMap<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
     }
 }
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Few<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Few<V>, D::Error> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for SmallMap<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SmallMap<V>, D::Error> {
         deserializer.deserialize_map(Entries(PhantomData))
     }
 }
@@ -98,13 +98,13 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Few<V> {
 struct Entries<V>(PhantomData<V>);
 
 impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
-    type Value = Few<V>;
+    type Value = SmallMap<V>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map")
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Few<V>, A::Error> {
-        let mut few = Few::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SmallMap<V>, A::Error> {
+        let mut few = SmallMap::default();
         while let Some((name, value)) = map.next_entry::<Box<str>, V>()? {
             few.insert(name, value);
         }
@@ -120,15 +120,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_and_serializes_what_a_map_would(entries: Vec<(String, u8)>, asked: String) {
-            let few: Few<u8> = entries.iter().cloned().collect();
+        fn few_holds_and_serializes_like_a_map(entries: Vec<(String, u8)>, asked: String) {
+            let few: SmallMap<u8> = entries.iter().cloned().collect();
             let map: BTreeMap<String, u8> = entries.iter().cloned().collect();
             prop_assert!(few.iter().eq(map.iter().map(|(name, value)| (name.as_str(), value))));
             prop_assert!(entries.iter().all(|(name, _)| few.contains(name) && few[name] == map[name]));
             prop_assert_eq!(few.get(&asked), map.get(&asked));
             let text = serde_json::to_string(&few).unwrap();
             prop_assert_eq!(&text, &serde_json::to_string(&map).unwrap());
-            prop_assert_eq!(serde_json::from_str::<Few<u8>>(&text).unwrap(), few);
+            prop_assert_eq!(serde_json::from_str::<SmallMap<u8>>(&text).unwrap(), few);
         }
     }
 }

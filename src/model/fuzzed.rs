@@ -7,12 +7,12 @@
 pub struct Fuzz(u64);
 
 /// Says which case it was, where one panics.
-struct Running<'n> {
+struct FuzzCase<'n> {
     name: &'n str,
     seed: u64,
 }
 
-impl Drop for Running<'_> {
+impl Drop for FuzzCase<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}: ALLOSTAT_FUZZ_CASES=1 ALLOSTAT_FUZZ_SEED={} repeats this", self.name, self.seed);
@@ -33,7 +33,7 @@ pub fn each(name: &str, few: u64, one: impl FnMut(&mut Fuzz)) {
 pub fn each_of(name: &str, cases: u64, mut one: impl FnMut(&mut Fuzz)) {
     let (began, seed) = (std::time::Instant::now(), variable("ALLOSTAT_FUZZ_SEED").unwrap_or(1));
     for case in 0..cases {
-        let running = Running { name, seed: seed.wrapping_add(case) };
+        let running = FuzzCase { name, seed: seed.wrapping_add(case) };
         one(&mut Fuzz::new(running.seed));
     }
     println!("{name}: {cases} inputs from seed {seed} on, {:.1} s", began.elapsed().as_secs_f64());

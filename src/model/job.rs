@@ -35,7 +35,7 @@ pub struct Job {
     pub node_pool: String,
     pub meta: BTreeMap<String, String>,
     #[serde(flatten)]
-    pub placing: Placing,
+    pub placing: PlacementRules,
     #[serde(flatten)]
     pub launching: JobLaunching,
     pub groups: Vec<TaskGroup>,
@@ -46,7 +46,7 @@ pub struct Job {
 
 /// What a job, a group or a task asks of its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placing {
+pub struct PlacementRules {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub constraints: Vec<NodeConstraint>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,7 +100,7 @@ pub struct TaskGroup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run_duration: Option<Duration>,
     #[serde(flatten)]
-    pub placing: Placing,
+    pub placing: PlacementRules,
     pub tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<GroupNetwork>,
@@ -158,7 +158,7 @@ pub struct Task {
     pub meta: BTreeMap<String, String>,
     pub user: Option<String>,
     #[serde(flatten)]
-    pub placing: Placing,
+    pub placing: PlacementRules,
     pub resources: Resources,
     pub restart: RestartPolicy,
     pub logs: LogConfig,
@@ -330,7 +330,7 @@ impl Task {
             env: BTreeMap::new(),
             meta: BTreeMap::new(),
             user: None,
-            placing: Placing::default(),
+            placing: PlacementRules::default(),
             resources: Resources::default(),
             restart: RestartPolicy::default_for(kind),
             logs: LogConfig::default(),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn last_output_is_the_last_lines_and_says_that_there_were_more() {
+    fn last_output_holds_the_last_lines_and_reports_the_cut() {
         let many: String = (1..=30).map(|n| format!("line {n}\n")).collect();
         let output = LastOutput::of(many.as_bytes(), false).unwrap();
         assert_eq!((output.lines().count(), output.cut), (LastOutput::LINES, true));
@@ -127,7 +127,7 @@ mod tests {
         }
 
         #[test]
-        fn last_output_keeps_plain_text_as_it_is(lines in prop::collection::vec("[a-z ]{0,30}[a-z]", 1..20)) {
+        fn last_output_preserves_plain_text(lines in prop::collection::vec("[a-z ]{0,30}[a-z]", 1..20)) {
             let log = lines.join("\n");
             prop_assert_eq!(text(log.as_bytes()), Some(log));
         }

@@ -107,7 +107,7 @@ pub struct Cell<S: 'static> {
 /// When a value can have changed: what is read at a tick follows from it. In this order descriptors are kept open when
 /// there are not enough for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum ChangeTrigger {
     /// The probes: at every tick.
     Tick,
     /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 9 s, and
@@ -128,7 +128,7 @@ pub enum ValueSource {
     /// In words, `-` where there is none: a file that has other values too, or several together.
     Described(&'static str),
     /// A file of this controller that holds this number and nothing else, or `max` in place of a limit.
-    Number { controller: &'static str, file: &'static str, when: When },
+    Number { controller: &'static str, file: &'static str, when: ChangeTrigger },
 }
 
 impl ValueSource {

@@ -160,7 +160,7 @@ impl ObservedAlloc {
 
 /// An action on an alloc, by the runtime that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Elsewhere {
+pub enum RuntimeAction {
     Stop,
     Restart,
     Signal,
@@ -170,7 +170,7 @@ pub enum Elsewhere {
 
 /// The command of the alloc's runtime for this action. `None`: there is none, as for a managed alloc or a plain cgroup.
 /// A group of processes has no runtime that restarts it or keeps its logs.
-pub fn command_elsewhere(source: AllocSource, native: &str, action: Elsewhere) -> Option<String> {
+pub fn command_elsewhere(source: AllocSource, native: &str, action: RuntimeAction) -> Option<String> {
     // In a directory of a user's: `1000/web`, which his own runtime knows.
     let is_of_runtime = !matches!(
         source,
@@ -200,65 +200,65 @@ pub fn command_elsewhere(source: AllocSource, native: &str, action: Elsewhere) -
     let words = match (source, action) {
         (AllocSource::Managed | AllocSource::Cgroup, _) => return None,
         // Known by its command and the number of its group.
-        (AllocSource::Process, Elsewhere::Stop) => format!("kill -- -{}", native.rsplit('/').next()?),
-        (AllocSource::Process, Elsewhere::Signal) => format!("kill -SIGNAL -- -{}", native.rsplit('/').next()?),
-        (AllocSource::Process, Elsewhere::Restart | Elsewhere::Logs | Elsewhere::Exec) => return None,
-        (AllocSource::Systemd, Elsewhere::Stop) => format!("systemctl {of_user}stop {unit}"),
-        (AllocSource::Systemd, Elsewhere::Restart) => format!("systemctl {of_user}restart {unit}"),
-        (AllocSource::Systemd, Elsewhere::Signal) => format!("systemctl {of_user}kill --signal=SIGNAL {unit}"),
-        (AllocSource::Systemd, Elsewhere::Logs) if of_user.is_empty() => format!("journalctl --unit={unit}"),
-        (AllocSource::Systemd, Elsewhere::Logs) => format!("journalctl --user-unit={unit}"),
-        (AllocSource::Systemd, Elsewhere::Exec) => {
+        (AllocSource::Process, RuntimeAction::Stop) => format!("kill -- -{}", native.rsplit('/').next()?),
+        (AllocSource::Process, RuntimeAction::Signal) => format!("kill -SIGNAL -- -{}", native.rsplit('/').next()?),
+        (AllocSource::Process, RuntimeAction::Restart | RuntimeAction::Logs | RuntimeAction::Exec) => return None,
+        (AllocSource::Systemd, RuntimeAction::Stop) => format!("systemctl {of_user}stop {unit}"),
+        (AllocSource::Systemd, RuntimeAction::Restart) => format!("systemctl {of_user}restart {unit}"),
+        (AllocSource::Systemd, RuntimeAction::Signal) => format!("systemctl {of_user}kill --signal=SIGNAL {unit}"),
+        (AllocSource::Systemd, RuntimeAction::Logs) if of_user.is_empty() => format!("journalctl --unit={unit}"),
+        (AllocSource::Systemd, RuntimeAction::Logs) => format!("journalctl --user-unit={unit}"),
+        (AllocSource::Systemd, RuntimeAction::Exec) => {
             format!("nsenter --target $(systemctl {of_user}show --property=MainPID --value {unit}) --all COMMAND")
         }
-        (AllocSource::Docker | AllocSource::Podman, Elsewhere::Exec) => {
+        (AllocSource::Docker | AllocSource::Podman, RuntimeAction::Exec) => {
             format!("{} exec -it {native} COMMAND", source.as_str())
         }
         (AllocSource::Docker | AllocSource::Podman, action) => {
             let verb = match action {
-                Elsewhere::Stop => "stop",
-                Elsewhere::Restart => "restart",
-                Elsewhere::Signal => "kill --signal=SIGNAL",
-                Elsewhere::Logs | Elsewhere::Exec => "logs",
+                RuntimeAction::Stop => "stop",
+                RuntimeAction::Restart => "restart",
+                RuntimeAction::Signal => "kill --signal=SIGNAL",
+                RuntimeAction::Logs | RuntimeAction::Exec => "logs",
             };
             format!("{} {verb} {native}", source.as_str())
         }
-        (AllocSource::Containerd, Elsewhere::Stop) => nerdctl("stop"),
-        (AllocSource::Containerd, Elsewhere::Signal) => nerdctl("kill --signal SIGNAL"),
-        (AllocSource::Containerd, Elsewhere::Restart) => nerdctl("restart"),
-        (AllocSource::Containerd, Elsewhere::Logs) => nerdctl("logs"),
-        (AllocSource::Containerd, Elsewhere::Exec) => nerdctl("exec -it") + " COMMAND",
-        (AllocSource::Kubernetes, Elsewhere::Stop | Elsewhere::Restart) => {
+        (AllocSource::Containerd, RuntimeAction::Stop) => nerdctl("stop"),
+        (AllocSource::Containerd, RuntimeAction::Signal) => nerdctl("kill --signal SIGNAL"),
+        (AllocSource::Containerd, RuntimeAction::Restart) => nerdctl("restart"),
+        (AllocSource::Containerd, RuntimeAction::Logs) => nerdctl("logs"),
+        (AllocSource::Containerd, RuntimeAction::Exec) => nerdctl("exec -it") + " COMMAND",
+        (AllocSource::Kubernetes, RuntimeAction::Stop | RuntimeAction::Restart) => {
             pod(&|namespace, pod| format!("kubectl --namespace {namespace} delete pod {pod}"))
         }
-        (AllocSource::Kubernetes, Elsewhere::Signal) => {
+        (AllocSource::Kubernetes, RuntimeAction::Signal) => {
             pod(&|namespace, pod| format!("kubectl --namespace {namespace} exec {pod} -- kill -SIGNAL 1"))
         }
-        (AllocSource::Kubernetes, Elsewhere::Logs) => {
+        (AllocSource::Kubernetes, RuntimeAction::Logs) => {
             pod(&|namespace, pod| format!("kubectl --namespace {namespace} logs {pod}"))
         }
-        (AllocSource::Kubernetes, Elsewhere::Exec) => {
+        (AllocSource::Kubernetes, RuntimeAction::Exec) => {
             pod(&|namespace, pod| format!("kubectl --namespace {namespace} exec -it {pod} -- COMMAND"))
         }
-        (AllocSource::Nomad, Elsewhere::Exec) => format!("nomad alloc exec {native} COMMAND"),
-        (AllocSource::Slurm, Elsewhere::Exec) => format!("srun --jobid={native} --overlap --pty COMMAND"),
-        (AllocSource::Lxc, Elsewhere::Exec) => format!("lxc-attach --name {native} -- COMMAND"),
-        (AllocSource::Nomad, Elsewhere::Stop) => format!("nomad alloc stop {native}"),
-        (AllocSource::Nomad, Elsewhere::Restart) => format!("nomad alloc restart {native}"),
-        (AllocSource::Nomad, Elsewhere::Signal) => format!("nomad alloc signal -s SIGNAL {native}"),
-        (AllocSource::Nomad, Elsewhere::Logs) => format!("nomad alloc logs {native}"),
-        (AllocSource::Slurm, Elsewhere::Stop) => format!("scancel {native}"),
-        (AllocSource::Slurm, Elsewhere::Restart) => format!("scontrol requeue {native}"),
-        (AllocSource::Slurm, Elsewhere::Signal) => format!("scancel --signal=SIGNAL {native}"),
-        (AllocSource::Slurm, Elsewhere::Logs) => format!("scontrol show job {native} (StdOut)"),
-        (AllocSource::Lxc, Elsewhere::Stop) => format!("lxc-stop --name {native}"),
-        (AllocSource::Lxc, Elsewhere::Restart) => format!("lxc-stop --reboot --name {native}"),
-        (AllocSource::Lxc, Elsewhere::Signal) => format!("lxc-attach --name {native} -- kill -SIGNAL 1"),
-        (AllocSource::Lxc, Elsewhere::Logs) => format!("lxc-attach --name {native} -- journalctl"),
-        (AllocSource::Libvirt, Elsewhere::Stop) => format!("virsh shutdown {native}"),
-        (AllocSource::Libvirt, Elsewhere::Restart) => format!("virsh reboot {native}"),
-        (AllocSource::Libvirt, Elsewhere::Signal) => format!("virsh send-process-signal {native} 1 SIGNAL"),
-        (AllocSource::Libvirt, Elsewhere::Logs | Elsewhere::Exec) => format!("virsh console {native}"),
+        (AllocSource::Nomad, RuntimeAction::Exec) => format!("nomad alloc exec {native} COMMAND"),
+        (AllocSource::Slurm, RuntimeAction::Exec) => format!("srun --jobid={native} --overlap --pty COMMAND"),
+        (AllocSource::Lxc, RuntimeAction::Exec) => format!("lxc-attach --name {native} -- COMMAND"),
+        (AllocSource::Nomad, RuntimeAction::Stop) => format!("nomad alloc stop {native}"),
+        (AllocSource::Nomad, RuntimeAction::Restart) => format!("nomad alloc restart {native}"),
+        (AllocSource::Nomad, RuntimeAction::Signal) => format!("nomad alloc signal -s SIGNAL {native}"),
+        (AllocSource::Nomad, RuntimeAction::Logs) => format!("nomad alloc logs {native}"),
+        (AllocSource::Slurm, RuntimeAction::Stop) => format!("scancel {native}"),
+        (AllocSource::Slurm, RuntimeAction::Restart) => format!("scontrol requeue {native}"),
+        (AllocSource::Slurm, RuntimeAction::Signal) => format!("scancel --signal=SIGNAL {native}"),
+        (AllocSource::Slurm, RuntimeAction::Logs) => format!("scontrol show job {native} (StdOut)"),
+        (AllocSource::Lxc, RuntimeAction::Stop) => format!("lxc-stop --name {native}"),
+        (AllocSource::Lxc, RuntimeAction::Restart) => format!("lxc-stop --reboot --name {native}"),
+        (AllocSource::Lxc, RuntimeAction::Signal) => format!("lxc-attach --name {native} -- kill -SIGNAL 1"),
+        (AllocSource::Lxc, RuntimeAction::Logs) => format!("lxc-attach --name {native} -- journalctl"),
+        (AllocSource::Libvirt, RuntimeAction::Stop) => format!("virsh shutdown {native}"),
+        (AllocSource::Libvirt, RuntimeAction::Restart) => format!("virsh reboot {native}"),
+        (AllocSource::Libvirt, RuntimeAction::Signal) => format!("virsh send-process-signal {native} 1 SIGNAL"),
+        (AllocSource::Libvirt, RuntimeAction::Logs | RuntimeAction::Exec) => format!("virsh console {native}"),
     };
     Some(words)
 }
@@ -269,7 +269,7 @@ mod tests {
     use crate::model::task::{LostOutput, ServiceResult};
 
     #[test]
-    fn what_was_asked_to_end_has_not_failed_and_what_was_killed_has() {
+    fn observed_state_after_requested_end_is_complete_and_after_kill_is_failed() {
         let reported = |outcome, status, result| {
             let exit = Exit {
                 attempt: 0,
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn containers_of_a_namespace_are_reached_in_it() {
-        let stop = |native: &str| command_elsewhere(AllocSource::Containerd, native, Elsewhere::Stop);
+        let stop = |native: &str| command_elsewhere(AllocSource::Containerd, native, RuntimeAction::Stop);
         assert_eq!(stop("redis").as_deref(), Some("nerdctl stop redis"));
         assert_eq!(stop("build/redis").as_deref(), Some("nerdctl --namespace build stop redis"));
         // A namespace that is a number is no user.
@@ -351,7 +351,7 @@ mod tests {
 
     /// The first run is none, nor is one after no end; and none is taken back by what comes later.
     #[test]
-    fn it_began_again_after_each_end_by_how_that_was() {
+    fn observed_task_counts_restarts_by_outcome_of_the_previous_run() {
         let mut task = ObservedTask::default();
         let end = |task: &mut ObservedTask, outcome, status| {
             let exit = Exit {
@@ -392,19 +392,22 @@ mod tests {
     #[test]
     fn every_source_with_a_runtime_has_its_own_command() {
         let of = |source, native, action| command_elsewhere(source, native, action).unwrap();
-        assert_eq!(of(AllocSource::Docker, "web", Elsewhere::Stop), "docker stop web");
-        assert_eq!(of(AllocSource::Systemd, "a.service", Elsewhere::Logs), "journalctl --unit=a.service");
-        assert_eq!(of(AllocSource::Systemd, "1000/a.service", Elsewhere::Stop), "systemctl --user stop a.service");
-        let of_user = of(AllocSource::Docker, "1000/web", Elsewhere::Stop);
+        assert_eq!(of(AllocSource::Docker, "web", RuntimeAction::Stop), "docker stop web");
+        assert_eq!(of(AllocSource::Systemd, "a.service", RuntimeAction::Logs), "journalctl --unit=a.service");
+        assert_eq!(of(AllocSource::Systemd, "1000/a.service", RuntimeAction::Stop), "systemctl --user stop a.service");
+        let of_user = of(AllocSource::Docker, "1000/web", RuntimeAction::Stop);
         assert_eq!(of_user, "docker stop web (as the user with UID 1000)");
-        assert_eq!(of(AllocSource::Process, "nginx/42", Elsewhere::Stop), "kill -- -42");
-        assert_eq!(of(AllocSource::Kubernetes, "shop/web-1", Elsewhere::Logs), "kubectl --namespace shop logs web-1");
-        let unnamed = of(AllocSource::Kubernetes, "7f3e", Elsewhere::Stop);
+        assert_eq!(of(AllocSource::Process, "nginx/42", RuntimeAction::Stop), "kill -- -42");
+        assert_eq!(
+            of(AllocSource::Kubernetes, "shop/web-1", RuntimeAction::Logs),
+            "kubectl --namespace shop logs web-1"
+        );
+        let unnamed = of(AllocSource::Kubernetes, "7f3e", RuntimeAction::Stop);
         assert!(unnamed.contains("uid is 7f3e") && !unnamed.contains("default"), "{unnamed}");
-        let actions = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
+        let actions = [RuntimeAction::Stop, RuntimeAction::Restart, RuntimeAction::Signal, RuntimeAction::Logs];
         for (source, action) in AllocSource::ALL.into_iter().flat_map(|source| actions.map(|action| (source, action))) {
             let has_no_runtime = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
-                || source == AllocSource::Process && matches!(action, Elsewhere::Restart | Elsewhere::Logs);
+                || source == AllocSource::Process && matches!(action, RuntimeAction::Restart | RuntimeAction::Logs);
             let said = command_elsewhere(source, "x", action);
             assert_eq!(said.is_none(), has_no_runtime, "{source:?} {action:?}");
             assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {action:?}");

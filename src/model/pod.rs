@@ -35,8 +35,8 @@ pub fn uid_in_path(path: &str) -> Option<String> {
 /// The controllers of a pod whose kinds follow from its name, as OpenTelemetry names kinds: the owner first.
 pub fn controllers(pod: &str) -> Vec<(&'static str, &str)> {
     match generated(pod) {
-        Some((set, Some((owner, Run::ReplicaSet)))) => vec![("deployment", owner), ("replicaset", set)],
-        Some((set, Some((owner, Run::Scheduled)))) => vec![("cronjob", owner), ("job", set)],
+        Some((set, Some((owner, ControllerKind::ReplicaSet)))) => vec![("deployment", owner), ("replicaset", set)],
+        Some((set, Some((owner, ControllerKind::Scheduled)))) => vec![("cronjob", owner), ("job", set)],
         Some((_, None)) | None => Vec::new(),
     }
 }
@@ -54,13 +54,13 @@ pub fn owner(pod: &str) -> &str {
 }
 
 /// What a controller of a controller creates.
-enum Run {
+enum ControllerKind {
     ReplicaSet,
     Scheduled,
 }
 
 /// The controller that generated the name, and if it follows from that name, its own controller.
-fn generated(pod: &str) -> Option<(&str, Option<(&str, Run)>)> {
+fn generated(pod: &str) -> Option<(&str, Option<(&str, ControllerKind)>)> {
     /// The characters of generated names.
     const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";
     let is_random = |text: &str, least: usize, most: usize| {
@@ -70,7 +70,7 @@ fn generated(pod: &str) -> Option<(&str, Option<(&str, Run)>)> {
     let above = set.rsplit_once('-').and_then(|(owner, last)| {
         // Minutes since 1970.
         let is_scheduled = last.len() == 8 && last.parse::<u64>().is_ok();
-        let run = if is_scheduled { Run::Scheduled } else { Run::ReplicaSet };
+        let run = if is_scheduled { ControllerKind::Scheduled } else { ControllerKind::ReplicaSet };
         (is_scheduled || is_random(last, 6, 10)).then_some((owner, run))
     });
     Some((set, above))

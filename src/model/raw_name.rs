@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_byte_may_be_a_name_itself() {
+    fn raw_name_characters_that_stand_for_bytes_are_escaped_in_names() {
         // Beside the name that is the byte, the two characters around them, and one that begins alike.
         let names = [&b"\xff"[..], "\u{efff}".as_bytes(), "\u{ef7f}".as_bytes(), "\u{f000}".as_bytes(), b"\\xff"];
         let texts: std::collections::BTreeSet<String> = names.iter().map(|name| text(name).into_owned()).collect();
@@ -119,7 +119,7 @@ mod tests {
             prop_assert_eq!(super::text(&back(&text)).into_owned(), text);
         }
         #[test]
-        fn text_stays_as_it_is_unless_it_holds_what_stands_for_bytes(name in "[^\u{ef80}-\u{efff}]{0,40}") {
+        fn raw_name_text_without_byte_stand_ins_is_unchanged(name in "[^\u{ef80}-\u{efff}]{0,40}") {
             prop_assert_eq!(&*text(name.as_bytes()), &name);
             prop_assert_eq!(back(&name), name.as_bytes());
             prop_assert_eq!(shown(&name), name);

@@ -188,6 +188,8 @@ impl Needles {
     }
 }
 
+/// Promise (Input validation): Sensitive values of a job are bounded in number and bytes, and prepared for the search
+/// once
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn short_values_and_words_of_the_language_are_not_hidden() {
+    fn short_values_and_literals_are_not_hidden() {
         let all = of(&["", "ab", " a ", "true", "null"]);
         assert!(all.is_empty());
         assert_eq!(all.hide("ab true"), "ab true");

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signal_has_no_number() {
+    fn invalid_signal_names_have_no_number() {
         for text in ["", "SIG", "SIGNOPE", "0", "-9", "32", "256", "SIGSIGTERM", "KILLER"] {
             assert_eq!(number(text), None, "{text}");
         }

@@ -136,6 +136,7 @@ fn round_up(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
+/// Promise (Devices): Suggested memory follows peak, OOM kills and stalls by the documented rule
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_gives_no_number() {
+    fn sizing_of_unmeasured_facts_has_no_number() {
         assert_eq!(shown_as(&MemoryFacts::default()), (None, "unmeasured", false));
         assert_eq!(shown_as(&facts(0, 1_024)), (None, "unmeasured", false), "no process runs without memory");
         let unlimited = MemoryFacts { peak_bytes: Some(50 * MIB), ..MemoryFacts::default() };

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_nest_and_an_empty_one_says_nothing() {
+    fn stat_objects_nest_and_an_empty_one_serializes_to_nothing() {
         let text = r#"{"attributes":{"t":{"value":{"ratio":{"numerator":41.5,"unit":"C"}},"description":"d"}},"nested":{"n":{"attributes":{"e":{}}}}}"#;
         let object: StatObject = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&object).unwrap(), text);

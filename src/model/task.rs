@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::device_used::DeviceUsed;
 use super::event::Event;
-use super::few::Few;
+use super::few::SmallMap;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
 use super::last_output::LastOutput;
 use super::network::DriverNetwork;
@@ -302,7 +302,7 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub oom_attempts: u64,
     /// How many events of each kind there were; counts never reset.
-    pub event_counts: Few<u64>,
+    pub event_counts: SmallMap<u64>,
     /// The newest 10 events, oldest first.
     #[serde(deserialize_with = "known_events")]
     pub events: VecDeque<Arc<Event>>,
@@ -340,7 +340,7 @@ impl TaskStatus {
             exits: VecDeque::new(),
             exit_counts: [0; 6],
             oom_attempts: 0,
-            event_counts: Few::default(),
+            event_counts: SmallMap::default(),
             events: VecDeque::new(),
         }
     }
@@ -361,14 +361,14 @@ fn is_zero(n: &u64) -> bool {
 pub fn known_events<'de, D: serde::Deserializer<'de>>(from: D) -> Result<VecDeque<Arc<Event>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Read {
+    enum StoredEvent {
         Known(Arc<Event>),
         Unknown(serde::de::IgnoredAny),
     }
-    let events = Vec::<Read>::deserialize(from)?.into_iter();
+    let events = Vec::<StoredEvent>::deserialize(from)?.into_iter();
     let known = events.filter_map(|event| match event {
-        Read::Known(event) => Some(event),
-        Read::Unknown(_) => None,
+        StoredEvent::Known(event) => Some(event),
+        StoredEvent::Unknown(_) => None,
     });
     Ok(known.collect())
 }
@@ -382,13 +382,14 @@ pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Resu
     Ok(all)
 }
 
+/// Promise (Durability and recovery): Known fields of handles, failures and events of an older or newer agent are read
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
 
     #[test]
-    fn a_handle_of_another_version_is_read_for_what_is_known_of_it() {
+    fn task_handle_of_another_version_is_read_for_its_known_fields() {
         let older = r#"{"driver":"mock","attempt":0,"boot_id":"b","run_dir":"/r","cgroup":null,"supervisor":null,"main":null,"started_at":null}"#;
         let read = |text: &str| serde_json::from_str::<TaskHandle>(text).unwrap();
         assert_eq!(read(older).driver_state, None);
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_used_of_devices_is_read_of_records_of_other_versions() {
+    fn task_device_usage_in_records_of_other_versions_is_read() {
         let task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
         let older = serde_json::to_string(&task).unwrap();
         assert!(!older.contains("used_devices"), "an older agent reads what has none: {older}");
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {
+    fn unknown_event_of_a_newer_agent_leaves_the_rest_of_the_record_readable() {
         let mut task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
         task.event_counts.insert("struck", 1);
         let event = |seq, kind| Event {
@@ -433,7 +434,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: Few::default(),
+            details: SmallMap::default(),
             fails_task: false,
         };
         task.events = [event(1, EventKind::Received), event(2, EventKind::Killed)].map(Arc::new).into();
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {
+    fn unknown_failure_of_a_newer_agent_leaves_the_rest_of_the_record_readable() {
         let task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
         let task = TaskStatus { failed: true, failure: Some(Failure::RestartsUsedUp), ..task };
         let text = serde_json::to_string(&task).unwrap();

@@ -116,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn label_values_are_kept_cut_or_cleaned() {
+    fn label_values_are_unchanged_cut_or_cleaned() {
         assert!(matches!(label_value("naïve-web_1"), Cow::Borrowed(_)));
         let long = "a".repeat(201);
         let cut = label_value(&long);

@@ -49,12 +49,12 @@ pub struct TaskTotals {
     pub lost_output: LostOutput,
     /// Of this agent's process alone: receivers have those of earlier ones.
     #[serde(skip)]
-    pub latest: Option<Box<Latest>>,
+    pub latest: Option<Box<LatestExemplars>>,
 }
 
 /// Whose the latest of what [`TaskTotals`] counts was.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Latest {
+pub struct LatestExemplars {
     /// In the order of `Outcome::ALL`.
     pub exits: [Option<Exemplar>; 6],
     pub exit_codes: BTreeMap<u8, Option<Exemplar>>,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_beside_those_of_jobs_is_none_of_theirs() {
+    fn observed_workload_name_never_equals_a_job_name() {
         let mut totals = Totals::default();
         let beside = |totals: &Totals, name: &str| totals.name_beside(&JobId::from(name)).to_string();
         assert_eq!(beside(&totals, "svc"), "svc");

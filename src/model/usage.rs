@@ -411,14 +411,14 @@ impl Serialize for Usage {
 
 impl<'de> Deserialize<'de> for Usage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Usage, D::Error> {
-        deserializer.deserialize_map(Stored)
+        deserializer.deserialize_map(UsageVisitor)
     }
 }
 
 /// A usage as it is stored.
-struct Stored;
+struct UsageVisitor;
 
-impl<'de> Visitor<'de> for Stored {
+impl<'de> Visitor<'de> for UsageVisitor {
     type Value = Usage;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -426,7 +426,7 @@ impl<'de> Visitor<'de> for Stored {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Usage, A::Error> {
         let mut usage = Usage::default();
-        while let Some(field) = map.next_key_seed(Name)? {
+        while let Some(field) = map.next_key_seed(FieldNameVisitor)? {
             match field {
                 Some(field) => usage.set(field, map.next_value()?),
                 // What an agent of another version has is not ours to judge: refused, it would take the whole record
@@ -439,9 +439,9 @@ impl<'de> Visitor<'de> for Stored {
 }
 
 /// The name of a field, if it is one of ours.
-struct Name;
+struct FieldNameVisitor;
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for FieldNameVisitor {
     type Value = Option<Field>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Field>, D::Error> {
@@ -449,7 +449,7 @@ impl<'de> DeserializeSeed<'de> for Name {
     }
 }
 
-impl Visitor<'_> for Name {
+impl Visitor<'_> for FieldNameVisitor {
     type Value = Option<Field>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -466,7 +466,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn attempts_add_counters_and_keep_the_highest_peak() {
+    fn usage_of_attempts_sums_counters_and_takes_the_highest_peak() {
         let base = Usage::from([
             (Field::cpu_usage_ns, 5),
             (Field::memory_peak_bytes, 100),
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_stored_is_read_as_far_as_it_is_known() {
+    fn stored_usage_of_another_version_is_read_for_its_known_fields() {
         let text = r#"{"cpu_usage_ns":7,"of_another_version":{"a":[1]},"oom\u005fkills":1,"memory_usage_bytes":null}"#;
         let known = Usage::from([(Field::cpu_usage_ns, 7), (Field::oom_kills, 1)]);
         assert_eq!(serde_json::from_str::<Usage>(text).unwrap(), known);
@@ -533,7 +533,7 @@ mod tests {
     proptest! {
         /// What is done with the bits of many fields at once, said of one field.
         #[test]
-        fn what_becomes_of_a_field_is_what_its_nature_says(a in usages(), b in usages(), only: bool) {
+        fn usage_operations_on_each_field_follow_its_nature(a in usages(), b in usages(), only: bool) {
             let lower = |f: Field| f.nature().never_falls() && a.get(f) < b.get(f);
             let used = |f: Field| f.nature().counts() || matches!(f.nature(), Nature::Live | Nature::TaskLive);
             holds(&a.on_top_of(&b), |f| match f.nature() {

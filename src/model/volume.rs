@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_alloc_has_its_own_source_where_the_file_asks_for_it() {
+    fn per_alloc_volume_has_the_alloc_index_in_its_source() {
         let request = VolumeRequest { name: "v".into(), source: "data".into(), read_only: false, per_alloc: true };
         assert_eq!([request.source_of(0), request.source_of(12)], ["data[0]", "data[12]"]);
         assert_eq!(VolumeRequest { per_alloc: false, ..request }.source_of(12), "data");

@@ -34,7 +34,7 @@ mod tests {
     use crate::model::task::Outcome;
 
     #[test]
-    fn a_word_is_the_same_in_labels_and_in_json_and_leads_back() {
+    fn outcome_names_are_equal_in_labels_and_json_and_parse_back() {
         for (at, outcome) in Outcome::ALL.into_iter().enumerate() {
             assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
             assert_eq!((Outcome::parse(outcome.as_str()), outcome.index()), (Some(outcome), at));

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, is_number};
+use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::host::untrusted::component;
@@ -25,7 +25,7 @@ use crate::model::alloc::AllocSource;
 pub static CONTAINERD: ObservedSource = ObservedSource {
     word: AllocSource::Containerd,
     recognise,
-    runtime: Some(|places| Box::new(Bundles(places.roots.clone()))),
+    runtime: Some(|places| Box::new(ContainerdRuntime(places.roots.clone()))),
 };
 
 /// Bundle directories per namespace: containerd's, and those of k3s and RKE2.
@@ -40,18 +40,19 @@ const DEFAULT: &str = "default";
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
     if at.depth() == 2 && (at.parent() == DEFAULT || at.has_bundle()) {
-        let found = Recognised::container(AllocSource::Containerd, name);
-        return Some(Recognised { naming: in_namespace(at.parent(), found.naming), ..found }.into());
+        let found = RecognisedTask::container(AllocSource::Containerd, name);
+        return Some(RecognisedTask { naming: in_namespace(at.parent(), found.naming), ..found }.into());
     }
     let scope = name.strip_suffix(".scope")?;
     let id = ["cri-containerd-", "nerdctl-"].into_iter().find_map(|prefix| scope.strip_prefix(prefix))?;
-    is_container_id(id).then(|| Recognised::container(AllocSource::Containerd, id).into())
+    is_container_id(id).then(|| RecognisedTask::container(AllocSource::Containerd, id).into())
 }
 
-struct Bundles(Roots);
+/// Names from the bundles of containerd's shims.
+struct ContainerdRuntime(Roots);
 
-impl Runtime for Bundles {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for ContainerdRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let id = inquiry.found.container.as_deref()?;
         named(&self.0, &inquiry.path, id, &inquiry.found.naming.name)
     }
@@ -76,7 +77,7 @@ pub fn has_bundle(roots: &Roots, path: &str) -> bool {
 }
 
 /// Names of a container of this namespace: another namespace may have a container of the same name.
-fn in_namespace(namespace: &str, naming: Naming) -> Naming {
+fn in_namespace(namespace: &str, naming: TaskNaming) -> TaskNaming {
     if namespace == DEFAULT {
         return naming;
     }
@@ -84,26 +85,26 @@ fn in_namespace(namespace: &str, naming: Naming) -> Naming {
     let prefix = if is_number(namespace) { format!("ns:{namespace}") } else { namespace.to_owned() };
     let within = |name: String| format!("{prefix}/{name}");
     let (native, workload) = (within(naming.native), naming.workload.map(within));
-    Naming { native, workload, namespace: namespace.to_owned(), ..naming }
+    TaskNaming { native, workload, namespace: namespace.to_owned(), ..naming }
 }
 
 /// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of
 /// this ID names this cgroup.
-pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Naming> {
+pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<TaskNaming> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
     let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.
     let any = || if namespace == Some(DEFAULT) { None } else { find(None) };
-    let Bundle { namespace, annotations: said, .. } = of_path.or_else(any)?;
+    let ShimBundle { namespace, annotations: said, .. } = of_path.or_else(any)?;
     let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
     let name = name.map_or(otherwise, String::as_str).to_owned();
     let image = said.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
     // An ID is used once: without a name the image says what runs.
     let is_named = name != otherwise;
     let workload = image.as_deref().filter(|_| !is_named).and_then(image_name).unwrap_or(&name).to_owned();
-    let known = Naming { driver: Some("containerd".to_owned()), image, ..Naming::of(&name) };
-    let known = Naming { workload: Some(workload), labels: said.into_iter().collect(), ..known };
+    let known = TaskNaming { driver: Some("containerd".to_owned()), image, ..TaskNaming::of(&name) };
+    let known = TaskNaming { workload: Some(workload), labels: said.into_iter().collect(), ..known };
     Some(in_namespace(&namespace, known))
 }
 
@@ -119,14 +120,14 @@ pub fn annotations(roots: &Roots, namespace: &str, id: &str) -> Option<BTreeMap<
 }
 
 /// What the shim of a container keeps on disk.
-struct Bundle {
+struct ShimBundle {
     namespace: String,
     annotations: BTreeMap<String, String>,
     /// Where the runtime is to make its cgroup.
     cgroup: Option<String>,
 }
 
-impl Bundle {
+impl ShimBundle {
     /// Whether the cgroup at this path can be the container's. A bundle without a cgroup excludes none.
     fn may_be_at(&self, path: &str) -> bool {
         let Some(cgroup) = &self.cgroup else { return true };
@@ -143,7 +144,7 @@ impl Bundle {
 }
 
 /// The bundles of this ID. `namespace`: the containerd namespace; `None`: any except Docker's.
-fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<Item = Bundle> {
+fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<Item = ShimBundle> {
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
         let others = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
@@ -156,7 +157,7 @@ fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<It
         let namespace = directory.file_name()?.to_str()?.to_owned();
         let spec = facts::json(&directory, &[id, "config.json"])?;
         let cgroup = spec["linux"]["cgroupsPath"].as_str().map(str::to_owned);
-        Some(Bundle { namespace, annotations: facts::texts(&spec["annotations"]), cgroup })
+        Some(ShimBundle { namespace, annotations: facts::texts(&spec["annotations"]), cgroup })
     })
 }
 

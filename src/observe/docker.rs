@@ -5,13 +5,14 @@
 //! …/docker/<id>            cgroupfs driver
 //! …/<id>                   cgroupfs driver with a custom parent (`--cgroup-parent`, Amazon ECS) that no other source matches
 //! ```
-//! Names, labels and exit codes come from the Docker socket, or from the files below `/var/lib/docker` if the socket is
-//! unavailable. For a container below a custom parent, Docker also confirms that the container is its own.
+//! Names, labels and exit codes come from the Docker socket. While it is unavailable they come from the daemon's own
+//! files: below `/var/lib/docker`, or below the directory that the daemon reported (`data-root`). For a container below
+//! a custom parent, Docker also confirms that the container is its own.
 //!
 //! Source: Docker Engine API 1.24 and later, `/containers/{id}/json`, `/events`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -20,7 +21,7 @@ use super::ObservedSource;
 use super::containerd;
 use super::exits::ExitFacts;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, short_id};
+use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
 use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
@@ -59,46 +60,56 @@ pub fn container_at(path: &str) -> Option<&str> {
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let id = of_scope(at.name()).or_else(|| (at.parent() == "docker").then(|| at.name()))?;
-    is_container_id(id).then(|| Recognised::container(AllocSource::Docker, id).into())
+    is_container_id(id).then(|| RecognisedTask::container(AllocSource::Docker, id).into())
 }
 
 /// A cgroup with the name of a container ID that no source matches, below any parent: a Docker container, unless Docker
 /// does not know it.
 pub fn recognise_by_name(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    is_container_id(at.name()).then(|| Recognised::container(AllocSource::Docker, at.name()).into())
+    is_container_id(at.name()).then(|| RecognisedTask::container(AllocSource::Docker, at.name()).into())
 }
 
 fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     let containers = places.roots.file("/var/lib/docker/containers");
-    let engine = Engine::new(places.docker.clone(), Some(containers), "docker");
-    Box::new(Docker { engine, roots: places.roots.clone() })
+    let engine = DockerApi::new(places.docker.clone(), Some(containers), "docker");
+    Box::new(DockerRuntime { engine, roots: places.roots.clone(), is_root_known: false })
 }
 
-struct Docker {
-    engine: Engine,
+/// Names and exits from the Docker API.
+struct DockerRuntime {
+    engine: DockerApi,
     roots: Roots,
+    /// The daemon has reported its root directory.
+    is_root_known: bool,
 }
 
-impl Docker {
+impl DockerRuntime {
     /// The real source of a container that was recognised by its name alone and that Docker does not know.
-    fn of_another(&mut self, path: &str, id: &str) -> Option<Naming> {
+    fn of_another(&mut self, path: &str, id: &str) -> Option<TaskNaming> {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         if recognise(&CgroupParts::new(&parts)).is_some() {
             return None;
         }
         let of_containerd = containerd::named(&self.roots, path, id, short_id(id));
-        let of_containerd = of_containerd.map(|naming| Naming { source: Some(AllocSource::Containerd), ..naming });
+        let of_containerd = of_containerd.map(|naming| TaskNaming { source: Some(AllocSource::Containerd), ..naming });
         of_containerd.or_else(|| {
-            let plain = || Naming { source: Some(AllocSource::Cgroup), ..Recognised::plain(path).naming };
+            let plain = || TaskNaming { source: Some(AllocSource::Cgroup), ..RecognisedTask::plain(path).naming };
             self.engine.is_unknown(id).then(plain)
         })
     }
 }
 
-impl Runtime for Docker {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for DockerRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let id = inquiry.found.container.as_deref()?;
-        self.engine.name(inquiry).or_else(|| self.of_another(&inquiry.path, id))
+        let named = self.engine.name(inquiry);
+        if named.is_some() && !self.is_root_known {
+            let root = self.engine.root_directory();
+            self.is_root_known = root.is_some();
+            self.engine.containers =
+                root.map(|root| self.roots.file(root.join("containers"))).or(self.engine.containers.take());
+        }
+        named.or_else(|| self.of_another(&inquiry.path, id))
     }
 
     fn renamed(&mut self) -> Vec<String> {
@@ -116,7 +127,7 @@ impl Runtime for Docker {
 
 /// The Docker API, which Podman implements too. Requests carry no version, because daemons reject old versions: Docker
 /// 29 accepts 1.44 and later. The fields that are read are the same in all versions.
-pub struct Engine {
+pub struct DockerApi {
     socket: PathBuf,
     /// Directory with one configuration file per container.
     containers: Option<PathBuf>,
@@ -126,9 +137,9 @@ pub struct Engine {
     renames_read: u64,
 }
 
-impl Engine {
-    pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> Engine {
-        Engine { socket, containers, driver, client: None, renames_read: now().as_secs() }
+impl DockerApi {
+    pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> DockerApi {
+        DockerApi { socket, containers, driver, client: None, renames_read: now().as_secs() }
     }
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
@@ -164,17 +175,25 @@ impl Engine {
     }
 
     /// Name from the list: a request for a single container blocks until the container has started.
-    fn listed(&mut self, id: &str) -> Option<Naming> {
+    fn listed(&mut self, id: &str) -> Option<TaskNaming> {
         let all = self.list(id)?;
         let of = all.iter().find(|container| container["Id"] == id)?;
         let created_at = of["Created"].as_u64().and_then(|at| at.checked_mul(1_000_000_000)).map(Timestamp);
         let named = naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.driver)?;
-        Some(Naming { image: image(&of["Image"]), ..named })
+        Some(TaskNaming { image: image(&of["Image"]), ..named })
     }
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
         let said = self.get(&format!("/containers/{id}/json"));
         said.and_then(|body| facts::parse(&body))
+    }
+
+    /// Where the daemon keeps its files. Source: `DockerRootDir` of `/info`.
+    fn root_directory(&mut self) -> Option<PathBuf> {
+        let info = facts::parse(&self.get("/info")?)?;
+        let path = PathBuf::from(info["DockerRootDir"].as_str()?);
+        let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        (path.is_absolute() && is_plain).then_some(path)
     }
 
     /// The daemon's own record of a container, which is there while the daemon does not respond.
@@ -208,16 +227,30 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The first exit at or after `ended_at`; without a match the last exit.
+/// The first exit at or after `ended_at`.
 fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
-    let is = |event: &Value, what: &str| event["Action"] == what;
-    let deaths = || events.iter().filter(|event| is(event, "die"));
-    let died = deaths()
-        .find(|event| ended_at.is_some_and(|at| event["timeNano"].as_u64() >= Some(at.0)))
-        .or_else(|| deaths().next_back())?;
-    let code = died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
-    let finished_at = died["timeNano"].as_u64().map(Timestamp);
-    Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
+    let is_this = |event: &&Value| ended_at.is_some_and(|at| event["timeNano"].as_u64() >= Some(at.0));
+    exit_of_death(events, deaths(events).find(is_this)?)
+}
+
+fn died_last(events: &[Value]) -> Option<ExitFacts> {
+    exit_of_death(events, deaths(events).next_back()?)
+}
+
+fn deaths(events: &[Value]) -> impl DoubleEndedIterator<Item = &Value> {
+    events.iter().filter(|event| event["Action"] == "die")
+}
+
+fn exit_of_death(events: &[Value], death: &Value) -> Option<ExitFacts> {
+    let code = death["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
+    let finished_at = death["timeNano"].as_u64().map(Timestamp);
+    Some(facts_of(code, events.iter().any(|event| event["Action"] == "oom"), finished_at))
+}
+
+/// Whether the events have the death of this life.
+fn has_died(events: &[Value], finished_at: Option<Timestamp>) -> bool {
+    let at = |event: &Value| event["timeNano"].as_u64().unwrap_or_default();
+    deaths(events).any(|event| finished_at.is_none_or(|finished_at| at(event) >= finished_at.0))
 }
 
 /// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are
@@ -259,8 +292,8 @@ pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFact
     }
 }
 
-impl Runtime for Engine {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for DockerApi {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let id = inquiry.found.container.as_deref()?;
         self.listed(id).or_else(|| {
             let container = self.inspect(id).or_else(|| self.of_file(id))?;
@@ -289,16 +322,24 @@ impl Runtime for Engine {
         let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
         let container = inspected.or_else(|| self.of_file(id));
         let answer = container.map(|container| exit_of_state(&container["State"], ended_at));
-        let (None | Some(EndAnswer::Exit(_))) = answer else { return answer.unwrap_or(EndAnswer::Nothing) };
+        if answer == Some(EndAnswer::NotYet) {
+            return EndAnswer::NotYet;
+        }
         let events = self.events(id);
         let facts = match answer {
             Some(EndAnswer::Exit(facts)) => Some(facts),
-            _ => died(events.as_deref().unwrap_or_default(), ended_at),
+            // A later life has begun.
+            Some(_) => died(events.as_deref().unwrap_or_default(), ended_at),
+            None => {
+                let events = events.as_deref().unwrap_or_default();
+                died(events, ended_at).or_else(|| died_last(events))
+            }
         };
         let Some(facts) = facts else { return EndAnswer::Nothing };
-        let on_request = match events {
+        let on_request = match events.filter(|events| has_died(events, facts.finished_at)) {
             Some(events) => is_requested(&events, facts.finished_at),
-            // An engine that restarts stops containers before it responds. Set by `stop` and `kill`, reset by a start.
+            // An engine that restarts stops containers before it responds, and has lost its earlier events. Set by
+            // `stop` and `kill`, reset by a start.
             None => self.of_file(id).is_some_and(|record| record["HasBeenManuallyStopped"] == true),
         };
         EndAnswer::Exit(ExitFacts { on_request, will_restart, ..facts })
@@ -324,10 +365,10 @@ pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     }
 }
 
-fn named(container: &Value, driver: &str) -> Option<Naming> {
+fn named(container: &Value, driver: &str) -> Option<TaskNaming> {
     let created_at = container["Created"].as_str().and_then(facts::moment);
     let named = naming(container["Name"].as_str()?, &container["Config"]["Labels"], created_at, driver)?;
-    Some(Naming { image: image(&container["Config"]["Image"]), ..named })
+    Some(TaskNaming { image: image(&container["Config"]["Image"]), ..named })
 }
 
 /// The image as requested by the user, or the digest if its tag was removed.
@@ -335,34 +376,34 @@ fn image(said: &Value) -> Option<String> {
     said.as_str().filter(|image| !image.is_empty()).map(str::to_owned)
 }
 
-fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &str) -> Option<Naming> {
+fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &str) -> Option<TaskNaming> {
     let name = name.trim_start_matches('/');
     if name.is_empty() {
         return None;
     }
     let labels = facts::texts(labels);
-    let known = Naming { driver: Some(driver.to_owned()), created_at, ..Naming::of(name) };
+    let known = TaskNaming { driver: Some(driver.to_owned()), created_at, ..TaskNaming::of(name) };
     let naming = of_nomad(name, &labels, &known).unwrap_or_else(|| of_compose(&labels, known));
-    Some(Naming { labels: labels.into_iter().collect(), ..naming })
+    Some(TaskNaming { labels: labels.into_iter().collect(), ..naming })
 }
 
 /// The workload is a Compose project (task: service) or a Swarm service; otherwise the container itself.
-fn of_compose(labels: &BTreeMap<String, String>, known: Naming) -> Naming {
+fn of_compose(labels: &BTreeMap<String, String>, known: TaskNaming) -> TaskNaming {
     let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
     if let (Some(project), Some(service)) = (label("com.docker.compose.project"), label("com.docker.compose.service")) {
-        return Naming { workload: Some(project), task: service, ..known };
+        return TaskNaming { workload: Some(project), task: service, ..known };
     }
     let workload = label("com.docker.swarm.service.name").unwrap_or_else(|| known.name.clone());
-    Naming { workload: Some(workload), ..known }
+    TaskNaming { workload: Some(workload), ..known }
 }
 
 /// Nomad names containers `<task>-<alloc>` and labels them as configured.
-fn of_nomad(name: &str, labels: &BTreeMap<String, String>, known: &Naming) -> Option<Naming> {
+fn of_nomad(name: &str, labels: &BTreeMap<String, String>, known: &TaskNaming) -> Option<TaskNaming> {
     let label = |name: &str| labels.get(&format!("com.hashicorp.nomad.{name}")).cloned();
     let alloc = label("alloc_id")?;
     AllocId::parse(&alloc)?;
     let task = label("task_name").or_else(|| Some(name.strip_suffix(&format!("-{alloc}"))?.to_owned()))?;
-    Some(Naming {
+    Some(TaskNaming {
         source: Some(AllocSource::Nomad),
         native: alloc,
         task,
@@ -378,10 +419,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::observe::naming::About;
+    use crate::observe::naming::QuestionTopic;
     use serde_json::json;
 
-    fn container(name: &str, labels: Value) -> Naming {
+    fn container(name: &str, labels: Value) -> TaskNaming {
         let created = "2026-11-23T06:43:21.5Z";
         named(&json!({"Name": name, "Created": created, "Config": {"Labels": labels}}), "docker").unwrap()
     }
@@ -402,12 +443,12 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_refuses_older_versions_of_its_api_is_asked_in_its_own() {
+    fn docker_daemon_with_a_newer_minimum_api_version_is_queried_in_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = std::thread::spawn(move || newer_docker(&listener));
-        let mut engine = Engine::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, "docker");
         let named = engine.listed("0f").unwrap();
         assert_eq!((named.native.as_str(), named.image.as_deref()), ("web-1", Some("web:2")));
         drop(engine);
@@ -415,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn renames_are_asked_for_since_the_last_answer_and_each_container_is_named_once() {
+    fn docker_renames_are_queried_since_the_last_answer_and_each_container_once() {
         use std::io::{BufRead, BufReader, Write};
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
@@ -435,7 +476,7 @@ mod tests {
             }
             asked
         });
-        let mut engine = Engine::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, "docker");
         engine.renames_read = 5;
         assert_eq!((engine.renamed(), engine.renamed()), (vec!["0f".repeat(32)], Vec::new()));
         let read = engine.renames_read;
@@ -448,9 +489,80 @@ mod tests {
         assert!(asked[0].contains("%22rename%22"), "{asked:?}");
     }
 
+    /// Answers requests with these bodies, and ends. Returns the request lines.
+    fn answering_docker(listener: UnixListener, bodies: Vec<String>) -> std::thread::JoinHandle<Vec<String>> {
+        use std::io::{BufRead, BufReader, Write};
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            let lines = BufReader::new(stream).lines().map_while(Result::ok);
+            let requests = lines.filter(|line| line.starts_with("GET "));
+            let asked = bodies.into_iter().zip(requests).map(|(body, line)| {
+                write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+                line
+            });
+            asked.collect()
+        })
+    }
+
+    #[test]
+    fn end_without_a_daemon_is_read_below_the_root_directory_that_it_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let id = "0f".repeat(32);
+        let list = json!([{"Id": id, "Names": ["/web"], "Image": "web:2", "Created": 1, "Labels": {}}]);
+        let infos = [json!({"DockerRootDir": "../data"}), json!({"DockerRootDir": "/data/docker"})];
+        let bodies: Vec<Value> =
+            infos.into_iter().flat_map(|info| [list.clone(), info]).chain([list.clone()]).collect();
+        let bodies = bodies.iter().map(Value::to_string).collect();
+        let daemon = answering_docker(UnixListener::bind(&socket).unwrap(), bodies);
+        let roots = Roots::below(dir.path());
+        let record = roots.file(format!("/data/docker/containers/{id}"));
+        std::fs::create_dir_all(&record).unwrap();
+        let ended =
+            json!({"HasBeenManuallyStopped": true, "State": {"ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"}});
+        std::fs::write(record.join("config.v2.json"), ended.to_string()).unwrap();
+        let engine = DockerApi::new(socket.clone(), Some(roots.file("/var/lib/docker/containers")), "docker");
+        let mut docker = DockerRuntime { engine, roots, is_root_known: false };
+        let found = RecognisedTask::container(AllocSource::Docker, &id);
+        let inquiry =
+            Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
+        for is_known in [false, true, true] {
+            assert_eq!(docker.name(&inquiry).unwrap().native, "web");
+            assert_eq!(docker.is_root_known, is_known);
+        }
+        std::fs::remove_file(&socket).unwrap();
+        let asked = daemon.join().unwrap();
+        assert_eq!(asked.iter().filter(|line| line.starts_with("GET /info ")).count(), 2, "{asked:?}");
+        let mut exit = || match docker.exit(&inquiry, Some(Timestamp(2_000_000_000))) {
+            EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+            other => panic!("it ended: {other:?}"),
+        };
+        assert_eq!(exit(), (ExitStatus::Code(7), true));
+        // After its restart the daemon has lost the events before it.
+        let mut answered = |state: &Value, events: &[Value]| {
+            let events: String = events.iter().map(Value::to_string).collect();
+            let bodies = vec![json!({"State": state}).to_string(), events];
+            let daemon = answering_docker(UnixListener::bind(&socket).unwrap(), bodies);
+            let exit = exit();
+            assert_eq!(daemon.join().unwrap().len(), 2);
+            std::fs::remove_file(&socket).unwrap();
+            exit
+        };
+        assert_eq!(answered(&ended["State"], &[]), (ExitStatus::Code(7), true));
+        // Restarted by a user: its next life runs by now.
+        let event = |action: &str, ms: u64| {
+            let attributes = json!({"Attributes": {"exitCode": "137", "signal": "9"}});
+            json!({"Action": action, "timeNano": ms * 1_000_000, "Actor": attributes})
+        };
+        let runs = json!({"Running": true, "ExitCode": 0, "StartedAt": "1970-01-01T00:00:04Z"});
+        let events = [event("kill", 2_100), event("die", 2_200), event("start", 4_000)];
+        assert_eq!(answered(&runs, &events), (ExitStatus::Code(137), true));
+        assert_eq!(answered(&runs, &events[1..]), (ExitStatus::Code(137), false));
+    }
+
     #[test]
     fn containers_that_wait_for_their_restart_are_those_that_the_daemon_lists() {
-        use std::io::{BufRead, BufReader, Write};
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -458,20 +570,12 @@ mod tests {
         let restarts = json!({"State": {"Running": true, "Restarting": true, "ExitCode": 4, "OOMKilled": false,
             "StartedAt": "1970-01-01T00:00:01Z", "FinishedAt": "1970-01-01T00:00:03Z"}});
         let list = json!([{"Id": id, "State": "restarting"}]);
-        let bodies = [restarts.to_string(), String::new(), list.to_string(), "[]".to_owned(), "{}".to_owned()];
-        let daemon = std::thread::spawn(move || {
-            let (stream, _) = listener.accept().unwrap();
-            let mut answers = stream.try_clone().unwrap();
-            let lines = BufReader::new(stream).lines().map_while(Result::ok);
-            let asked = lines.filter(|line| line.starts_with("GET ")).zip(bodies).map(|(line, body)| {
-                write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-                line
-            });
-            asked.collect::<Vec<String>>()
-        });
-        let mut engine = Engine::new(socket, None, "docker");
-        let found = Recognised::container(AllocSource::Docker, &id);
-        let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: About::Name };
+        let bodies = vec![restarts.to_string(), String::new(), list.to_string(), "[]".to_owned(), "{}".to_owned()];
+        let daemon = answering_docker(listener, bodies);
+        let mut engine = DockerApi::new(socket, None, "docker");
+        let found = RecognisedTask::container(AllocSource::Docker, &id);
+        let inquiry =
+            Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
         let EndAnswer::Exit(facts) = engine.exit(&inquiry, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
         assert_eq!((facts.status, facts.will_restart), (ExitStatus::Code(4), true));
         let all = [engine.restarting(), engine.restarting(), engine.restarting()];
@@ -502,7 +606,7 @@ mod tests {
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = std::thread::spawn(move || endless_docker(&listener));
-        let mut engine = Engine::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, "docker");
         assert_eq!(engine.get("/containers/json"), None);
         let taken = daemon.join().unwrap();
         assert!(taken < 4 * facts::LARGEST, "{taken} bytes");
@@ -527,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_called_as_it_was_asked_for() {
+    fn docker_image_has_its_configured_name() {
         let of = |config: Value| named(&json!({"Name": "/a", "Config": config}), "docker").unwrap().image;
         assert_eq!(of(json!({"Image": "redis:7"})).as_deref(), Some("redis:7"));
         assert_eq!((of(json!({"Image": ""})), of(json!({}))), (None, None));
@@ -572,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn state_of_another_life_says_nothing_about_this_one() {
+    fn container_state_of_another_life_gives_no_exit() {
         let state = |started: u64, running, restarting| {
             json!({"Running": running, "Restarting": restarting, "ExitCode": 4, "OOMKilled": false,
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
@@ -595,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn end_is_on_request_if_the_runtime_was_asked_for_it_in_that_life() {
+    fn container_end_is_on_request_if_the_runtime_stopped_it_in_that_life() {
         let event = |action: &str, second: u64, attributes: Value| json!({"Action": action, "timeNano": second * 1_000_000_000, "Actor": {"Attributes": attributes}});
         let kill = |second: u64, signal: &str| event("kill", second, json!({"signal": signal}));
         let of = |action: &str, second: u64| event(action, second, json!({}));
@@ -622,9 +726,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         std::fs::create_dir(dir.path().join(id)).unwrap();
-        let mut engine = Engine::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
-        let found = Recognised::container(AllocSource::Docker, id);
-        let about = super::super::questions::About::Name;
+        let mut engine = DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
+        let found = RecognisedTask::container(AllocSource::Docker, id);
+        let about = super::super::questions::QuestionTopic::Name;
         let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
         let mut end = |stopped: Value| {
             let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});
@@ -644,7 +748,8 @@ mod tests {
     #[test]
     fn events_of_a_removed_container_report_its_end() {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
-        let died = |events: &[Value]| died(events, Some(Timestamp(6)));
+        let of_life = |events: &[Value]| died(events, Some(Timestamp(6)));
+        let died = |events: &[Value]| of_life(events).or_else(|| died_last(events));
         let expected = |code, oom, at| {
             Some(ExitFacts {
                 status: ExitStatus::Code(code),
@@ -663,5 +768,6 @@ mod tests {
         assert_eq!(died(&[event("oom"), die("137", 8)]), expected(137, true, 8));
         assert_eq!(died(&[die("1", 5), die("2", 9), die("3", 13)]), expected(2, false, 9), "each life its own");
         assert_eq!(died(&[die("1", 3), die("2", 5)]), expected(2, false, 5));
+        assert_eq!(of_life(&[die("1", 3), die("2", 5)]), None, "earlier lives");
     }
 }

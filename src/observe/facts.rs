@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_environment_only_what_is_wanted_is_taken() {
+    fn process_environment_is_read_for_the_requested_variables_only() {
         let dir = tempfile::tempdir().unwrap();
         let (roots, step) = (Roots::below(dir.path()), dir.path().join("step"));
         std::fs::create_dir_all(roots.proc("7")).unwrap();

@@ -60,7 +60,7 @@ impl<'a> CgroupParts<'a> {
 /// Result of recognising a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CgroupVerdict {
-    Task(Box<Recognised>),
+    Task(Box<RecognisedTask>),
     /// Contains other cgroups and is no task, even if it is empty.
     Group,
     /// A runtime's process beside its container (conmon): neither shown nor descended into.
@@ -69,23 +69,23 @@ pub enum CgroupVerdict {
 
 /// A cgroup recognised as a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recognised {
+pub struct RecognisedTask {
     pub source: AllocSource,
     /// The container ID, if the runtime can be asked by it.
     pub container: Option<String>,
-    pub own: OwnCgroup,
+    pub own: AllocCgroup,
     /// Cgroups below it are part of the task: a container contains no other tasks.
     pub is_closed: bool,
-    pub ends_by: EndBy,
+    pub ends_by: ExitRule,
     /// Names that follow from the path alone.
-    pub naming: Naming,
+    pub naming: TaskNaming,
     /// The user to whom the subtree is delegated. `None`: only root could create the cgroup there.
     pub user: Option<u32>,
 }
 
-/// Whose exit is the exit of the task.
+/// Which exit counts as the exit of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndBy {
+pub enum ExitRule {
     /// Containers.
     FirstProcess,
     LastProcess,
@@ -98,7 +98,7 @@ pub enum EndBy {
 
 /// Which cgroup belongs to the alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnCgroup {
+pub enum AllocCgroup {
     /// The cgroup of its only task.
     Task,
     /// The parent of its tasks' cgroups.
@@ -111,7 +111,7 @@ pub enum OwnCgroup {
 
 /// Names and metadata of an observed task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Naming {
+pub struct TaskNaming {
     /// Overrides the source from the path: a Docker container that Nomad runs.
     pub source: Option<AllocSource>,
     /// The alloc's name at its source: a unit, a container name, `namespace/pod`.
@@ -132,10 +132,10 @@ pub struct Naming {
     pub created_at: Option<Timestamp>,
 }
 
-impl Naming {
+impl TaskNaming {
     /// An alloc with one task of the same name.
-    pub fn of(name: &str) -> Naming {
-        Naming {
+    pub fn of(name: &str) -> TaskNaming {
+        TaskNaming {
             source: None,
             native: name.to_owned(),
             name: name.to_owned(),
@@ -152,11 +152,11 @@ impl Naming {
     }
     /// Prefixes the names with the user, so that a user's names cannot be mistaken for those of others.
     #[must_use]
-    pub fn of_user(self, user: u32) -> Naming {
+    pub fn of_user(self, user: u32) -> TaskNaming {
         let namespace = format!("{user}/");
         let within = |name: String| if name.starts_with(&namespace) { name } else { format!("{namespace}{name}") };
         let (native, workload) = (within(self.native), self.workload.map(within));
-        Naming { native, workload, user: Some(user.to_string()), ..self }
+        TaskNaming { native, workload, user: Some(user.to_string()), ..self }
     }
     /// The value of a label, if the source provides it.
     pub fn label(&self, name: &str) -> Option<&str> {
@@ -164,28 +164,39 @@ impl Naming {
     }
 }
 
-impl Recognised {
+impl RecognisedTask {
     /// A container that is known by its ID only.
-    pub fn container(source: AllocSource, id: &str) -> Recognised {
-        let naming = Naming { driver: Some(source.as_str().to_owned()), ..Naming::of(short_id(id)) };
-        let ends_by = EndBy::FirstProcess;
-        let (container, own) = (Some(id.to_owned()), OwnCgroup::Task);
-        Recognised { source, container, own, is_closed: true, ends_by, naming, user: None }
+    pub fn container(source: AllocSource, id: &str) -> RecognisedTask {
+        let naming = TaskNaming { driver: Some(source.as_str().to_owned()), ..TaskNaming::of(short_id(id)) };
+        let ends_by = ExitRule::FirstProcess;
+        let (container, own) = (Some(id.to_owned()), AllocCgroup::Task);
+        RecognisedTask { source, container, own, is_closed: true, ends_by, naming, user: None }
     }
     /// A machine or container known by its name.
-    pub fn named(source: AllocSource, name: &str) -> Recognised {
-        let naming =
-            Naming { workload: Some(name.to_owned()), driver: Some(source.as_str().to_owned()), ..Naming::of(name) };
-        let ends_by = EndBy::FirstProcess;
-        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: true, ends_by, naming, user: None }
+    pub fn named(source: AllocSource, name: &str) -> RecognisedTask {
+        let naming = TaskNaming {
+            workload: Some(name.to_owned()),
+            driver: Some(source.as_str().to_owned()),
+            ..TaskNaming::of(name)
+        };
+        let ends_by = ExitRule::FirstProcess;
+        RecognisedTask { source, container: None, own: AllocCgroup::Task, is_closed: true, ends_by, naming, user: None }
     }
     /// A cgroup that no source matches.
-    pub fn plain(path: &str) -> Recognised {
+    pub fn plain(path: &str) -> RecognisedTask {
         let (above, task) = path.rsplit_once('/').unwrap_or(("", path));
         let workload = if above.is_empty() { "/" } else { above };
-        let naming = Naming { task: task.to_owned(), workload: Some(workload.to_owned()), ..Naming::of(path) };
-        let (source, ends_by) = (AllocSource::Cgroup, EndBy::LastProcess);
-        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming, user: None }
+        let naming = TaskNaming { task: task.to_owned(), workload: Some(workload.to_owned()), ..TaskNaming::of(path) };
+        let (source, ends_by) = (AllocSource::Cgroup, ExitRule::LastProcess);
+        RecognisedTask {
+            source,
+            container: None,
+            own: AllocCgroup::Task,
+            is_closed: false,
+            ends_by,
+            naming,
+            user: None,
+        }
     }
     /// Whether its source is asked how it ended. Of systemd that is a service that only root could name so.
     pub fn has_reported_end(&self) -> bool {
@@ -198,13 +209,13 @@ impl Recognised {
     }
     /// Marks the task as part of a subtree that is delegated to this user.
     #[must_use]
-    pub fn of_user(self, user: u32) -> Recognised {
-        Recognised { naming: self.naming.of_user(user), user: Some(user), ..self }
+    pub fn of_user(self, user: u32) -> RecognisedTask {
+        RecognisedTask { naming: self.naming.of_user(user), user: Some(user), ..self }
     }
 }
 
-impl From<Recognised> for CgroupVerdict {
-    fn from(recognised: Recognised) -> CgroupVerdict {
+impl From<RecognisedTask> for CgroupVerdict {
+    fn from(recognised: RecognisedTask) -> CgroupVerdict {
         CgroupVerdict::Task(Box::new(recognised))
     }
 }
@@ -252,7 +263,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_are_unescaped_as_systemd_escaped_them_and_what_is_no_escape_stays() {
+    fn systemd_names_are_unescaped_and_invalid_escapes_are_unchanged() {
         for (escaped, name) in [
             ("qemu\\x2d1\\x2dweb", "qemu-1-web"),
             ("plain", "plain"),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::identity::Naming;
+use super::identity::TaskNaming;
 use crate::model::alloc::AllocSource;
 use crate::model::id::{AllocId, BootId, JobId, TaskName};
 use crate::model::observed::{BegunAfter, ObservedTask};
@@ -25,27 +25,28 @@ use crate::store::keyed::{KeyedLog, KeyedState};
 
 /// Where to persist.
 #[derive(Debug, Clone)]
-pub struct Keep {
+pub struct RecordLocation {
     pub path: PathBuf,
     /// Cgroup inodes are valid for one boot only.
     pub boot_id: BootId,
 }
 
+/// One entry of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Entry {
     Workload { workload: JobId, task: TaskName, totals: Arc<TaskTotals> },
-    Task(Box<KeptTask>),
+    Task(Box<RecordedTask>),
 }
 
 /// A task that ran when this was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct KeptTask {
+pub(super) struct RecordedTask {
     pub alloc: AllocId,
     pub task: TaskName,
     pub source: AllocSource,
     /// Names from its source, with the labels that are shown or used by rules.
-    pub naming: Naming,
+    pub naming: TaskNaming,
     /// The workload that it counts for, after rules. `None` in files of older agents.
     #[serde(default)]
     pub workload: Option<JobId>,
@@ -106,29 +107,30 @@ impl EarlierTask {
 
 /// What an earlier agent left.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct EarlierUsage {
     pub workloads: Vec<(JobId, TaskName, Arc<TaskTotals>)>,
     /// By cgroup path.
-    pub tasks: HashMap<String, KeptTask>,
+    pub tasks: HashMap<String, RecordedTask>,
 }
 
-/// Concurrency: single owner. A commit waits for the disk.
+/// Persists the totals of observed workloads and their running tasks. Concurrency: single owner. A commit waits for the
+/// disk.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct ObservedJournal {
     /// `None`: nothing is persisted.
     log: Option<(KeyedLog, BootId)>,
-    running: HashMap<String, KeptTask>,
+    running: HashMap<String, RecordedTask>,
     /// Of an earlier agent, until they begin again.
-    recovered: HashMap<String, KeptTask>,
+    recovered: HashMap<String, RecordedTask>,
     changes: HashMap<u128, Option<Vec<u8>>>,
     /// The write failure was logged.
     warned: bool,
 }
 
-impl Kept {
-    pub fn open(keep: Option<Keep>) -> (Kept, Found) {
-        let (mut kept, mut found) = (Kept::default(), Found::default());
-        let Some(Keep { path, boot_id }) = keep else { return (kept, found) };
+impl ObservedJournal {
+    pub fn open(keep: Option<RecordLocation>) -> (ObservedJournal, EarlierUsage) {
+        let (mut kept, mut found) = (ObservedJournal::default(), EarlierUsage::default());
+        let Some(RecordLocation { path, boot_id }) = keep else { return (kept, found) };
         let (log, state) = KeyedLog::open(&path);
         if state == KeyedState::Damaged {
             let path = path.display().to_string();
@@ -147,36 +149,48 @@ impl Kept {
     }
 
     /// Whether the task was recorded in this boot, so that its cgroup may still exist.
-    pub fn is_of_this_boot(&self, task: &KeptTask) -> bool {
+    pub fn is_of_this_boot(&self, task: &RecordedTask) -> bool {
         self.log.as_ref().is_some_and(|(_, boot_id)| *boot_id == task.boot_id)
     }
 
-    pub fn begins(&mut self, task: BegunTask<'_>, naming: Naming, earlier: EarlierTask) {
+    pub fn begins(&mut self, task: BegunTask<'_>, naming: TaskNaming, earlier: EarlierTask) {
         let Some((_, boot_id)) = &self.log else { return };
         let BegunTask { alloc, task, workload, source, path, inode, since, is_counted } = task;
         self.recovered.remove(path);
         let (alloc, task, path, boot_id) = (alloc.clone(), task.clone(), path.to_owned(), boot_id.clone());
         let used = Arc::default();
-        let task =
-            KeptTask { alloc, task, source, naming, workload, path, inode, boot_id, since, earlier, used, is_counted };
+        let task = RecordedTask {
+            alloc,
+            task,
+            source,
+            naming,
+            workload,
+            path,
+            inode,
+            boot_id,
+            since,
+            earlier,
+            used,
+            is_counted,
+        };
         self.write_task(&task);
         self.running.insert(task.path.clone(), task);
     }
     /// A task of an earlier agent whose cgroup exists.
-    pub fn recovers(&mut self, task: KeptTask) {
+    pub fn recovers(&mut self, task: RecordedTask) {
         self.recovered.insert(task.path.clone(), task);
     }
     /// It does not begin again.
-    pub fn take_recovered(&mut self, path: &str) -> Option<KeptTask> {
+    pub fn take_recovered(&mut self, path: &str) -> Option<RecordedTask> {
         self.recovered.remove(path)
     }
     /// Records a task that is not shown, or is not yet.
-    pub fn write_task(&mut self, task: &KeptTask) {
+    pub fn write_task(&mut self, task: &RecordedTask) {
         self.write(&Entry::Task(Box::new(task.clone())));
     }
-    pub fn renamed(&mut self, path: &str, workload: Option<JobId>, naming: Naming) {
+    pub fn renamed(&mut self, path: &str, workload: Option<JobId>, naming: TaskNaming) {
         let Some(task) = self.running.get_mut(path) else { return };
-        let mut naming = Naming { task: task.naming.task.clone(), ..naming };
+        let mut naming = TaskNaming { task: task.naming.task.clone(), ..naming };
         // A renamed container keeps its ID over restarts of the agent.
         if task.naming.workload.is_some() {
             naming.native.clone_from(&task.naming.native);
@@ -255,8 +269,8 @@ mod tests {
     use super::*;
     use crate::model::usage::Field;
 
-    fn begin(kept: &mut Kept, path: &str, inode: u64) {
-        let naming = Naming { labels: vec![("team".to_owned(), "a".to_owned())], ..Naming::of("web") };
+    fn begin(kept: &mut ObservedJournal, path: &str, inode: u64) {
+        let naming = TaskNaming { labels: vec![("team".to_owned(), "a".to_owned())], ..TaskNaming::of("web") };
         let earlier = EarlierTask { attempts: 3, exit_counts: [1, 2, 0, 0, 0, 0], ..EarlierTask::default() };
         let (alloc, task, source, since) =
             (&"docker:web".into(), &"web".into(), AllocSource::Docker, Some(Timestamp(7)));
@@ -266,10 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_and_what_workloads_used_is_found_again_and_what_ended_is_not() {
+    fn observed_running_tasks_and_workload_usage_are_restored_and_ended_tasks_are_not() {
         let dir = tempfile::tempdir().unwrap();
-        let keep = |boot: &str| Some(Keep { path: dir.path().join("observed"), boot_id: BootId(boot.to_owned()) });
-        let (mut kept, found) = Kept::open(keep("b"));
+        let keep =
+            |boot: &str| Some(RecordLocation { path: dir.path().join("observed"), boot_id: BootId(boot.to_owned()) });
+        let (mut kept, found) = ObservedJournal::open(keep("b"));
         assert!(found.tasks.is_empty() && found.workloads.is_empty());
         begin(&mut kept, "/a", 1);
         begin(&mut kept, "/b", 2);
@@ -284,7 +299,7 @@ mod tests {
         kept.commit();
         drop(kept);
 
-        let (kept, found) = Kept::open(keep("b"));
+        let (kept, found) = ObservedJournal::open(keep("b"));
         assert_eq!(found.workloads, [("shop".into(), "web".into(), totals)]);
         assert_eq!(found.tasks.keys().collect::<Vec<_>>(), ["/b"]);
         let task = &found.tasks["/b"];
@@ -296,7 +311,7 @@ mod tests {
         );
         assert_eq!(task.naming.labels, [("team".to_owned(), "a".to_owned())]);
         assert!(kept.is_of_this_boot(task));
-        let (kept, found) = Kept::open(keep("c"));
+        let (kept, found) = ObservedJournal::open(keep("c"));
         assert!(!kept.is_of_this_boot(&found.tasks["/b"]));
     }
 
@@ -304,8 +319,9 @@ mod tests {
     fn a_damaged_file_costs_what_it_held_and_a_disk_that_takes_nothing_costs_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("observed");
-        let open =
-            |path: &std::path::Path| Kept::open(Some(Keep { path: path.to_owned(), boot_id: BootId("b".to_owned()) }));
+        let open = |path: &std::path::Path| {
+            ObservedJournal::open(Some(RecordLocation { path: path.to_owned(), boot_id: BootId("b".to_owned()) }))
+        };
         std::fs::write(&path, [b'x'; 100]).unwrap();
         let (mut kept, found) = open(&path);
         assert!(found.tasks.is_empty());

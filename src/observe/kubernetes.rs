@@ -21,7 +21,9 @@ use super::ObservedSource;
 use super::containerd::annotations;
 use super::docker::{exit_of_state, facts_of};
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_container_id, short_id};
+use super::identity::{
+    AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_container_id, short_id,
+};
 use super::naming::{EndAnswer, Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -31,7 +33,7 @@ use crate::model::units::Timestamp;
 pub static KUBERNETES: ObservedSource = ObservedSource {
     word: AllocSource::Kubernetes,
     recognise,
-    runtime: Some(|places| Box::new(Pods(places.roots.clone()))),
+    runtime: Some(|places| Box::new(KubernetesRuntime(places.roots.clone()))),
 };
 
 /// Prefixes of container IDs, and the runtime of each.
@@ -43,13 +45,14 @@ fn recognise_mismatch(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let (prefix, id) = rest.split_once(':')?;
     let uid = pod::uid_of_cgroup(slice, at.above())?;
     let (_, runtime) = RUNTIMES.into_iter().find(|(known, _)| known.strip_suffix('-') == Some(prefix))?;
-    is_container_id(id).then(|| task(&uid, id, Some(runtime), OwnCgroup::None).into())
+    is_container_id(id).then(|| task(&uid, id, Some(runtime), AllocCgroup::None).into())
 }
 
-fn task(uid: &str, id: &str, runtime: Option<&str>, own: OwnCgroup) -> Recognised {
-    let naming = Naming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..Naming::of(uid) };
+fn task(uid: &str, id: &str, runtime: Option<&str>, own: AllocCgroup) -> RecognisedTask {
+    let naming =
+        TaskNaming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..TaskNaming::of(uid) };
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
-    Recognised { source, container, own, is_closed: true, ends_by: EndBy::FirstProcess, naming, user: None }
+    RecognisedTask { source, container, own, is_closed: true, ends_by: ExitRule::FirstProcess, naming, user: None }
 }
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -67,7 +70,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let bare = name.strip_suffix(".scope").unwrap_or(name);
     let known = RUNTIMES.into_iter().find_map(|(prefix, runtime)| Some((bare.strip_prefix(prefix)?, Some(runtime))));
     let (id, driver) = known.unwrap_or((bare, None));
-    is_container_id(id).then(|| task(&uid, id, driver, OwnCgroup::Parent).into())
+    is_container_id(id).then(|| task(&uid, id, driver, AllocCgroup::Parent).into())
 }
 
 /// Directories with a `status` file per container: of containerd's CRI, and of that of k3s and RKE2.
@@ -78,7 +81,8 @@ const OF_CONTAINERD: [&str; 2] = [
 const OF_CRIO: &str = "/var/lib/containers/storage/overlay-containers";
 const OF_DOCKER: &str = "/var/lib/docker/containers";
 
-struct Pods(Roots);
+/// Names of pods, without the API server.
+struct KubernetesRuntime(Roots);
 
 /// Names of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,8 +92,8 @@ struct PodNames {
     container: String,
 }
 
-impl Runtime for Pods {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for KubernetesRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let (known, id) = (&inquiry.found.naming, inquiry.found.container.as_deref()?);
         let file = |directory: &str, components: &[&str]| self.file(directory, components);
         let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
@@ -101,7 +105,7 @@ impl Runtime for Pods {
         let image = image_of(&said);
         let names = of_annotations(&said).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
         let name = names.pod.clone();
-        Some(Naming {
+        Some(TaskNaming {
             native: format!("{}/{name}", names.namespace),
             workload: Some(format!("{}/{}", names.namespace, pod::owner(&name))),
             name,
@@ -149,7 +153,7 @@ fn code(said: &Value) -> Option<u8> {
     u8::try_from(said.as_u64()?).ok()
 }
 
-impl Pods {
+impl KubernetesRuntime {
     fn file(&self, directory: &str, components: &[&str]) -> Option<Value> {
         facts::json(&self.0.file(directory), components)
     }
@@ -162,7 +166,7 @@ impl Pods {
         Some(PodNames { pod: parts.next()?, namespace: parts.next()?, container: parts.next()? })
     }
     /// The kubelet keeps a pod's logs in `<namespace>_<pod>_<uid>`. This does not identify the container.
-    fn of_pod_logs(&self, known: &Naming) -> Option<PodNames> {
+    fn of_pod_logs(&self, known: &TaskNaming) -> Option<PodNames> {
         let entries = std::fs::read_dir(self.0.file("/var/log/pods")).ok()?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let bare =
@@ -202,7 +206,7 @@ mod tests {
 
     use super::*;
     use crate::model::task::ExitStatus;
-    use crate::observe::naming::{About, EndedLife};
+    use crate::observe::naming::{EndedLife, QuestionTopic};
 
     #[test]
     fn images_are_read_as_containerd_and_cri_o_write_them() {
@@ -259,11 +263,11 @@ mod tests {
             std::fs::write(path, record.to_string()).unwrap();
             let inquiry = Inquiry {
                 path: String::new(),
-                found: task("uid", ID, None, OwnCgroup::Parent),
+                found: task("uid", ID, None, AllocCgroup::Parent),
                 directories: Vec::new(),
-                about: About::Exit(EndedLife { number: 1, ..EndedLife::default() }),
+                about: QuestionTopic::Exit(EndedLife { number: 1, ..EndedLife::default() }),
             };
-            assert_eq!(exit(&Pods(roots).exit(&inquiry, None)), expected, "{file}: {record}");
+            assert_eq!(exit(&KubernetesRuntime(roots).exit(&inquiry, None)), expected, "{file}: {record}");
         }
     }
 

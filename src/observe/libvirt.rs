@@ -8,7 +8,7 @@
 //! status file has the full name and contains the machine's number.
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, Recognised, is_number, unescape};
+use super::identity::{CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number, unescape};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::host::untrusted::RuntimeDirectory;
@@ -17,7 +17,7 @@ use crate::model::alloc::AllocSource;
 pub static LIBVIRT: ObservedSource = ObservedSource {
     word: AllocSource::Libvirt,
     recognise,
-    runtime: Some(|places| Box::new(StatusFiles(places.roots.clone()))),
+    runtime: Some(|places| Box::new(LibvirtRuntime(places.roots.clone()))),
 };
 
 /// A status file has 20 to 100 kB, with a description of each device.
@@ -26,51 +26,57 @@ const LARGEST_STATUS: usize = 1 << 20;
 const MOST_READ: usize = 200;
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    let machine = Machine::of(at.name())?;
-    let named = || Recognised { ends_by: EndBy::LastProcess, ..Recognised::named(AllocSource::Libvirt, &machine.name) };
+    let machine = MachineName::of(at.name())?;
+    let named = || RecognisedTask {
+        ends_by: ExitRule::LastProcess,
+        ..RecognisedTask::named(AllocSource::Libvirt, &machine.name)
+    };
     (!machine.name.is_empty()).then(|| named().into())
 }
 
 /// A machine's name in its cgroup.
 #[derive(Debug, PartialEq, Eq)]
-struct Machine {
+struct MachineName {
     /// `qemu` or `lxc`, and the number.
     numbered: Option<(&'static str, String)>,
     name: String,
 }
 
-impl Machine {
-    fn of(cgroup: &str) -> Option<Machine> {
+impl MachineName {
+    fn of(cgroup: &str) -> Option<MachineName> {
         if let Some(scope) = cgroup.strip_prefix("machine-").and_then(|rest| rest.strip_suffix(".scope")) {
-            return Machine::numbered(&unescape(scope));
+            return MachineName::numbered(&unescape(scope));
         }
         let kinds = [".libvirt-qemu", ".libvirt-lxc"];
         let machine = kinds.into_iter().find_map(|kind| cgroup.strip_suffix(kind))?;
-        Some(Machine::numbered(machine).unwrap_or_else(|| Machine { numbered: None, name: machine.to_owned() }))
+        Some(MachineName::numbered(machine).unwrap_or_else(|| MachineName { numbered: None, name: machine.to_owned() }))
     }
     /// For example `qemu-1-web`.
-    fn numbered(machine: &str) -> Option<Machine> {
+    fn numbered(machine: &str) -> Option<MachineName> {
         let (kind, rest) = ["qemu", "lxc"]
             .into_iter()
             .find_map(|kind| Some((kind, machine.strip_prefix(kind)?.strip_prefix('-')?)))?;
         let (number, name) = rest.split_once('-')?;
-        is_number(number).then(|| Machine { numbered: Some((kind, number.to_owned())), name: name.to_owned() })
+        is_number(number).then(|| MachineName { numbered: Some((kind, number.to_owned())), name: name.to_owned() })
     }
 }
 
-struct StatusFiles(Roots);
+/// Names of machines from libvirt's status files.
+struct LibvirtRuntime(Roots);
 
-impl Runtime for StatusFiles {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for LibvirtRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         let known = &inquiry.found.naming;
         let cgroup = inquiry.path.rsplit_once('/').map_or(&*inquiry.path, |(_, name)| name);
         // Old versions of libvirt use the full name in the path.
-        let Machine { numbered: Some((kind, number)), name } = Machine::of(cgroup)? else { return Some(known.clone()) };
+        let MachineName { numbered: Some((kind, number)), name } = MachineName::of(cgroup)? else {
+            return Some(known.clone());
+        };
         let directory = RuntimeDirectory::open(&self.0.file(format!("/run/libvirt/{kind}"))).ok()?;
         let is_it = |name: &str| has_number(&directory, name, &number);
         let whole =
             if is_it(&name) { name } else { whole_names(&directory, &name).into_iter().find(|name| is_it(name))? };
-        Some(Naming { driver: known.driver.clone(), workload: Some(whole.clone()), ..Naming::of(&whole) })
+        Some(TaskNaming { driver: known.driver.clone(), workload: Some(whole.clone()), ..TaskNaming::of(&whole) })
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, Recognised};
+use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask};
 use crate::model::alloc::AllocSource;
 
 pub static LXC: ObservedSource = ObservedSource { word: AllocSource::Lxc, recognise, runtime: None };
@@ -20,5 +20,5 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         let below = parent == "lxc.payload" || (parent == "lxc" && at.depth() == 2);
         below.then_some(name)
     })?;
-    (!container.is_empty()).then(|| Recognised::named(AllocSource::Lxc, container).into())
+    (!container.is_empty()).then(|| RecognisedTask::named(AllocSource::Lxc, container).into())
 }

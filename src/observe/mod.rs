@@ -48,7 +48,7 @@ mod unseen;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised};
+use self::identity::{AllocCgroup, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
 use self::naming::{Runtime, RuntimePlaces};
 use self::table::ObservedAllocs;
 use crate::host::untrusted::own_user;
@@ -56,9 +56,9 @@ use crate::model::alloc::AllocSource;
 use crate::model::observed::SelectedLabel;
 use crate::model::text::label_value;
 
-pub use kept::Keep;
+pub use kept::RecordLocation;
 pub use observer::{Observer, Parts};
-pub use patterns::{ObservedPattern, RuledName, WorkloadRule};
+pub use patterns::{ObservedPattern, RuleWorkload, WorkloadRule};
 
 /// Settings of observed workloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,17 +107,17 @@ impl Default for Config {
 
 impl Config {
     /// Whether an alloc with these names is shown.
-    pub fn wants(&self, source: AllocSource, naming: &Naming) -> bool {
+    pub fn wants(&self, source: AllocSource, naming: &TaskNaming) -> bool {
         let whose = naming.source.unwrap_or(source);
         self.wants_of(whose) && self.wants_as(&ObservedAllocs::id_of(whose, &naming.native), naming)
     }
     /// As [`Config::wants`], for an ID of any source.
-    pub fn wants_as(&self, id: &str, naming: &Naming) -> bool {
+    pub fn wants_as(&self, id: &str, naming: &TaskNaming) -> bool {
         let any = |patterns: &[ObservedPattern]| patterns.iter().any(|pattern| pattern.fits(id, naming));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
     /// Applies the workload rules. Returns the index of the rule as well.
-    pub fn ruled(&self, source: AllocSource, own: OwnCgroup, naming: Naming) -> (Naming, Option<usize>) {
+    pub fn ruled(&self, source: AllocSource, own: AllocCgroup, naming: TaskNaming) -> (TaskNaming, Option<usize>) {
         let id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         patterns::ruled(&self.workloads, &id, own, naming)
     }
@@ -191,13 +191,13 @@ pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
 }
 
 /// Whether no runtime is asked for the name: the path has it, or no runtime may be asked.
-fn is_named_by_path(found: &Recognised) -> bool {
+fn is_named_by_path(found: &RecognisedTask) -> bool {
     found.source == AllocSource::Systemd || !has_own_runtime(found)
 }
 
 /// Whether a runtime may be asked: the source has one, and the cgroup does not belong to a user whose own runtime would
 /// know it. The runtime of the agent's user is asked.
-fn has_own_runtime(found: &Recognised) -> bool {
+fn has_own_runtime(found: &RecognisedTask) -> bool {
     let own = own_user();
     source(found.source).is_some_and(|source| source.runtime.is_some())
         && found.user.is_none_or(|user| own != 0 && user == own)
@@ -213,7 +213,7 @@ mod tests {
 
     /// The order documented in `docs/observed.md`.
     #[test]
-    fn the_order_in_which_sources_claim_a_cgroup_is_the_documented_one() {
+    fn documented_order_of_sources_equals_the_order_in_code() {
         let page = include_str!("../../docs/observed.md");
         let line = page.lines().find(|line| line.contains("the first of this order has it")).unwrap();
         let documented: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
@@ -226,19 +226,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_is_not_shown_even_if_it_is_included() {
+    fn excluded_observed_alloc_is_hidden_even_if_included() {
         let (include, exclude) = (patterns(&["docker:*"]), patterns(&["*secret*", "label:ci=true"]));
         let config = Config { include, exclude, ..Config::default() };
-        let wants = |source, naming: Naming| config.wants(source, &naming);
-        let of_ci = Naming { labels: vec![("ci".to_owned(), "true".to_owned())], ..Naming::of("web") };
-        assert!(wants(AllocSource::Docker, Naming::of("web")) && !wants(AllocSource::Docker, Naming::of("secret")));
-        assert!(!wants(AllocSource::Systemd, Naming::of("web")) && !wants(AllocSource::Docker, of_ci.clone()));
+        let wants = |source, naming: TaskNaming| config.wants(source, &naming);
+        let of_ci = TaskNaming { labels: vec![("ci".to_owned(), "true".to_owned())], ..TaskNaming::of("web") };
+        assert!(
+            wants(AllocSource::Docker, TaskNaming::of("web")) && !wants(AllocSource::Docker, TaskNaming::of("secret"))
+        );
+        assert!(!wants(AllocSource::Systemd, TaskNaming::of("web")) && !wants(AllocSource::Docker, of_ci.clone()));
         assert!(Config::default().wants(AllocSource::Docker, &of_ci));
     }
 
     /// Labels used by rules are needed before the runtime has answered the next agent.
     #[test]
-    fn of_labels_that_are_not_shown_those_that_decide_are_kept_and_no_others() {
+    fn labels_used_by_rules_are_persisted_and_no_other_hidden_labels() {
         let workloads = vec![WorkloadRule::parse("label:job=* -> label:project").unwrap()];
         let config = Config { exclude: patterns(&["label:team=a"]), workloads, ..Config::default() };
         let labels = ["team", "job", "project", "password"].map(|name| (name.to_owned(), "x".to_owned())).to_vec();
@@ -246,6 +248,7 @@ mod tests {
         assert!(config.chosen(&labels).is_empty());
     }
 
+    /// Promise (Observed workloads): No label of a container is shown that was not chosen
     #[test]
     fn no_label_is_shown_that_was_not_chosen_and_a_long_one_is_cut() {
         let labels = [("com.example/team", "a"), ("password", "x"), ("com.example.team", "b")];

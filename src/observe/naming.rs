@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::exits::ExitFacts;
-use super::identity::{Naming, Recognised};
-use super::questions::{Question, Questions, WaitingEnd};
+use super::identity::{RecognisedTask, TaskNaming};
+use super::questions::{EndQuestion, Question, QuestionQueue};
 use super::texts::{TextCounts, fit};
 use super::{Config, ObservedSource};
-use crate::host::inotify::Bell;
+use crate::host::inotify::WakeSignal;
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-pub use super::questions::{About, EndedLife, Inquiry};
+pub use super::questions::{EndedLife, Inquiry, QuestionTopic};
 
 /// Paths that sources need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl RuntimePlaces {
 /// Queries one source. Concurrency: on its own thread; may block.
 pub trait Runtime: Send {
     /// `None`: unknown to the source, or the source is unavailable.
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming>;
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming>;
     /// IDs of containers that were renamed since the last call.
     fn renamed(&mut self) -> Vec<String> {
         Vec::new()
@@ -64,7 +64,7 @@ pub enum EndAnswer {
 #[derive(Debug)]
 pub enum SourceReply {
     /// With the changes made to its texts.
-    Name(String, Option<Box<Naming>>, TextCounts),
+    Name(String, Option<Box<TaskNaming>>, TextCounts),
     /// About the life of this number.
     Exit(String, u64, Option<ExitFacts>),
     /// The containers with these IDs have other names now.
@@ -73,24 +73,25 @@ pub enum SourceReply {
     Restarting(Timestamp, BTreeSet<String>),
 }
 
+/// Queues questions to the sources, each on its own thread, and collects their answers.
 pub struct Inquiries {
     places: RuntimePlaces,
     /// Labels that are shown or used by rules; others are dropped.
     labels: Arc<BTreeSet<String>>,
-    askers: HashMap<AllocSource, Option<Arc<Questions>>>,
+    askers: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
 impl Inquiries {
     /// Errors: no file descriptor left.
     pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
-        let (bell, labels) = (Bell::new()?, Arc::new(config.known_labels()));
+        let (bell, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
         Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), bell })
     }
 
     /// Rings when a source has answered.
-    pub fn bell(&self) -> Bell {
+    pub fn bell(&self) -> WakeSignal {
         self.bell.clone()
     }
 
@@ -98,8 +99,8 @@ impl Inquiries {
     pub fn ask(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
         let Some(make) = source.runtime else { return false };
         let asker = self.askers.entry(source.word).or_insert_with(|| {
-            let questions = Arc::<Questions>::default();
-            let asker = Asker {
+            let questions = Arc::<QuestionQueue>::default();
+            let asker = SourceWorker {
                 questions: Arc::clone(&questions),
                 labels: Arc::clone(&self.labels),
                 replies: Arc::clone(&self.replies),
@@ -136,14 +137,14 @@ impl Drop for Inquiries {
 }
 
 /// The thread of one source.
-struct Asker {
-    questions: Arc<Questions>,
+struct SourceWorker {
+    questions: Arc<QuestionQueue>,
     labels: Arc<BTreeSet<String>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
-impl Asker {
+impl SourceWorker {
     /// Runs until the sender is dropped.
     fn run(&self, runtime: &mut dyn Runtime) {
         while let Some(question) = self.questions.next() {
@@ -172,8 +173,9 @@ impl Asker {
         for inquiry in same {
             let mut counts = TextCounts::default();
             // A plain cgroup is named by its own path.
-            let is_plain = |said: &Naming| said.source == Some(AllocSource::Cgroup);
-            let plain = || Naming { source: Some(AllocSource::Cgroup), ..Recognised::plain(&inquiry.path).naming };
+            let is_plain = |said: &TaskNaming| said.source == Some(AllocSource::Cgroup);
+            let plain =
+                || TaskNaming { source: Some(AllocSource::Cgroup), ..RecognisedTask::plain(&inquiry.path).naming };
             let of_this = said.as_ref().map(|said| if is_plain(said) { plain() } else { said.clone() });
             let naming = of_this.map(|mut naming| {
                 naming.labels.retain(|(name, _)| self.labels.contains(name));
@@ -183,7 +185,7 @@ impl Asker {
         }
     }
 
-    fn end(&self, runtime: &mut dyn Runtime, end: Box<WaitingEnd>) {
+    fn end(&self, runtime: &mut dyn Runtime, end: Box<EndQuestion>) {
         let answer = if end.is_late { EndAnswer::Nothing } else { runtime.exit(&end.inquiry, end.life.ended_at) };
         let (end, facts) = match answer {
             EndAnswer::NotYet => (self.questions.again(end), None),
@@ -196,6 +198,8 @@ impl Asker {
     }
 }
 
+/// Promise (Observed workloads): Names come from each runtime's own files: bundles, the kubelet's logs, Podman's store,
+/// environments of jobs
 #[cfg(test)]
 mod tests {
     // File formats of each runtime, and the resulting names.
@@ -211,11 +215,11 @@ mod tests {
     const ALLOC: &str = "6f1c2f3e-5b0a-4a0e-9a6d-1f0b8c7d6e5f";
 
     /// A host with only these files.
-    struct Tree(tempfile::TempDir);
+    struct FileTree(tempfile::TempDir);
 
-    impl Tree {
-        fn of(files: &[(&str, &str)]) -> Tree {
-            let tree = Tree(tempfile::tempdir().unwrap());
+    impl FileTree {
+        fn of(files: &[(&str, &str)]) -> FileTree {
+            let tree = FileTree(tempfile::tempdir().unwrap());
             for (path, text) in files {
                 let path = tree.path(path);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -226,7 +230,7 @@ mod tests {
         fn path(&self, path: &str) -> PathBuf {
             self.0.path().join(path.trim_start_matches('/').replace("<id>", ID))
         }
-        fn runtime(&self, cgroup: &str, about: About) -> (Box<dyn Runtime>, Inquiry) {
+        fn runtime(&self, cgroup: &str, about: QuestionTopic) -> (Box<dyn Runtime>, Inquiry) {
             let places = RuntimePlaces { roots: Roots::below(self.0.path()), docker: self.path("/run/docker.sock") };
             let cgroup = cgroup.replace("<id>", ID).replace("<alloc>", ALLOC);
             let parts: Vec<&str> = Path::new(&cgroup).iter().skip(1).map(|part| part.to_str().unwrap()).collect();
@@ -239,19 +243,19 @@ mod tests {
             (source.runtime.expect("it can be asked")(&places), Inquiry { path: cgroup, found, directories, about })
         }
         /// Source and name.
-        fn name(&self, cgroup: &str) -> Option<Naming> {
-            let (mut runtime, inquiry) = self.runtime(cgroup, About::Name);
+        fn name(&self, cgroup: &str) -> Option<TaskNaming> {
+            let (mut runtime, inquiry) = self.runtime(cgroup, QuestionTopic::Name);
             runtime.name(&inquiry)
         }
     }
 
     /// Alloc, task, workload, namespace.
-    fn names(naming: Option<Naming>) -> Option<[String; 4]> {
+    fn names(naming: Option<TaskNaming>) -> Option<[String; 4]> {
         naming.map(|naming| [naming.native, naming.task, naming.workload.unwrap_or_default(), naming.namespace])
     }
 
     #[track_caller]
-    fn is(naming: Option<Naming>, wanted: [&str; 4]) {
+    fn is(naming: Option<TaskNaming>, wanted: [&str; 4]) {
         assert_eq!(names(naming), Some(wanted.map(str::to_owned)));
     }
 
@@ -277,6 +281,8 @@ mod tests {
 
     /// Regression: each of these exits blocked the thread for half a second, and later containers had no name for
     /// minutes.
+    ///
+    /// Promise (Observed workloads): A container is named beside 200 short cgroups that are named like containers
     #[test]
     fn a_container_has_its_name_while_200_ends_wait_for_their_daemon() {
         let dir = tempfile::tempdir().unwrap();
@@ -286,14 +292,14 @@ mod tests {
         let places = RuntimePlaces { roots: Roots::below(dir.path()), docker };
         let mut inquiries = Inquiries::new(places, &Config::default()).unwrap();
         let docker = ALL.iter().find(|source| source.word == AllocSource::Docker).unwrap();
-        let mut ask = |id: &str, about: About| {
-            let found = Recognised::container(AllocSource::Docker, id);
+        let mut ask = |id: &str, about: QuestionTopic| {
+            let found = RecognisedTask::container(AllocSource::Docker, id);
             inquiries.ask(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
         };
         for number in 0..200 {
-            assert!(ask(&format!("{number:064x}"), About::Exit(EndedLife { number, ..EndedLife::default() })));
+            assert!(ask(&format!("{number:064x}"), QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() })));
         }
-        assert!(ask(ID, About::Name));
+        assert!(ask(ID, QuestionTopic::Name));
         let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(60), 0);
         let named = loop {
             assert!(std::time::Instant::now() < until, "no name, and {ends} ends");
@@ -312,21 +318,21 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_nerdctl_is_called_as_its_bundle_says() {
+    fn nerdctl_container_is_named_by_its_bundle() {
         let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/<id>/config.json";
-        let tree = Tree::of(&[(bundle, r#"{"annotations": {"nerdctl/name": "cache", "team": "shop"}}"#)]);
+        let tree = FileTree::of(&[(bundle, r#"{"annotations": {"nerdctl/name": "cache", "team": "shop"}}"#)]);
         for cgroup in ["/default/<id>", "/system.slice/nerdctl-<id>.scope"] {
             let naming = tree.name(cgroup).unwrap();
             assert_eq!((naming.native.as_str(), naming.driver.as_deref()), ("cache", Some("containerd")), "{cgroup}");
             assert!(naming.labels.contains(&("team".to_owned(), "shop".to_owned())), "{naming:?}");
         }
-        assert_eq!(Tree::of(&[(bundle, "{")]).name("/default/<id>"), None, "half of a file is nothing");
-        assert_eq!(Tree::of(&[]).name("/default/<id>"), None);
+        assert_eq!(FileTree::of(&[(bundle, "{")]).name("/default/<id>"), None, "half of a file is nothing");
+        assert_eq!(FileTree::of(&[]).name("/default/<id>"), None);
     }
 
     /// A container-like name below a custom parent belongs to Docker or containerd, depending on who has its files.
     #[test]
-    fn a_container_below_any_parent_is_whose_bundle_or_configuration_there_is() {
+    fn container_below_a_custom_parent_belongs_to_the_runtime_that_has_its_files() {
         let ecs = "/ecs/0123456789abcdef0123456789abcdef/<id>";
         let docker = r#"{"Name": "/ecs-web-1", "Config": {"Labels": {}}}"#;
         let bundle = "/run/containerd/io.containerd.runtime.v2.task/<namespace>/<id>/config.json";
@@ -335,23 +341,23 @@ mod tests {
         };
         let (of_docker, build) = (bundle("moby"), bundle("build"));
         let docker = ("/var/lib/docker/containers/<id>/config.v2.json", docker);
-        let naming = Tree::of(&[docker, (&of_docker.0, of_docker.1)]).name(ecs).unwrap();
+        let naming = FileTree::of(&[docker, (&of_docker.0, of_docker.1)]).name(ecs).unwrap();
         assert_eq!((naming.source, naming.native.as_str()), (None, "ecs-web-1"));
-        let naming = Tree::of(&[(&build.0, build.1)]).name("/build/<id>").unwrap();
+        let naming = FileTree::of(&[(&build.0, build.1)]).name("/build/<id>").unwrap();
         assert_eq!((naming.source, naming.native.as_str()), (Some(AllocSource::Containerd), "build/cache"));
         assert_eq!(naming.driver.as_deref(), Some("containerd"));
         // Docker's bundle has no name, and without the daemon's answer the container stays Docker's.
-        assert_eq!(Tree::of(&[(&of_docker.0, of_docker.1)]).name(ecs), None);
-        assert_eq!(Tree::of(&[]).name(ecs), None);
+        assert_eq!(FileTree::of(&[(&of_docker.0, of_docker.1)]).name(ecs), None);
+        assert_eq!(FileTree::of(&[]).name(ecs), None);
         // If the path is Docker's, only Docker is asked.
-        assert_eq!(Tree::of(&[(&build.0, build.1)]).name("/docker/<id>"), None);
+        assert_eq!(FileTree::of(&[(&build.0, build.1)]).name("/docker/<id>"), None);
     }
 
     const POD: &str =
         "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f1c2f3e_5b0a_4a0e_9a6d_1f0b8c7d6e5f.slice";
 
     #[test]
-    fn a_container_of_a_pod_is_called_as_the_bundle_says_or_else_as_the_logs_of_the_kubelet() {
+    fn pod_container_is_named_by_its_bundle_or_else_by_the_kubelet_logs() {
         let cgroup = format!("{POD}/cri-containerd-<id>.scope");
         let wanted = ["shop/web-7d4b9c6f5-x2x7z", "app", "shop/web", "shop"];
         let annotations = r#"{"annotations": {
@@ -359,7 +365,8 @@ mod tests {
         "io.kubernetes.cri.sandbox-name": "web-7d4b9c6f5-x2x7z", "io.kubernetes.cri.sandbox-namespace": "shop",
         "io.kubernetes.cri.image-name": "registry/web:1"
     }}"#;
-        let tree = Tree::of(&[("/run/containerd/io.containerd.runtime.v2.task/k8s.io/<id>/config.json", annotations)]);
+        let tree =
+            FileTree::of(&[("/run/containerd/io.containerd.runtime.v2.task/k8s.io/<id>/config.json", annotations)]);
         let naming = tree.name(&cgroup);
         assert_eq!(naming.as_ref().and_then(|naming| naming.image.as_deref()), Some("registry/web:1"));
         is(naming, wanted);
@@ -368,22 +375,22 @@ mod tests {
         "io.kubernetes.container.name": "app", "io.kubernetes.pod.name": "web-7d4b9c6f5-x2x7z",
         "io.kubernetes.pod.namespace": "shop"
     }}"#;
-        let tree = Tree::of(&[("/run/containers/storage/overlay-containers/<id>/userdata/config.json", crio)]);
+        let tree = FileTree::of(&[("/run/containers/storage/overlay-containers/<id>/userdata/config.json", crio)]);
         is(tree.name(&format!("{POD}/crio-<id>.scope")), wanted);
 
-        let tree = Tree::of(&[("/var/log/containers/web-7d4b9c6f5-x2x7z_shop_app-<id>.log", "")]);
+        let tree = FileTree::of(&[("/var/log/containers/web-7d4b9c6f5-x2x7z_shop_app-<id>.log", "")]);
         is(tree.name(&cgroup), wanted);
         // Right after the start of a pod, its log directory is all there is.
         let uid = "6f1c2f3e-5b0a-4a0e-9a6d-1f0b8c7d6e5f";
-        let tree = Tree::of(&[(&format!("/var/log/pods/shop_web-7d4b9c6f5-x2x7z_{uid}/app/0.log"), "")]);
+        let tree = FileTree::of(&[(&format!("/var/log/pods/shop_web-7d4b9c6f5-x2x7z_{uid}/app/0.log"), "")]);
         is(tree.name(&cgroup), [wanted[0], &ID[..12], wanted[2], wanted[3]]);
-        assert_eq!(Tree::of(&[]).name(&cgroup), None);
+        assert_eq!(FileTree::of(&[]).name(&cgroup), None);
     }
 
     #[test]
     fn a_container_of_podman_has_its_name_and_its_exit_code_from_its_files() {
         let names = r#"[{"id": "another", "names": ["no"]}, {"id": "<id>", "names": ["db"]}]"#;
-        let tree = Tree::of(&[
+        let tree = FileTree::of(&[
             ("/var/lib/containers/storage/overlay-containers/containers.json", names),
             ("/run/libpod/exits/<id>", "137\n"),
         ]);
@@ -394,34 +401,40 @@ mod tests {
             EndAnswer::Exit(facts) => Some(facts.status),
             EndAnswer::NotYet | EndAnswer::Nothing => None,
         };
-        let (mut runtime, inquiry) = tree.runtime(cgroup, About::Exit(over));
+        let (mut runtime, inquiry) = tree.runtime(cgroup, QuestionTopic::Exit(over));
         assert_eq!(status(runtime.exit(&inquiry, over.ended_at)), Some(ExitStatus::Code(137)));
-        let empty = Tree::of(&[("/run/libpod/exits/<id>", "soon")]);
-        let (mut runtime, inquiry) = empty.runtime(cgroup, About::Exit(over));
+        let empty = FileTree::of(&[("/run/libpod/exits/<id>", "soon")]);
+        let (mut runtime, inquiry) = empty.runtime(cgroup, QuestionTopic::Exit(over));
         assert_eq!((empty.name(cgroup), status(runtime.exit(&inquiry, over.ended_at))), (None, None));
     }
 
     /// The environment identifies the job, and an inherited environment is ignored.
     #[test]
-    fn jobs_of_nomad_and_slurm_are_called_as_the_environment_of_their_processes_says() {
+    fn nomad_and_slurm_jobs_are_named_by_the_environment_of_their_processes() {
         let nomad = format!(
             "PATH=/bin\0NOMAD_ALLOC_ID={ALLOC}\0NOMAD_JOB_ID=shop\0NOMAD_GROUP_NAME=web\0NOMAD_ALLOC_NAME=shop.web[0]\0NOMAD_NAMESPACE=prod\0"
         );
-        let tree = Tree::of(&[("/cgroup/cgroup.procs", "17\n"), ("/proc/17/environ", &nomad)]);
+        let tree = FileTree::of(&[("/cgroup/cgroup.procs", "17\n"), ("/proc/17/environ", &nomad)]);
         let cgroup = "/nomad.slice/share.slice/<alloc>.server.scope";
         let naming = tree.name(cgroup).unwrap();
         assert_eq!((naming.name.as_str(), naming.group.as_deref()), ("shop.web[0]", Some("web")));
         is(Some(naming), [ALLOC, "server", "shop", "prod"]);
         let of_another = nomad.replace(ALLOC, "00000000-5b0a-4a0e-9a6d-1f0b8c7d6e5f");
-        assert_eq!(Tree::of(&[("/cgroup/cgroup.procs", "17\n"), ("/proc/17/environ", &of_another)]).name(cgroup), None);
+        assert_eq!(
+            FileTree::of(&[("/cgroup/cgroup.procs", "17\n"), ("/proc/17/environ", &of_another)]).name(cgroup),
+            None
+        );
 
         let slurm = "SLURM_JOB_ID=42\0SLURM_JOB_NAME=train\0SLURM_JOB_USER=ada\0SLURM_JOB_ACCOUNT=physics\0SLURM_JOB_PARTITION=gpu\0";
-        let tree = Tree::of(&[("/cgroup/cgroup.procs", "gone\n18\n19\n"), ("/proc/19/environ", slurm)]);
+        let tree = FileTree::of(&[("/cgroup/cgroup.procs", "gone\n18\n19\n"), ("/proc/19/environ", slurm)]);
         let cgroup = "/system.slice/slurmstepd.scope/job_42/step_batch";
         let naming = tree.name(cgroup).unwrap();
         assert_eq!((naming.name.as_str(), naming.user.as_deref()), ("train", Some("ada")));
         is(Some(naming), ["42", "batch", "physics", "gpu"]);
         let of_another = slurm.replace("=42", "=43");
-        assert_eq!(Tree::of(&[("/cgroup/cgroup.procs", "18\n"), ("/proc/18/environ", &of_another)]).name(cgroup), None);
+        assert_eq!(
+            FileTree::of(&[("/cgroup/cgroup.procs", "18\n"), ("/proc/18/environ", &of_another)]).name(cgroup),
+            None
+        );
     }
 }

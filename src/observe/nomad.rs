@@ -8,7 +8,7 @@
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised};
+use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -17,7 +17,7 @@ use crate::model::id::AllocId;
 pub static NOMAD: ObservedSource = ObservedSource {
     word: AllocSource::Nomad,
     recognise,
-    runtime: Some(|places| Box::new(Environment(places.roots.clone()))),
+    runtime: Some(|places| Box::new(NomadRuntime(places.roots.clone()))),
 };
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -27,16 +27,17 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name().strip_suffix(".scope").unwrap_or(at.name());
     let (alloc, task) = name.split_once('.')?;
     AllocId::parse(alloc)?;
-    let naming = Naming { task: task.to_owned(), ..Naming::of(alloc) };
+    let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(alloc) };
     let source = AllocSource::Nomad;
-    let (own, ends_by) = (OwnCgroup::None, EndBy::FirstProcess);
-    Some(Recognised { source, container: None, own, is_closed: true, ends_by, naming, user: None }.into())
+    let (own, ends_by) = (AllocCgroup::None, ExitRule::FirstProcess);
+    Some(RecognisedTask { source, container: None, own, is_closed: true, ends_by, naming, user: None }.into())
 }
 
-struct Environment(Roots);
+/// Names from the environment of a Nomad task.
+struct NomadRuntime(Roots);
 
-impl Runtime for Environment {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for NomadRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         const JOB: [&str; 5] =
             ["NOMAD_JOB_ID", "NOMAD_GROUP_NAME", "NOMAD_ALLOC_NAME", "NOMAD_NAMESPACE", "NOMAD_ALLOC_ID"];
         let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
@@ -45,7 +46,7 @@ impl Runtime for Environment {
         if said.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {
             return None;
         }
-        Some(Naming {
+        Some(TaskNaming {
             workload: Some(said.remove("NOMAD_JOB_ID")?),
             group: said.remove("NOMAD_GROUP_NAME"),
             name: said.remove("NOMAD_ALLOC_NAME").unwrap_or_else(|| known.name.clone()),

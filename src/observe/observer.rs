@@ -29,20 +29,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use self::parents::Parents;
-use self::shares::Shares;
+use self::parents::ParentTable;
+use self::shares::UserShares;
 use super::Config;
-use super::identity::{Naming, OwnCgroup};
-use super::kept::{Keep, Kept};
+use super::identity::{AllocCgroup, TaskNaming};
+use super::kept::{ObservedJournal, RecordLocation};
 use super::lives::{AllLives, Event, Lives, Measures, State};
 use super::naming::{Inquiries, RuntimePlaces, SourceReply};
-use super::processes::Processes;
-use super::scanner::{ScanChanges, Scanner};
+use super::processes::ProcessGroups;
+use super::scanner::{CgroupScanner, ScanChanges};
 use super::table::{ObservedAllocs, TotalsChange};
 use crate::board::Board;
 use crate::collectors::{EndedCgroup, KernelEnds, Sampling, TaskReader};
 use crate::host::clock::Clock;
-use crate::host::inotify::Bell;
+use crate::host::inotify::WakeSignal;
 use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
 use crate::model::units::Timestamp;
 use crate::telemetry::{Metrics, lock};
@@ -68,13 +68,13 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     /// Where totals are persisted. `None`: they end with this agent.
-    pub keep: Option<Keep>,
+    pub keep: Option<RecordLocation>,
 }
 
 /// A running observer thread. Dropping it stops the thread.
 pub struct Observer {
     stop: Arc<AtomicBool>,
-    bell: Bell,
+    bell: WakeSignal,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     waiting: Arc<AtomicUsize>,
     is_short: Arc<AtomicBool>,
@@ -89,7 +89,7 @@ impl Observer {
         let bell = inquiries.bell();
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
         let waiting = Arc::new(AtomicUsize::new(usize::MAX));
-        let mut work = Work::new(parts, inquiries, Arc::clone(&delivered), Arc::clone(&waiting));
+        let mut work = ObserverThread::new(parts, inquiries, Arc::clone(&delivered), Arc::clone(&waiting));
         let is_short = Arc::clone(&work.is_short);
         let stopped = Arc::clone(&stop);
         let begin = move || {
@@ -143,16 +143,16 @@ impl Drop for Observer {
 
 /// Tasks are measured in cgroups.
 #[derive(Debug, Default)]
-struct Cgroups;
+struct CgroupMeasures;
 
-impl Measures for Cgroups {
-    type Task = Arc<Measured>;
+impl Measures for CgroupMeasures {
+    type Task = Arc<MeasuredTask>;
     type Record = EndedCgroup;
 }
 
 /// What is measured of a task.
 #[derive(Debug)]
-struct Measured {
+struct MeasuredTask {
     reader: Arc<TaskReader>,
     /// Of its alloc's own cgroup, with the path, if that is another one.
     own_reader: Option<(String, Arc<TaskReader>)>,
@@ -161,30 +161,31 @@ struct Measured {
     is_counted: bool,
 }
 
-struct Work {
+/// State of the observer thread.
+struct ObserverThread {
     parts: Parts,
-    scanner: Scanner,
+    scanner: CgroupScanner,
     inquiries: Inquiries,
-    bell: Bell,
+    bell: WakeSignal,
     allocs: ObservedAllocs,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     /// Number of tasks that are measured and not shown yet.
     waiting: Arc<AtomicUsize>,
     /// Memory is short: nothing is added.
     is_short: Arc<AtomicBool>,
-    lives: AllLives<Cgroups>,
+    lives: AllLives<CgroupMeasures>,
     /// Number of lives that were numbered.
     numbers: Cell<u64>,
     /// Where the last round of checks of empty cgroups stopped, and the number of rounds.
     looked: (String, usize),
-    shares: Shares,
+    shares: UserShares,
     /// `None`: processes without a cgroup are not observed.
-    processes: Option<Processes>,
+    processes: Option<ProcessGroups>,
     /// The parent cgroups of the shown tasks.
-    parents: Parents,
+    parents: ParentTable,
     touched: BTreeSet<AllocId>,
     changes: Vec<TotalsChange>,
-    kept: Kept,
+    kept: ObservedJournal,
     /// Last time that a workload had a task.
     seen: HashMap<(JobId, TaskName), Instant>,
     next_beat: Instant,
@@ -193,16 +194,21 @@ struct Work {
     has_begun: bool,
 }
 
-impl Work {
-    fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>, waiting: Arc<AtomicUsize>) -> Work {
+impl ObserverThread {
+    fn new(
+        parts: Parts,
+        inquiries: Inquiries,
+        delivered: Arc<Mutex<Vec<AllocId>>>,
+        waiting: Arc<AtomicUsize>,
+    ) -> ObserverThread {
         let now = parts.clock.instant();
-        let mut all_parents = Parents::new(&parts.sampling, &parts.config);
+        let mut all_parents = ParentTable::new(&parts.sampling, &parts.config);
         // The managed tasks, which are all below it.
-        all_parents.begin(&format!("{}/", parts.ours.as_str()), OwnCgroup::Task);
-        let shares = Shares::new(parts.config.max_allocs);
-        let processes = parts.config.processes.then(|| Processes::new(&parts.sampling, &parts.clock));
-        Work {
-            scanner: Scanner::new(&parts.sampling, parts.ours.as_str()),
+        all_parents.begin(&format!("{}/", parts.ours.as_str()), AllocCgroup::Task);
+        let shares = UserShares::new(parts.config.max_allocs);
+        let processes = parts.config.processes.then(|| ProcessGroups::new(&parts.sampling, &parts.clock));
+        ObserverThread {
+            scanner: CgroupScanner::new(&parts.sampling, parts.ours.as_str()),
             parts,
             bell: inquiries.bell(),
             inquiries,
@@ -218,7 +224,7 @@ impl Work {
             parents: all_parents,
             touched: BTreeSet::new(),
             changes: Vec::new(),
-            kept: Kept::default(),
+            kept: ObservedJournal::default(),
             seen: HashMap::new(),
             next_beat: now + BEAT,
             next_sweep: now + SWEEP,
@@ -313,18 +319,18 @@ impl Work {
                 SourceReply::Name(path, naming, changed) => {
                     self.allocs.texts.add(changed);
                     let user = self.scanner.tree().chooser(&path);
-                    let naming = naming.map(|naming| Box::new(user.into_iter().fold(*naming, Naming::of_user)));
+                    let naming = naming.map(|naming| Box::new(user.into_iter().fold(*naming, TaskNaming::of_user)));
                     self.happens(&path, Event::Named(naming));
                 }
                 SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
                 SourceReply::Renamed(ids) => self.renamed(&ids),
-                SourceReply::Restarting(asked_at, ids) => self.end_waits(asked_at, &ids),
+                SourceReply::Restarting(asked_at, ids) => self.set_waits(asked_at, &ids),
             }
         }
     }
 
     fn renamed(&mut self, ids: &[String]) {
-        let is_one = |lives: &Lives<Cgroups>| {
+        let is_one = |lives: &Lives<CgroupMeasures>| {
             let container = lives.measured().and_then(|life| life.found.container.as_ref());
             container.is_some_and(|id| ids.binary_search(id).is_ok())
         };
@@ -345,7 +351,8 @@ impl Work {
 
     fn process_deadlines(&mut self, removed: &[String], is_all: bool, now: Instant) {
         let due = self.lives.due(now);
-        let is_check = |work: &Work, path: &str| work.lives.get(path).is_some_and(|lives| lives.is_due_for_check(now));
+        let is_check =
+            |work: &ObserverThread, path: &str| work.lives.get(path).is_some_and(|lives| lives.is_due_for_check(now));
         let checks: Vec<&Arc<str>> = due.iter().filter(|path| is_check(self, path)).collect();
         if is_all {
             self.follow();

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use super::identity::{Naming, OwnCgroup};
+use super::identity::{AllocCgroup, TaskNaming};
 
 /// Selects allocs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl ObservedPattern {
     }
 
     /// `id`: the alloc's ID, or the ID that it would get.
-    pub fn fits(&self, id: &str, naming: &Naming) -> bool {
+    pub fn fits(&self, id: &str, naming: &TaskNaming) -> bool {
         match self {
             ObservedPattern::Id(pattern) => matches(pattern, id),
             ObservedPattern::Image(pattern) => naming.image.as_ref().is_some_and(|image| matches(pattern, image)),
@@ -70,11 +70,12 @@ impl fmt::Display for ObservedPattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadRule {
     pub of: ObservedPattern,
-    pub workload: RuledName,
+    pub workload: RuleWorkload,
 }
 
+/// The workload that a rule assigns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RuledName {
+pub enum RuleWorkload {
     Text(String),
     /// The value of this label; without the label the rule does not apply.
     Label(String),
@@ -89,17 +90,17 @@ impl WorkloadRule {
         let of = filled(of).ok_or_else(|| without("has no pattern"))?;
         let workload = filled(workload).ok_or_else(|| without("has no workload"))?;
         let workload = match workload.strip_prefix(LABEL) {
-            Some(label) => RuledName::Label(label_name(label).map_err(|why| format!("{text:?} {why}"))?),
-            None => RuledName::Text(workload),
+            Some(label) => RuleWorkload::Label(label_name(label).map_err(|why| format!("{text:?} {why}"))?),
+            None => RuleWorkload::Text(workload),
         };
         Ok(WorkloadRule { of: ObservedPattern::parse(&of)?, workload })
     }
 
-    fn workload(&self, id: &str, naming: &Naming) -> Option<String> {
+    fn workload(&self, id: &str, naming: &TaskNaming) -> Option<String> {
         let is_of = self.of.fits(id, naming);
         let said = match &self.workload {
-            RuledName::Text(text) => Some(text.as_str()),
-            RuledName::Label(name) => naming.label(name).filter(|said| !said.is_empty()),
+            RuleWorkload::Text(text) => Some(text.as_str()),
+            RuleWorkload::Label(name) => naming.label(name).filter(|said| !said.is_empty()),
         };
         said.filter(|_| is_of).map(str::to_owned)
     }
@@ -107,8 +108,8 @@ impl WorkloadRule {
     /// The labels that the rule reads.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
         let said = match &self.workload {
-            RuledName::Label(name) => Some(name.as_str()),
-            RuledName::Text(_) => None,
+            RuleWorkload::Label(name) => Some(name.as_str()),
+            RuleWorkload::Text(_) => None,
         };
         self.of.label().into_iter().chain(said)
     }
@@ -117,8 +118,8 @@ impl WorkloadRule {
 impl fmt::Display for WorkloadRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.workload {
-            RuledName::Text(text) => write!(f, "{} {ARROW} {text}", self.of),
-            RuledName::Label(name) => write!(f, "{} {ARROW} {LABEL}{name}", self.of),
+            RuleWorkload::Text(text) => write!(f, "{} {ARROW} {text}", self.of),
+            RuleWorkload::Label(name) => write!(f, "{} {ARROW} {LABEL}{name}", self.of),
         }
     }
 }
@@ -126,13 +127,14 @@ impl fmt::Display for WorkloadRule {
 /// Applies the first matching rule and returns its index. Totals are kept per task name of a workload, so a task with
 /// its alloc's unique name is renamed to the workload. A task with a name of its own (a Compose service, a container of
 /// a pod) keeps it.
-pub fn ruled(rules: &[WorkloadRule], id: &str, own: OwnCgroup, naming: Naming) -> (Naming, Option<usize>) {
+pub fn ruled(rules: &[WorkloadRule], id: &str, own: AllocCgroup, naming: TaskNaming) -> (TaskNaming, Option<usize>) {
     let fits = |(n, rule): (usize, &WorkloadRule)| Some((n, rule.workload(id, &naming)?));
     let Some((n, workload)) = rules.iter().enumerate().find_map(fits) else { return (naming, None) };
     let above = naming.native.strip_suffix(&naming.task);
-    let is_called_alike = own == OwnCgroup::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
+    let is_called_alike =
+        own == AllocCgroup::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
     let task = if is_called_alike { workload.clone() } else { naming.task };
-    (Naming { task, workload: Some(workload), ..naming }, Some(n))
+    (TaskNaming { task, workload: Some(workload), ..naming }, Some(n))
 }
 
 const IMAGE: &str = "image:";
@@ -184,9 +186,9 @@ mod tests {
         }
     }
 
-    fn container(image: Option<&str>, labels: &[(&str, &str)]) -> Naming {
+    fn container(image: Option<&str>, labels: &[(&str, &str)]) -> TaskNaming {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Naming { image: image.map(str::to_owned), labels, ..Naming::of("runner-x7f3") }
+        TaskNaming { image: image.map(str::to_owned), labels, ..TaskNaming::of("runner-x7f3") }
     }
 
     #[test]
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_and_no_rule_is_refused_with_what_is_missing() {
+    fn invalid_observed_pattern_or_rule_is_refused_with_the_missing_part() {
         let pattern = |text: &str| ObservedPattern::parse(text).unwrap_err();
         for (text, why) in [
             ("image:", "names no image"),
@@ -241,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_gives_the_workload_and_one_whose_label_is_not_there_gives_none() {
+    fn workload_is_that_of_the_first_matching_rule_with_its_label_present() {
         let rules = rules(&["label:job=* -> label:project", "image:ci-* -> builds", "docker:* -> others"]);
-        let given = |naming: &Naming| {
-            let (naming, rule) = ruled(&rules, "docker:runner-x7f3", OwnCgroup::Task, naming.clone());
+        let given = |naming: &TaskNaming| {
+            let (naming, rule) = ruled(&rules, "docker:runner-x7f3", AllocCgroup::Task, naming.clone());
             (naming.workload.unwrap(), rule.unwrap())
         };
         let both = [("job", "1"), ("project", "shop/web")];
@@ -253,22 +255,22 @@ mod tests {
         let empty = [("job", "1"), ("project", "")];
         assert_eq!(given(&container(None, &empty)), ("others".to_owned(), 2));
         let untouched = container(None, &both);
-        assert_eq!(ruled(&rules[1..2], "docker:a", OwnCgroup::Task, untouched.clone()), (untouched, None));
+        assert_eq!(ruled(&rules[1..2], "docker:a", AllocCgroup::Task, untouched.clone()), (untouched, None));
     }
 
     #[test]
-    fn a_task_with_the_name_of_its_alloc_is_called_as_the_workload_and_others_keep_theirs() {
+    fn task_named_like_its_alloc_gets_the_workload_name_and_other_names_are_unchanged() {
         let rules = rules(&["* -> ci"]);
-        let task = |own: OwnCgroup, native: &str, task: &str| {
-            let naming = Naming { task: task.to_owned(), ..Naming::of(native) };
+        let task = |own: AllocCgroup, native: &str, task: &str| {
+            let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(native) };
             ruled(&rules, "any", own, naming).0.task
         };
-        assert_eq!(task(OwnCgroup::Task, "runner-x7f3", "runner-x7f3"), "ci");
-        assert_eq!(task(OwnCgroup::Task, "/ci/job-123", "job-123"), "ci");
-        assert_eq!(task(OwnCgroup::Task, "shop-web-1", "web"), "web", "a service of Compose's");
-        assert_eq!(task(OwnCgroup::Task, "shop-web", "web"), "web", "a service of Compose's");
-        assert_eq!(task(OwnCgroup::Parent, "shop/web-x2x7z", "app"), "app", "a container of a pod");
-        assert_eq!(task(OwnCgroup::Parent, "42", "42"), "42", "a step of Slurm's");
+        assert_eq!(task(AllocCgroup::Task, "runner-x7f3", "runner-x7f3"), "ci");
+        assert_eq!(task(AllocCgroup::Task, "/ci/job-123", "job-123"), "ci");
+        assert_eq!(task(AllocCgroup::Task, "shop-web-1", "web"), "web", "a service of Compose's");
+        assert_eq!(task(AllocCgroup::Task, "shop-web", "web"), "web", "a service of Compose's");
+        assert_eq!(task(AllocCgroup::Parent, "shop/web-x2x7z", "app"), "app", "a container of a pod");
+        assert_eq!(task(AllocCgroup::Parent, "42", "42"), "42", "a step of Slurm's");
     }
 
     proptest! {

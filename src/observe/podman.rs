@@ -9,10 +9,10 @@
 //! codes of root's containers.
 
 use super::ObservedSource;
-use super::docker::Engine;
+use super::docker::DockerApi;
 use super::exits::ExitFacts;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
+use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id};
 use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
 use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
@@ -33,26 +33,28 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     }
     let rest = name.strip_prefix("libpod-")?;
     if let Some(id) = rest.strip_prefix("payload-").filter(|id| is_container_id(id)) {
-        let found = Recognised::container(AllocSource::Podman, id);
+        let found = RecognisedTask::container(AllocSource::Podman, id);
         // Without the container's name the unit's name is the best one.
-        let naming = Naming { workload: Some(parent.to_owned()), driver: found.naming.driver, ..Naming::of(parent) };
-        return Some(Recognised { naming, ..found }.into());
+        let naming =
+            TaskNaming { workload: Some(parent.to_owned()), driver: found.naming.driver, ..TaskNaming::of(parent) };
+        return Some(RecognisedTask { naming, ..found }.into());
     }
     let id = rest.strip_suffix(".scope").unwrap_or(rest);
-    is_container_id(id).then(|| Recognised::container(AllocSource::Podman, id).into())
+    is_container_id(id).then(|| RecognisedTask::container(AllocSource::Podman, id).into())
 }
 
 fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    let engine = Engine::new(places.roots.file("/run/podman/podman.sock"), None, "podman");
-    Box::new(Libpod { engine, places: places.clone() })
+    let engine = DockerApi::new(places.roots.file("/run/podman/podman.sock"), None, "podman");
+    Box::new(PodmanRuntime { engine, places: places.clone() })
 }
 
-struct Libpod {
-    engine: Engine,
+/// Names and exits from Podman's API.
+struct PodmanRuntime {
+    engine: DockerApi,
     places: RuntimePlaces,
 }
 
-impl Libpod {
+impl PodmanRuntime {
     /// The exit code from Podman's exit file.
     fn written(&self, id: &str) -> Option<u8> {
         let exits = RuntimeDirectory::open(&self.places.roots.file("/run/libpod/exits")).ok()?;
@@ -60,8 +62,8 @@ impl Libpod {
     }
 }
 
-impl Runtime for Libpod {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for PodmanRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         self.engine.name(inquiry).or_else(|| {
             let id = inquiry.found.container.as_deref()?;
             let stores = ["overlay", "vfs", "btrfs", "zfs"].into_iter();
@@ -74,7 +76,11 @@ impl Runtime for Libpod {
                 let of = all.as_array()?.iter().find(|container| container["id"] == id)?;
                 Some(of["names"][0].as_str()?.to_owned())
             })?;
-            Some(Naming { workload: Some(name.clone()), driver: Some("podman".to_owned()), ..Naming::of(&name) })
+            Some(TaskNaming {
+                workload: Some(name.clone()),
+                driver: Some("podman".to_owned()),
+                ..TaskNaming::of(&name)
+            })
         })
     }
 

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::identity::Naming;
+use super::identity::TaskNaming;
 use crate::collectors::{Sampling, TaskReader, bytes_of_pages, time_of_ticks};
 use crate::host::clock::Clock;
 use crate::kernel::proc::cgroup;
@@ -28,42 +28,43 @@ const ASKED_EACH: u32 = 10;
 /// Maximum length of a chain of parents: PIDs may be reused while it is followed.
 const MOST_PARENTS: usize = 64;
 
-/// Concurrency: single owner.
-pub struct Processes {
+/// The process groups without a cgroup of their own, and their readers. Concurrency: single owner.
+pub struct ProcessGroups {
     sampling: Arc<Sampling>,
     clock: Arc<dyn Clock>,
     /// By process group ID, which is unique while a process has it.
-    groups: BTreeMap<u32, Group>,
+    groups: BTreeMap<u32, ProcessGroup>,
     /// Whether a process is in no task's cgroup.
     outside: HashMap<ProcessId, bool>,
     looks: u32,
     left_out: u64,
 }
 
+/// One process group.
 #[derive(Debug)]
-struct Group {
+struct ProcessGroup {
     key: String,
-    members: HashMap<ProcessId, Spent>,
-    ended: Spent,
+    members: HashMap<ProcessId, EndedUsage>,
+    ended: EndedUsage,
     /// Set once the group is shown. Groups that exist at one sample only are not shown.
     reader: Option<Arc<TaskReader>>,
 }
 
 /// Counters that remain after a process ended. Units: clock ticks, faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Spent {
+struct EndedUsage {
     user: u64,
     system: u64,
     minor: u64,
     major: u64,
 }
 
-impl Spent {
-    fn of(stat: &PidStat) -> Spent {
+impl EndedUsage {
+    fn of(stat: &PidStat) -> EndedUsage {
         let PidStat { user_ticks: user, system_ticks: system, minor_faults: minor, major_faults: major, .. } = *stat;
-        Spent { user, system, minor, major }
+        EndedUsage { user, system, minor, major }
     }
-    fn add(&mut self, other: Spent) {
+    fn add(&mut self, other: EndedUsage) {
         self.user = self.user.saturating_add(other.user);
         self.system = self.system.saturating_add(other.system);
         self.minor = self.minor.saturating_add(other.minor);
@@ -88,20 +89,20 @@ pub struct GroupFilter<'a> {
 /// A change since the last sample.
 #[derive(Debug)]
 pub enum GroupChange {
-    Begun { key: String, naming: Box<Naming>, reader: Arc<TaskReader>, since: Timestamp },
+    Begun { key: String, naming: Box<TaskNaming>, reader: Arc<TaskReader>, since: Timestamp },
     Ended { key: String },
 }
 
 /// A process of a sample.
-struct Seen {
+struct SampledProcess {
     id: ProcessId,
     stat: PidStat,
     command: String,
 }
 
-impl Processes {
-    pub fn new(sampling: &Arc<Sampling>, clock: &Arc<dyn Clock>) -> Processes {
-        Processes {
+impl ProcessGroups {
+    pub fn new(sampling: &Arc<Sampling>, clock: &Arc<dyn Clock>) -> ProcessGroups {
+        ProcessGroups {
             sampling: Arc::clone(sampling),
             clock: Arc::clone(clock),
             groups: BTreeMap::new(),
@@ -121,7 +122,7 @@ impl Processes {
     pub fn look(&mut self, filter: &GroupFilter<'_>) -> Vec<GroupChange> {
         let at = self.clock.now();
         let seen = self.outsiders(filter);
-        let mut by_group: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
+        let mut by_group: BTreeMap<u32, Vec<SampledProcess>> = BTreeMap::new();
         for process in seen {
             by_group.entry(process.stat.group).or_default().push(process);
         }
@@ -140,7 +141,7 @@ impl Processes {
         self.left_out = 0;
         for (number, seen) in by_group {
             let is_new = !self.groups.contains_key(&number);
-            let group = self.groups.entry(number).or_insert_with(|| Group::new(number, &seen));
+            let group = self.groups.entry(number).or_insert_with(|| ProcessGroup::new(number, &seen));
             group.ends(&seen);
             if group.reader.is_none() && !is_new {
                 let native = called(number, &seen);
@@ -153,25 +154,25 @@ impl Processes {
                 }
                 news.push(self.show(number, &seen, &native));
             }
-            if let Some(Group { reader: Some(reader), .. }) = self.groups.get(&number) {
+            if let Some(ProcessGroup { reader: Some(reader), .. }) = self.groups.get(&number) {
                 reader.report(self.groups[&number].usage(&seen), at);
             }
         }
         news
     }
 
-    fn show(&mut self, number: u32, seen: &[Seen], native: &str) -> GroupChange {
+    fn show(&mut self, number: u32, seen: &[SampledProcess], native: &str) -> GroupChange {
         let reader = Arc::new(TaskReader::reported(&self.sampling));
         let first = first(number, seen);
         let command = first.map_or("", |process| process.command.as_str());
         let started = first.map_or(0, |process| process.stat.start_ticks);
         let since = self.clock.now().0.saturating_sub(self.clock.since_boot().saturating_sub(time_of_ticks(started)).0);
-        let naming = Naming {
+        let naming = TaskNaming {
             name: command.to_owned(),
             task: command.to_owned(),
             workload: Some(command.to_owned()),
             created_at: Some(Timestamp(since)),
-            ..Naming::of(native)
+            ..TaskNaming::of(native)
         };
         let group = self.groups.get_mut(&number).expect("it was just looked at, so it must be there");
         group.reader = Some(Arc::clone(&reader));
@@ -179,17 +180,17 @@ impl Processes {
     }
 
     /// All processes that are in no task's cgroup.
-    fn outsiders(&mut self, filter: &GroupFilter<'_>) -> Vec<Seen> {
+    fn outsiders(&mut self, filter: &GroupFilter<'_>) -> Vec<SampledProcess> {
         let roots = &self.sampling.roots;
         let entries = std::fs::read_dir(&roots.proc).into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let mut all: Vec<Seen> = pids
+        let mut all: Vec<SampledProcess> = pids
             .filter_map(|pid| {
                 // It ended, or its stat file cannot be parsed.
                 let bytes = roots.read_proc(format!("{pid}/stat")).ok()?;
                 let stat = pid_stat::parse(&bytes).ok()?;
                 let command = pid_stat::command(&bytes).unwrap_or_default();
-                Some(Seen { id: ProcessId { pid, start_ticks: stat.start_ticks }, stat, command })
+                Some(SampledProcess { id: ProcessId { pid, start_ticks: stat.start_ticks }, stat, command })
             })
             .collect();
         let parents: HashMap<u32, u32> = all.iter().map(|process| (process.id.pid, process.stat.parent)).collect();
@@ -222,32 +223,32 @@ impl Processes {
 }
 
 /// The leader, else the oldest process.
-fn first(number: u32, seen: &[Seen]) -> Option<&Seen> {
+fn first(number: u32, seen: &[SampledProcess]) -> Option<&SampledProcess> {
     seen.iter().min_by_key(|process| (process.id.pid != number, process.stat.start_ticks))
 }
 
 /// For example `nginx/42`.
-fn called(number: u32, seen: &[Seen]) -> String {
+fn called(number: u32, seen: &[SampledProcess]) -> String {
     format!("{}/{number}", first(number, seen).map_or("", |process| process.command.as_str()))
 }
 
-impl Group {
-    fn new(number: u32, seen: &[Seen]) -> Group {
+impl ProcessGroup {
+    fn new(number: u32, seen: &[SampledProcess]) -> ProcessGroup {
         let started = seen.iter().map(|process| process.stat.start_ticks).min().unwrap_or(0);
         let key = format!("process:{number}:{started}");
-        Group { key, members: HashMap::new(), ended: Spent::default(), reader: None }
+        ProcessGroup { key, members: HashMap::new(), ended: EndedUsage::default(), reader: None }
     }
 
     /// Adds the usage of processes that ended.
-    fn ends(&mut self, seen: &[Seen]) {
-        let now: HashMap<ProcessId, Spent> = seen.iter().map(|one| (one.id, Spent::of(&one.stat))).collect();
+    fn ends(&mut self, seen: &[SampledProcess]) {
+        let now: HashMap<ProcessId, EndedUsage> = seen.iter().map(|one| (one.id, EndedUsage::of(&one.stat))).collect();
         let before = std::mem::replace(&mut self.members, now);
         let ended = before.into_iter().filter(|(id, _)| !self.members.contains_key(id));
-        let ended: Vec<Spent> = ended.map(|(_, spent)| spent).collect();
+        let ended: Vec<EndedUsage> = ended.map(|(_, spent)| spent).collect();
         ended.into_iter().for_each(|spent| self.ended.add(spent));
     }
 
-    fn usage(&self, seen: &[Seen]) -> Usage {
+    fn usage(&self, seen: &[SampledProcess]) -> Usage {
         let mut all = self.ended;
         self.members.values().for_each(|spent| all.add(*spent));
         let live = seen.iter().filter(|process| process.stat.state != b'Z');
@@ -274,18 +275,18 @@ mod tests {
     use crate::host::roots::Roots;
 
     /// A host whose processes a test defines.
-    struct Host {
+    struct ProcessHost {
         dir: tempfile::TempDir,
-        processes: Processes,
+        processes: ProcessGroups,
     }
 
-    impl Host {
-        fn new() -> Host {
+    impl ProcessHost {
+        fn new() -> ProcessHost {
             let dir = tempfile::tempdir().unwrap();
             let roots = Roots { proc: dir.path().to_owned(), ..Roots::below(dir.path()) };
             let sampling = Sampling::new(roots, Layout::detect(&Roots::default()).unwrap(), FdBudget::of(0));
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-            Host { processes: Processes::new(&sampling, &clock), dir }
+            ProcessHost { processes: ProcessGroups::new(&sampling, &clock), dir }
         }
         fn run(&self, pid: u32, (parent, group): (u32, u32), command: &str, ticks: u64, place: &str) {
             let at = self.dir.path().join(pid.to_string());
@@ -320,8 +321,8 @@ mod tests {
     const TICK: u64 = 10_000_000;
 
     #[test]
-    fn a_group_is_shown_at_its_second_look_and_keeps_what_its_ended_processes_used() {
-        let mut host = Host::new();
+    fn process_group_is_shown_at_its_second_sample_and_retains_usage_of_ended_processes() {
+        let mut host = ProcessHost::new();
         host.run(10, (2, 10), "we (b", 100, "/");
         host.run(11, (10, 10), "worker", 50, "/a");
         assert!(host.look(9).is_empty(), "it may be gone at once");
@@ -351,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn process_with_its_own_cgroup_or_known_or_unwanted_or_of_the_kernel_is_left_out() {
-        let mut host = Host::new();
+    fn processes_with_a_cgroup_known_excluded_or_of_the_kernel_are_left_out() {
+        let mut host = ProcessHost::new();
         host.run(10, (2, 10), "in-a-task", 1, "/task/7");
         host.run(3, (2, 3), "agent", 1, "/");
         host.run(20, (3, 20), "ours", 1, "/");
@@ -371,8 +372,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_into_a_cgroup_of_its_own_later_ends_here() {
-        let mut host = Host::new();
+    fn process_moved_into_its_own_cgroup_ends_as_process_group() {
+        let mut host = ProcessHost::new();
         host.run(10, (2, 10), "moves", 1, "/");
         host.look(9);
         assert_eq!(host.look(9), ["+moves/10"]);
@@ -382,8 +383,8 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_than_there_is_room_for_and_the_others_are_counted() {
-        let mut host = Host::new();
+    fn process_groups_above_the_limit_are_counted_as_left_out() {
+        let mut host = ProcessHost::new();
         (10..15).for_each(|pid| host.run(pid, (2, pid), "many", 1, "/"));
         host.look(3);
         assert_eq!((host.look(3).len(), host.processes.left_out(), host.processes.running()), (3, 2, 3));

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::identity::Recognised;
+use super::identity::RecognisedTask;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
@@ -31,14 +31,15 @@ pub const END_IS_AWAITED: Duration = Duration::from_secs(2);
 pub struct Inquiry {
     /// The task's cgroup.
     pub path: String,
-    pub found: Recognised,
+    pub found: RecognisedTask,
     /// Its directories in the sampled hierarchies.
     pub directories: Vec<PathBuf>,
-    pub about: About,
+    pub about: QuestionTopic,
 }
 
+/// What the source is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum About {
+pub enum QuestionTopic {
     Name,
     /// About one life of the container, so that the answer is not applied to another one.
     Exit(EndedLife),
@@ -65,12 +66,12 @@ pub enum Question {
     Renames,
     /// Which containers wait for their restart; asked at this time.
     Restarts(Timestamp),
-    End(Box<WaitingEnd>),
+    End(Box<EndQuestion>),
 }
 
 /// The question how a life ended.
 #[derive(Debug)]
-pub struct WaitingEnd {
+pub struct EndQuestion {
     pub inquiry: Inquiry,
     pub life: EndedLife,
     /// The observer no longer waits for the answer.
@@ -81,24 +82,25 @@ pub struct WaitingEnd {
     due: Instant,
 }
 
-/// Concurrency: one thread adds, one takes.
+/// The questions to one source. Concurrency: one thread adds, one takes.
 #[derive(Debug, Default)]
-pub struct Questions {
-    waiting: Mutex<Waiting>,
+pub struct QuestionQueue {
+    waiting: Mutex<PendingQuestions>,
     changed: Condvar,
 }
 
+/// The questions that were not answered yet.
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingQuestions {
     names: VecDeque<Vec<Inquiry>>,
     has_renames: bool,
     restarts: Option<Timestamp>,
     /// Sorted by due time.
-    ends: VecDeque<Box<WaitingEnd>>,
+    ends: VecDeque<Box<EndQuestion>>,
     is_closed: bool,
 }
 
-impl Questions {
+impl QuestionQueue {
     /// Returns whether the question was queued.
     pub fn add(&self, inquiry: Inquiry) -> bool {
         let is_added = lock(&self.waiting).add(inquiry);
@@ -118,7 +120,7 @@ impl Questions {
     }
 
     /// Queues the question again. Returns it instead if it was asked too often.
-    pub fn again(&self, mut end: Box<WaitingEnd>) -> Option<Box<WaitingEnd>> {
+    pub fn again(&self, mut end: Box<EndQuestion>) -> Option<Box<EndQuestion>> {
         if end.tries >= TRIES {
             return Some(end);
         }
@@ -164,11 +166,11 @@ impl Questions {
     }
 }
 
-impl Waiting {
+impl PendingQuestions {
     fn add(&mut self, inquiry: Inquiry) -> bool {
         match inquiry.about {
-            About::Name => self.add_name(inquiry),
-            About::Exit(life) => self.add_end(inquiry, life),
+            QuestionTopic::Name => self.add_name(inquiry),
+            QuestionTopic::Exit(life) => self.add_end(inquiry, life),
         }
     }
 
@@ -198,7 +200,7 @@ impl Waiting {
             return false;
         }
         let now = Instant::now();
-        let end = Box::new(WaitingEnd { inquiry, life, is_late: false, asked_at: now, tries: 0, due: now });
+        let end = Box::new(EndQuestion { inquiry, life, is_late: false, asked_at: now, tries: 0, due: now });
         // Retried questions are due later.
         let at = self.ends.partition_point(|known| known.due <= now);
         self.ends.insert(at, end);
@@ -217,12 +219,12 @@ mod tests {
     use super::*;
     use crate::model::alloc::AllocSource;
 
-    fn inquiry(path: &str, container: &str, about: About) -> Inquiry {
-        let found = Recognised::container(AllocSource::Docker, container);
+    fn inquiry(path: &str, container: &str, about: QuestionTopic) -> Inquiry {
+        let found = RecognisedTask::container(AllocSource::Docker, container);
         Inquiry { path: path.to_owned(), found, directories: Vec::new(), about }
     }
     fn end(path: &str, container: &str, number: u64) -> Inquiry {
-        inquiry(path, container, About::Exit(EndedLife { number, ..EndedLife::default() }))
+        inquiry(path, container, QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() }))
     }
     fn paths(question: Option<Question>) -> Vec<String> {
         match question {
@@ -236,15 +238,15 @@ mod tests {
 
     #[test]
     fn names_come_before_ends_and_one_container_is_one_question() {
-        let questions = Questions::default();
+        let questions = QuestionQueue::default();
         for n in 0..200 {
             assert!(questions.add(end(&format!("/d/{n}"), &format!("id-{n}"), 1)));
         }
         for path in ["/a", "/b", "/a"] {
-            assert!(questions.add(inquiry(path, "one", About::Name)));
+            assert!(questions.add(inquiry(path, "one", QuestionTopic::Name)));
         }
-        assert!(questions.add(inquiry("/c", "other", About::Name)));
-        let mut of_another_namespace = inquiry("/d", "one", About::Name);
+        assert!(questions.add(inquiry("/c", "other", QuestionTopic::Name)));
+        let mut of_another_namespace = inquiry("/d", "one", QuestionTopic::Name);
         of_another_namespace.found.naming.native = "build/one".to_owned();
         assert!(questions.add(of_another_namespace));
         assert_eq!(paths(questions.next()), ["/a", "/b"]);
@@ -259,15 +261,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_yet_is_asked_again_behind_the_others_and_not_for_ever() {
-        let questions = Questions::default();
+    fn unanswered_question_is_retried_behind_newer_ones_a_limited_number_of_times() {
+        let questions = QuestionQueue::default();
         questions.add(end("/a", "a", 1));
         let mut asked = 0;
         let last = loop {
             let Some(Question::End(end)) = questions.next() else { panic!("it waits for an end") };
             asked += 1;
             if asked == 1 {
-                questions.add(inquiry("/b", "b", About::Name));
+                questions.add(inquiry("/b", "b", QuestionTopic::Name));
             }
             if let Some(end) = questions.again(end) {
                 break end;
@@ -283,11 +285,11 @@ mod tests {
 
     #[test]
     fn no_source_and_no_container_has_more_questions_than_its_share() {
-        let questions = Questions::default();
+        let questions = QuestionQueue::default();
         let added = |about: &dyn Fn(usize) -> Inquiry| (0..2_000).filter(|n| questions.add(about(*n))).count();
-        assert_eq!(added(&|n| inquiry(&format!("/{n}"), "one", About::Name)), MOST_OF_ONE);
+        assert_eq!(added(&|n| inquiry(&format!("/{n}"), "one", QuestionTopic::Name)), MOST_OF_ONE);
         assert_eq!(added(&|n| end(&format!("/{n}"), "one", 1)), MOST_OF_ONE);
-        assert_eq!(added(&|n| inquiry(&format!("/x{n}"), &format!("x{n}"), About::Name)), MOST_WAITING - 1);
+        assert_eq!(added(&|n| inquiry(&format!("/x{n}"), &format!("x{n}"), QuestionTopic::Name)), MOST_WAITING - 1);
         assert_eq!(added(&|n| end(&format!("/x{n}"), &format!("x{n}"), 1)), MOST_WAITING - MOST_OF_ONE);
     }
 }

@@ -22,15 +22,16 @@ use std::sync::Arc;
 use super::containerd;
 use super::tree::{CgroupTree, MOST_HIERARCHIES};
 use crate::collectors::Sampling;
-use crate::host::hierarchy::{Hierarchy, Version};
-use crate::host::inotify::{DirWatch, Notice};
+use crate::host::hierarchy::{CgroupVersion, Hierarchy};
+use crate::host::inotify::{DirEvent, DirWatch};
 use crate::host::untrusted;
 use crate::model::raw_name;
 
 /// The v1 hierarchies in which all runtimes create cgroups.
 const WALKED: [&str; 3] = ["memory", "pids", "cpuacct"];
 
-pub struct Scanner {
+/// Finds cgroups and follows their changes.
+pub struct CgroupScanner {
     sampling: Arc<Sampling>,
     /// Indexes in the layout.
     walked: Vec<usize>,
@@ -66,11 +67,11 @@ pub struct ScanChanges {
     pub changed: Vec<String>,
 }
 
-impl Scanner {
+impl CgroupScanner {
     /// Scans nothing yet. `ours`: the parent cgroup of managed tasks.
-    pub fn new(sampling: &Arc<Sampling>, ours: &str) -> Scanner {
+    pub fn new(sampling: &Arc<Sampling>, ours: &str) -> CgroupScanner {
         let hierarchies = sampling.layout.hierarchies().iter().enumerate();
-        let is_walked = |h: &Hierarchy| h.version == Version::V2 || WALKED.iter().any(|name| h.has(name));
+        let is_walked = |h: &Hierarchy| h.version == CgroupVersion::V2 || WALKED.iter().any(|name| h.has(name));
         let walked: Vec<usize> =
             hierarchies.filter(|(_, h)| is_walked(h)).map(|(at, _)| at).take(MOST_HIERARCHIES).collect();
         let root = |at: &usize| sampling.layout.hierarchies()[*at].mount.metadata().map_or(0, |root| root.uid());
@@ -78,7 +79,7 @@ impl Scanner {
         let watch = DirWatch::new().inspect_err(|error| {
             tracing::warn!(%error, "inotify unavailable; falling back to a cgroup scan each 10 s");
         });
-        Scanner {
+        CgroupScanner {
             sampling: Arc::clone(sampling),
             walked,
             owners,
@@ -130,13 +131,13 @@ impl Scanner {
         news
     }
 
-    fn apply(&mut self, notice: Notice, news: &mut ScanChanges) {
+    fn apply(&mut self, notice: DirEvent, news: &mut ScanChanges) {
         match notice {
-            Notice::Made { watch, name } => {
+            DirEvent::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 news.made.extend(self.enter(place, &format!("{above}/{name}")));
             }
-            Notice::Removed { watch, name } => {
+            DirEvent::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 let path = format!("{above}/{name}");
                 self.tree.remove(place, &path);
@@ -145,8 +146,8 @@ impl Scanner {
                 self.unwatched.remove(&gone);
                 news.removed.push(gone.1);
             }
-            Notice::Changed { watch } => news.changed.extend(self.event_watches.get(&watch).cloned()),
-            Notice::Dropped { watch } => {
+            DirEvent::Changed { watch } => news.changed.extend(self.event_watches.get(&watch).cloned()),
+            DirEvent::Dropped { watch } => {
                 if let Some(place) = self.directories.remove(&watch)
                     && self.watches.get(&place) == Some(&watch)
                 {
@@ -158,7 +159,7 @@ impl Scanner {
                     self.event_watch_of.remove(&path);
                 }
             }
-            Notice::Overflow => self.is_blind = true,
+            DirEvent::Overflow => self.is_blind = true,
         }
     }
 
@@ -232,7 +233,8 @@ impl Scanner {
     /// again.
     pub fn has_woken(&self, turn: usize, path: &str, is_own: bool) -> bool {
         let reports = |place: &usize| {
-            self.event_watch_of.contains_key(path) && self.home(*place).is_some_and(|home| home.version == Version::V2)
+            self.event_watch_of.contains_key(path)
+                && self.home(*place).is_some_and(|home| home.version == CgroupVersion::V2)
         };
         let silent: Vec<usize> = self.tree.places(path).filter(|place| !reports(place)).collect();
         match silent.get(turn % (silent.len() + usize::from(is_own)).max(1)) {
@@ -251,12 +253,12 @@ impl Scanner {
             std::fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == frozen))
         })
     }
-    /// Whether a change of [`Scanner::is_frozen`] is reported.
+    /// Whether a change of [`CgroupScanner::is_frozen`] is reported.
     pub fn reports_frozen(&self, path: &str) -> bool {
         self.freezer().is_none() && self.event_watch_of.contains_key(path)
     }
     fn freezer(&self) -> Option<&Hierarchy> {
-        self.sampling.layout.controller("freezer").filter(|home| home.version == Version::V1)
+        self.sampling.layout.controller("freezer").filter(|home| home.version == CgroupVersion::V1)
     }
 
     /// Whether it, or a former child, has ever used CPU time.
@@ -297,7 +299,7 @@ impl Scanner {
     /// Size of each table.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 7] {
-        let Scanner { tree, directories, watches, event_watches, event_watch_of, settled, unwatched, .. } = self;
+        let CgroupScanner { tree, directories, watches, event_watches, event_watch_of, settled, unwatched, .. } = self;
         let watched = [directories.len(), watches.len(), event_watches.len(), event_watch_of.len()];
         let [directories, watches, files, file_of] = watched;
         [tree.len(), directories, watches, files, file_of, settled.len(), unwatched.len()]

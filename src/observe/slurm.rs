@@ -12,7 +12,7 @@
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_number};
+use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -20,7 +20,7 @@ use crate::model::alloc::AllocSource;
 pub static SLURM: ObservedSource = ObservedSource {
     word: AllocSource::Slurm,
     recognise,
-    runtime: Some(|places| Box::new(Environment(places.roots.clone()))),
+    runtime: Some(|places| Box::new(SlurmRuntime(places.roots.clone()))),
 };
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -38,12 +38,20 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         [name, step] => (job(name)?, step.strip_prefix("step_")?),
         _ => return None,
     };
-    let naming = Naming { task: step.to_owned(), user: uid.map(str::to_owned), ..Naming::of(&job) };
+    let naming = TaskNaming { task: step.to_owned(), user: uid.map(str::to_owned), ..TaskNaming::of(&job) };
     let source = AllocSource::Slurm;
-    let ends_by = if step == "extern" { EndBy::Ignored } else { EndBy::Ranks("task_") };
+    let ends_by = if step == "extern" { ExitRule::Ignored } else { ExitRule::Ranks("task_") };
     Some(
-        Recognised { source, container: None, own: OwnCgroup::Parent, is_closed: true, ends_by, naming, user: None }
-            .into(),
+        RecognisedTask {
+            source,
+            container: None,
+            own: AllocCgroup::Parent,
+            is_closed: true,
+            ends_by,
+            naming,
+            user: None,
+        }
+        .into(),
     )
 }
 
@@ -57,14 +65,15 @@ fn is_sluid(name: &str) -> bool {
 }
 
 /// The path does not contain the job ID, so the task is not shown before a process reports it.
-pub fn is_named_late(found: &Recognised) -> bool {
+pub fn is_named_late(found: &RecognisedTask) -> bool {
     found.source == AllocSource::Slurm && is_sluid(&found.naming.native)
 }
 
-struct Environment(Roots);
+/// Names from the environment of a Slurm step.
+struct SlurmRuntime(Roots);
 
-impl Runtime for Environment {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+impl Runtime for SlurmRuntime {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         const JOB: [&str; 6] = [
             "SLURM_JOB_NAME",
             "SLURM_JOB_USER",
@@ -87,7 +96,7 @@ impl Runtime for Environment {
         if is_of_another || !is_number(&job) {
             return None;
         }
-        Some(Naming {
+        Some(TaskNaming {
             native: job.clone(),
             name: said.remove("SLURM_JOB_NAME").unwrap_or(job),
             user: said.remove("SLURM_JOB_USER").or_else(|| known.user.clone()),

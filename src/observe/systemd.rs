@@ -12,7 +12,7 @@
 //! units have the same names as the host's.
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_number};
+use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
 use super::services;
 use crate::model::alloc::AllocSource;
 
@@ -77,14 +77,17 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         _ => return None,
     }
     let slice = || at.above().find(|name| name.ends_with(".slice")).map(str::to_owned);
-    let naming = Naming {
+    let naming = TaskNaming {
         workload: workload(unit, stem, kind).or_else(slice),
         driver: Some("systemd".to_owned()),
-        ..Naming::of(unit)
+        ..TaskNaming::of(unit)
     };
     let source = AllocSource::Systemd;
-    let (own, ends_by) = (OwnCgroup::Task, EndBy::LastProcess);
-    Some(Recognised { source, container: None, own, is_closed: is_machine(unit), ends_by, naming, user: None }.into())
+    let (own, ends_by) = (AllocCgroup::Task, ExitRule::LastProcess);
+    Some(
+        RecognisedTask { source, container: None, own, is_closed: is_machine(unit), ends_by, naming, user: None }
+            .into(),
+    )
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::exits::{ExitFacts, exit};
-use super::identity::{Naming, OwnCgroup};
+use super::identity::{AllocCgroup, TaskNaming};
 use super::kept::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
-use crate::board::Published;
+use crate::board::PublishedAlloc;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
@@ -29,11 +29,15 @@ use crate::model::usage::Usage;
 /// How long, and for how many tasks, the history of forgotten tasks is kept: restarts take minutes at most.
 const KEPT: Nanos = Nanos(3_600_000_000_000);
 const MOST_KEPT: usize = 1_000;
+/// Between two lives of a container, by its daemon: at most a minute, and the time until it has handled the end.
+const LONGEST_PAUSE: Nanos = Nanos(120_000_000_000);
+/// A daemon has handled an end by then.
+const LATE_END: Nanos = Nanos(5_000_000_000);
 
-/// Concurrency: single owner.
+/// The observed allocs. Concurrency: single owner.
 #[derive(Debug, Default)]
 pub struct ObservedAllocs {
-    allocs: BTreeMap<AllocId, Held>,
+    allocs: BTreeMap<AllocId, TrackedAlloc>,
     /// Running tasks by cgroup path.
     places: HashMap<String, (AllocId, usize)>,
     /// History from an earlier agent, until the task begins again.
@@ -48,26 +52,30 @@ pub struct ObservedAllocs {
     by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
 
+/// One observed alloc.
 #[derive(Debug)]
-struct Held {
+struct TrackedAlloc {
     identity: Arc<AllocIdentity>,
     native: String,
     /// Index of the rule that set the workload.
     rule: Option<usize>,
     labels: Vec<SelectedLabel>,
-    tasks: Vec<HeldTask>,
+    tasks: Vec<TrackedTask>,
     /// The alloc's own cgroup, if it is not its task's.
     own: Option<(String, Arc<TaskReader>)>,
     own_base: Arc<Usage>,
     ended_at: Option<Timestamp>,
 }
 
+/// One task of an observed alloc.
 #[derive(Debug, Default)]
-struct HeldTask {
+struct TrackedTask {
     shown: Arc<ObservedTask>,
     /// While its cgroup exists.
     reader: Option<Arc<TaskReader>>,
     attempts: u32,
+    /// It ended, and its runtime has not confirmed since then that it does not wait for a restart.
+    is_unconfirmed: bool,
 }
 
 /// A cgroup that becomes a task.
@@ -75,8 +83,8 @@ struct HeldTask {
 pub struct NewTask {
     pub path: String,
     pub source: AllocSource,
-    pub own: OwnCgroup,
-    pub naming: Naming,
+    pub own: AllocCgroup,
+    pub naming: TaskNaming,
     /// Index of the rule that set the workload.
     pub rule: Option<usize>,
     pub labels: Vec<SelectedLabel>,
@@ -124,10 +132,10 @@ impl TotalsChange {
     }
 }
 
-impl HeldTask {
-    fn of(earlier: EarlierTask) -> HeldTask {
+impl TrackedTask {
+    fn of(earlier: EarlierTask) -> TrackedTask {
         let attempts = earlier.attempts;
-        HeldTask { shown: Arc::new(earlier.shown()), reader: None, attempts }
+        TrackedTask { shown: Arc::new(earlier.shown()), reader: None, attempts, is_unconfirmed: false }
     }
 }
 
@@ -216,13 +224,13 @@ impl ObservedAllocs {
         let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
         let cgroup = match own {
-            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
-            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
-            OwnCgroup::None | OwnCgroup::Nowhere => None,
+            AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
+            AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
+            AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
-        let its_own = cgroup.as_ref().filter(|_| own == OwnCgroup::Parent);
+        let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
         let id = self.free_id(AllocId::new(wanted), &naming, &path, its_own);
-        let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
+        let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
             // From an earlier life.
@@ -235,7 +243,7 @@ impl ObservedAllocs {
                 let key = (id.clone(), task.clone());
                 let gone = self.gone.remove(&key).map(|(_, earlier)| earlier);
                 let earlier = self.earlier.remove(&key).or(gone);
-                held.tasks.push(earlier.map(HeldTask::of).unwrap_or_default());
+                held.tasks.push(earlier.map(TrackedTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
                     driver: None,
@@ -247,11 +255,11 @@ impl ObservedAllocs {
         };
         held.native.clone_from(&naming.native);
         held.labels = labels;
-        let naming = Naming { created_at: naming.created_at.or(since), ..naming };
+        let naming = TaskNaming { created_at: naming.created_at.or(since), ..naming };
         held.call(at, naming.source.unwrap_or(source), &naming, rule);
         let (measured, at_path) = match own {
-            OwnCgroup::Nowhere => (Measured::Process, None),
-            OwnCgroup::Task | OwnCgroup::Parent | OwnCgroup::None => {
+            AllocCgroup::Nowhere => (Measured::Process, None),
+            AllocCgroup::Task | AllocCgroup::Parent | AllocCgroup::None => {
                 (Measured::Cgroup, Some(CgroupPath::from(path.as_str())))
             }
         };
@@ -268,7 +276,7 @@ impl ObservedAllocs {
         let shown = Arc::make_mut(&mut place.shown);
         (shown.since, shown.cgroup) = (since, at_path);
         let after = shown.begins();
-        place.reader = Some(reader);
+        (place.reader, place.is_unconfirmed) = (Some(reader), false);
         let workload = held.totals_key();
         self.leaves(&path);
         self.path_bytes += path.len();
@@ -283,7 +291,7 @@ impl ObservedAllocs {
     pub fn rename(
         &mut self,
         path: &str,
-        naming: &Naming,
+        naming: &TaskNaming,
         rule: Option<usize>,
         labels: Vec<SelectedLabel>,
     ) -> Option<AllocId> {
@@ -294,7 +302,7 @@ impl ObservedAllocs {
         let before = (Arc::clone(&held.identity), held.labels.clone());
         // A task keeps the name under which it is counted.
         let naming = fit(naming.clone(), &mut self.texts);
-        let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..naming };
+        let naming = TaskNaming { task: held.identity.tasks[*at].name.to_string(), ..naming };
         held.native.clone_from(&naming.native);
         held.labels = labels;
         held.call(*at, source, &naming, rule);
@@ -316,6 +324,9 @@ impl ObservedAllocs {
         let usage = last.map_or_else(Arc::default, |last| last.usage);
         let began = task.shown.since.or(held.identity.created_at);
         let will_restart = facts.as_ref().is_some_and(|facts| facts.will_restart);
+        // A busy daemon answers late, or not at all.
+        let is_over = will_restart || facts.as_ref().is_some_and(|facts| facts.on_request);
+        task.is_unconfirmed = held.identity.source == AllocSource::Docker && !is_over;
         let exit = exit(facts, task.attempts, began, now, usage);
         task.attempts += 1;
         let shown = Arc::make_mut(&mut task.shown);
@@ -364,23 +375,33 @@ impl ObservedAllocs {
         Some(id.clone())
     }
 
-    /// Whether a task waits for its restart.
-    pub fn has_waiting(&self) -> bool {
-        self.allocs.values().flat_map(|held| &held.tasks).any(|task| task.shown.will_restart)
+    /// Whether a task waits for its restart, or may: the runtime has not said at its end.
+    pub fn may_wait(&self, now: Timestamp) -> bool {
+        let is_recent = |task: &TrackedTask| task.shown.since.is_some_and(|since| now.since(since) < LONGEST_PAUSE);
+        let may_wait = |task: &TrackedTask| task.shown.will_restart || (task.is_unconfirmed && is_recent(task));
+        self.allocs.values().flat_map(|held| &held.tasks).any(may_wait)
     }
-    /// Tasks that do not wait for their restart any more. `waited`: whether the last cgroup of a task was that of a
-    /// container that waited at that time. Returns their allocs.
-    pub fn end_waits(&mut self, at: Timestamp, waited: impl Fn(&str) -> bool) -> Vec<AllocId> {
-        let is_over = |task: &ObservedTask| {
-            let is_older = task.will_restart && task.since.is_none_or(|since| since < at);
-            is_older && task.cgroup.as_ref().is_some_and(|path| !waited(path.as_str()))
-        };
+    /// Applies a list of the containers that waited for their restart at that time. `waited`: whether the last cgroup
+    /// of a task was that of one of them. Returns the allocs that changed.
+    pub fn set_waits(&mut self, at: Timestamp, waited: impl Fn(&str) -> bool) -> Vec<AllocId> {
         let mut changed = Vec::new();
         for (id, held) in &mut self.allocs {
-            let over: Vec<_> = held.tasks.iter_mut().filter(|task| is_over(&task.shown)).collect();
-            changed.extend(over.first().map(|_| id.clone()));
-            over.into_iter().for_each(|task| Arc::make_mut(&mut task.shown).will_restart = false);
+            for task in &mut held.tasks {
+                let is_asked = task.shown.will_restart || task.is_unconfirmed;
+                let (Some(path), Some(since)) = (&task.shown.cgroup, task.shown.since) else { continue };
+                if !is_asked || since >= at {
+                    continue;
+                }
+                let waits = waited(path.as_str());
+                // The daemon itself handles an end some time after it.
+                task.is_unconfirmed &= !waits && at.since(since) < LATE_END;
+                if task.shown.will_restart != waits {
+                    Arc::make_mut(&mut task.shown).will_restart = waits;
+                    changed.push(id.clone());
+                }
+            }
         }
+        changed.dedup();
         changed
     }
 
@@ -415,7 +436,7 @@ impl ObservedAllocs {
     }
 
     /// What to publish on the board.
-    pub fn published(&self, id: &AllocId) -> Option<Published> {
+    pub fn published(&self, id: &AllocId) -> Option<PublishedAlloc> {
         let held = self.allocs.get(id)?;
         let readers: Vec<_> = held.tasks.iter().map(|task| task.reader.clone()).collect();
         // An alloc with a single cgroup uses its task's reader.
@@ -432,7 +453,7 @@ impl ObservedAllocs {
             labels: held.labels.clone(),
             tasks: held.tasks.iter().map(|task| Arc::clone(&task.shown)).collect(),
         };
-        Some(Published {
+        Some(PublishedAlloc {
             identity: Arc::clone(&held.identity),
             status: None,
             observed: Some(Arc::new(observed)),
@@ -445,8 +466,8 @@ impl ObservedAllocs {
 
     /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
     /// as an alloc's own cgroup.
-    fn free_id(&self, wanted: AllocId, naming: &Naming, path: &str, own: Option<&CgroupPath>) -> AllocId {
-        let is_taken = |held: &Held| {
+    fn free_id(&self, wanted: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
+        let is_taken = |held: &TrackedAlloc| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
             let is_full = same_name.is_none() && held.tasks.len() >= MOST_TASKS;
@@ -461,9 +482,9 @@ impl ObservedAllocs {
     }
 }
 
-impl Held {
-    fn new(id: &AllocId) -> Held {
-        Held {
+impl TrackedAlloc {
+    fn new(id: &AllocId) -> TrackedAlloc {
+        TrackedAlloc {
             identity: Arc::new(AllocIdentity::unnamed(id.clone())),
             native: String::new(),
             rule: None,
@@ -482,7 +503,7 @@ impl Held {
 
     /// Applies the names to the alloc and one of its tasks. The workload is that of the first rule that any task
     /// matches.
-    fn call(&mut self, at: usize, source: AllocSource, naming: &Naming, rule: Option<usize>) {
+    fn call(&mut self, at: usize, source: AllocSource, naming: &TaskNaming, rule: Option<usize>) {
         let before = Arc::clone(&self.identity);
         let task = TaskIdentity {
             name: TaskName::from(naming.task.as_str()),
@@ -546,11 +567,11 @@ mod tests {
     }
 
     fn task(path: &str, native: &str, name: &str, reader: Arc<TaskReader>) -> NewTask {
-        let naming = Naming { task: name.to_owned(), workload: Some("shop".to_owned()), ..Naming::of(native) };
+        let naming = TaskNaming { task: name.to_owned(), workload: Some("shop".to_owned()), ..TaskNaming::of(native) };
         NewTask {
             path: path.to_owned(),
             source: AllocSource::Docker,
-            own: OwnCgroup::Task,
+            own: AllocCgroup::Task,
             naming,
             rule: None,
             labels: Vec::new(),
@@ -603,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_for_its_restart_does_so_until_it_begins_or_its_runtime_gives_up() {
+    fn observed_task_waits_for_its_restart_until_it_begins_or_the_wait_expires() {
         let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
         let shown = |allocs: &ObservedAllocs| {
             let observed = allocs.published(&id).unwrap().observed.unwrap();
@@ -625,12 +646,36 @@ mod tests {
         };
         ends(&mut allocs, 10);
         ends(&mut allocs, 20);
-        assert!(allocs.has_waiting());
-        assert!(allocs.end_waits(Timestamp(30), |path| path == "/docker/1").is_empty(), "it still waits");
-        assert!(allocs.end_waits(Timestamp(15), |_| false).is_empty(), "that was its life before");
-        assert_eq!(allocs.end_waits(Timestamp(30), |_| false), std::slice::from_ref(&id));
+        assert!(allocs.may_wait(Timestamp(21)));
+        assert!(allocs.set_waits(Timestamp(30), |path| path == "/docker/1").is_empty(), "it still waits");
+        assert!(allocs.set_waits(Timestamp(15), |_| false).is_empty(), "that was its life before");
+        assert_eq!(allocs.set_waits(Timestamp(30), |_| false), std::slice::from_ref(&id));
         assert_eq!(shown(&allocs), (AllocState::Failed, ShownState::Dead));
-        assert!(!allocs.has_waiting() && allocs.end_waits(Timestamp(30), |_| false).is_empty());
+        assert!(!allocs.may_wait(Timestamp(31)) && allocs.set_waits(Timestamp(30), |_| true).is_empty());
+    }
+
+    #[test]
+    fn wait_for_a_restart_that_the_daemon_reports_late_is_shown_then() {
+        let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
+        let second = |n: u64| Timestamp(n * 1_000_000_000);
+        let state = |allocs: &ObservedAllocs| allocs.published(&id).unwrap().observed.unwrap().tasks[0].state();
+        let live = |allocs: &mut ObservedAllocs, facts| {
+            allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+            assert!(!allocs.may_wait(second(10)), "it runs");
+            allocs.end("/docker/1", facts, second(10)).unwrap();
+            assert_eq!(state(allocs), ShownState::Dead);
+        };
+        live(&mut allocs, None);
+        assert!(allocs.may_wait(second(11)) && !allocs.may_wait(second(10 + 120)));
+        assert!(allocs.set_waits(second(11), |_| false).is_empty() && allocs.may_wait(second(12)), "too early to say");
+        assert_eq!(allocs.set_waits(second(13), |_| true), std::slice::from_ref(&id));
+        assert_eq!(state(&allocs), ShownState::Backoff);
+        live(&mut allocs, None);
+        assert!(allocs.set_waits(second(40), |_| false).is_empty() && !allocs.may_wait(second(41)), "it is over");
+        let (status, on_request) = (ExitStatus::Code(3), true);
+        let (oom, will_restart, result, finished_at) = (false, false, None, None);
+        live(&mut allocs, Some(ExitFacts { status, oom, on_request, will_restart, result, finished_at }));
+        assert!(!allocs.may_wait(second(11)), "a stop is final");
     }
 
     #[test]
@@ -650,6 +695,9 @@ mod tests {
     }
 
     /// The restart delay grows each time, and the final series may be delivered in between.
+    ///
+    /// Promise (Observed workloads): A workload that returns within an hour after its last series was delivered
+    /// continues from its values
     #[test]
     fn workload_that_returns_within_an_hour_continues_and_later_starts_at_zero() {
         let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
@@ -698,7 +746,8 @@ mod tests {
     #[test]
     fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
         let mut allocs = ObservedAllocs::default();
-        let step = |path: &str, step: &str| NewTask { own: OwnCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
+        let step =
+            |path: &str, step: &str| NewTask { own: AllocCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
         let ids = [("/job_42/step_0", "0"), ("/job_42/step_1", "1"), ("/s7Q2MMXBYH4E00/step_2", "2")];
         let ids = ids.map(|(path, name)| allocs.begin(step(path, name)).0);
         assert_eq!((ids[0].as_str(), &ids[1]), ("docker:42", &ids[0]));
@@ -721,18 +770,19 @@ mod tests {
     }
 
     #[test]
-    fn what_one_task_does_not_know_of_its_alloc_another_one_does() {
+    fn observed_alloc_takes_missing_identity_from_another_task() {
         let mut allocs = ObservedAllocs::default();
-        let known = Naming {
+        let known = TaskNaming {
             name: "train".to_owned(),
             task: "batch".to_owned(),
             workload: Some("physics".to_owned()),
             namespace: "gpu".to_owned(),
-            ..Naming::of("42")
+            ..TaskNaming::of("42")
         };
-        let begun = |path: &str, naming: Naming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
+        let begun = |path: &str, naming: TaskNaming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
         allocs.begin(begun("/job/batch", known));
-        let (id, _) = allocs.begin(begun("/job/extern", Naming { task: "extern".to_owned(), ..Naming::of("42") }));
+        let (id, _) =
+            allocs.begin(begun("/job/extern", TaskNaming { task: "extern".to_owned(), ..TaskNaming::of("42") }));
         let identity = allocs.published(&id).unwrap().identity;
         assert_eq!(
             (identity.name.as_str(), identity.workload.as_ref().map(JobId::as_str), identity.namespace.as_str()),
@@ -744,7 +794,7 @@ mod tests {
     fn a_name_that_comes_late_changes_what_it_is_called_and_not_its_id() {
         let mut allocs = ObservedAllocs::default();
         let (id, _) = allocs.begin(task("/a", "0123", "0123", reader(1, 1)));
-        let named = Naming { workload: Some("late".to_owned()), ..Naming::of("web") };
+        let named = TaskNaming { workload: Some("late".to_owned()), ..TaskNaming::of("web") };
         assert_eq!(allocs.rename("/a", &named, None, Vec::new()), Some(id.clone()));
         assert_eq!(allocs.rename("/a", &named, None, Vec::new()), None, "the same again is no news");
         let shown = allocs.published(&id).unwrap();
@@ -753,11 +803,13 @@ mod tests {
     }
 
     /// Labels and images belong to containers, the workload to their pod.
+    ///
+    /// Promise (Observed workloads): A pod has the workload of the first rule that one of its containers matches
     #[test]
-    fn a_pod_has_the_workload_of_the_first_rule_that_one_of_its_containers_fits_whichever_comes_first() {
+    fn pod_workload_is_that_of_the_first_rule_matched_by_any_container_in_any_order() {
         let by = |rule: Option<usize>, workload: &str, path: &str| {
             let naming =
-                Naming { workload: Some(workload.to_owned()), task: path.to_owned(), ..Naming::of("shop/web") };
+                TaskNaming { workload: Some(workload.to_owned()), task: path.to_owned(), ..TaskNaming::of("shop/web") };
             NewTask { naming, rule, ..task(path, "shop/web", path, reader(1, 1)) }
         };
         let tasks = [(None, "shop/web", "/pod/none"), (Some(0), "first", "/pod/0"), (Some(1), "second", "/pod/1")];

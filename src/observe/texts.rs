@@ -7,7 +7,7 @@
 //! all         cgroup paths: 400 bytes on average              ── further cgroups: counted by allostat_observed_left_out
 //! ```
 
-use super::identity::Naming;
+use super::identity::TaskNaming;
 use crate::model::text::{LONGEST_LABEL_VALUE, label_value};
 
 /// Limit for all labels of one alloc, names and values, in bytes.
@@ -51,14 +51,14 @@ impl TextCounts {
 }
 
 /// Truncates and cleans all texts. Valid texts stay unchanged and are not counted.
-pub fn fit(naming: Naming, counts: &mut TextCounts) -> Naming {
-    let Naming { source, native, name, task, workload, group, namespace, driver, user, image, labels, created_at } =
+pub fn fit(naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
+    let TaskNaming { source, native, name, task, workload, group, namespace, driver, user, image, labels, created_at } =
         naming;
     let mut fit = |text: String| counts.fit(text);
     let [native, name, task, namespace] = [native, name, task, namespace].map(&mut fit);
     let [workload, group, driver, user, image] = [workload, group, driver, user, image].map(|text| text.map(&mut fit));
     let labels = labels.into_iter().map(|(name, value)| (name, fit(value))).collect();
-    Naming {
+    TaskNaming {
         source,
         native,
         name,
@@ -99,12 +99,12 @@ mod tests {
     fn each_text_is_cut_or_cleaned_once_and_counted() {
         let long = "A".repeat(100_000);
         let some = |text: &str| Some(text.to_owned());
-        let naming = Naming {
+        let naming = TaskNaming {
             user: some(&long),
             image: some("a\u{1b}[2J"),
             driver: some("docker"),
             labels: vec![("team".to_owned(), "\u{202e}".to_owned())],
-            ..Naming::of("1000\u{1b}/a.service")
+            ..TaskNaming::of("1000\u{1b}/a.service")
         };
         let mut counts = TextCounts::default();
         let fitting = fit(naming, &mut counts);
@@ -120,17 +120,17 @@ mod tests {
     fn labels_have_a_budget_and_those_above_it_are_left_out_and_counted() {
         let labels = (0..100).map(|n| (format!("label-{n}"), "x".repeat(300))).collect();
         let mut counts = TextCounts::default();
-        let fitting = fit(Naming { labels, ..Naming::of("web") }, &mut counts);
+        let fitting = fit(TaskNaming { labels, ..TaskNaming::of("web") }, &mut counts);
         assert_eq!((fitting.labels.len(), counts.budget), (39, 61));
     }
 
     proptest! {
         #[test]
-        fn nothing_grows_and_nothing_steers_a_terminal(texts in proptest::collection::vec(".{0,300}", 7)) {
+        fn observed_texts_are_bounded_and_free_of_terminal_controls(texts in proptest::collection::vec(".{0,300}", 7)) {
             let some = |n: usize| Some(texts[n].clone());
-            let naming = Naming {
+            let naming = TaskNaming {
                 workload: some(1), group: some(2), driver: some(3), user: some(4), image: some(5),
-                namespace: texts[6].clone(), ..Naming::of(&texts[0])
+                namespace: texts[6].clone(), ..TaskNaming::of(&texts[0])
             };
             let fitting = fit(naming, &mut TextCounts::default());
             let all = [fitting.workload, fitting.group, fitting.driver, fitting.user, fitting.image];

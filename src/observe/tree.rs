@@ -9,16 +9,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::identity::{CgroupParts, CgroupVerdict, Recognised};
+use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask};
 use super::systemd;
 use crate::host::systemd::TASK_SLICE;
 
 /// Bit set of hierarchies.
-type Places = u8;
+type HierarchySet = u8;
 /// Maximum number of hierarchies.
-pub const MOST_HIERARCHIES: usize = Places::BITS as usize;
+pub const MOST_HIERARCHIES: usize = HierarchySet::BITS as usize;
 
-/// Concurrency: single owner.
+/// The cgroups of the host, merged over all hierarchies. Concurrency: single owner.
 #[derive(Debug)]
 pub struct CgroupTree {
     root: CgroupNode,
@@ -30,17 +30,19 @@ pub struct CgroupTree {
     bundled: HashMap<String, bool>,
 }
 
+/// One cgroup, and those below.
 #[derive(Debug, Default)]
 struct CgroupNode {
-    places: Places,
-    what: What,
+    places: HierarchySet,
+    what: NodeKind,
     /// The user who could choose its path; `None`: only root.
     user: Option<u32>,
     below: BTreeMap<String, CgroupNode>,
 }
 
+/// What a cgroup is.
 #[derive(Debug, Default)]
-enum What {
+enum NodeKind {
     /// The root, and cgroups that no source matches.
     #[default]
     Unknown,
@@ -49,25 +51,25 @@ enum What {
     Ours,
 }
 
-impl What {
+impl NodeKind {
     /// Whether its children are relevant.
     fn is_open(&self) -> bool {
         match self {
-            What::Unknown | What::Said(CgroupVerdict::Group) => true,
-            What::Said(CgroupVerdict::Task(task)) => !task.is_closed,
-            What::Said(CgroupVerdict::Helper) | What::Ours => false,
+            NodeKind::Unknown | NodeKind::Said(CgroupVerdict::Group) => true,
+            NodeKind::Said(CgroupVerdict::Task(task)) => !task.is_closed,
+            NodeKind::Said(CgroupVerdict::Helper) | NodeKind::Ours => false,
         }
     }
     /// Whether it prevents its ancestors from being tasks.
     fn is_whole(&self) -> bool {
-        matches!(self, What::Said(CgroupVerdict::Task(_)) | What::Ours)
+        matches!(self, NodeKind::Said(CgroupVerdict::Task(_)) | NodeKind::Ours)
     }
 }
 
 /// A cgroup that is a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskOf<'a> {
-    Recognised(&'a Recognised),
+pub enum TaskCgroup<'a> {
+    Recognised(&'a RecognisedTask),
     /// No source matches. It may have no processes.
     Plain,
 }
@@ -76,7 +78,7 @@ pub enum TaskOf<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LifeOwner {
     /// A task or part of one, with the path of the task.
-    Task(String, Box<Recognised>),
+    Task(String, Box<RecognisedTask>),
     Plain,
     /// A group or a helper.
     None,
@@ -148,9 +150,9 @@ impl CgroupTree {
             if !node.below.contains_key(name) {
                 let is_ours = path == self.ours || path.strip_prefix('/') == Some(TASK_SLICE);
                 let what = if is_ours && depth == parts.len() {
-                    What::Ours
+                    NodeKind::Ours
                 } else {
-                    self.recognise(&parts[..depth], at, user).map_or(What::Unknown, What::Said)
+                    self.recognise(&parts[..depth], at, user).map_or(NodeKind::Unknown, NodeKind::Said)
                 };
                 node.below.insert(name.to_owned(), CgroupNode { what, user, ..CgroupNode::default() });
             }
@@ -179,12 +181,12 @@ impl CgroupTree {
     }
 
     /// Visits each task with its path. Allocates nothing: there may be thousands, nearly all known.
-    pub fn each_task<'a>(&'a self, mut see: impl FnMut(&str, TaskOf<'a>)) {
+    pub fn each_task<'a>(&'a self, mut see: impl FnMut(&str, TaskCgroup<'a>)) {
         self.root.see_tasks(&mut String::new(), &mut see);
     }
 
     /// The task at this path. `None`: no task.
-    pub fn task_at(&self, path: &str) -> Option<TaskOf<'_>> {
+    pub fn task_at(&self, path: &str) -> Option<TaskCgroup<'_>> {
         let (mut node, mut parts) = (&self.root, parts(path).peekable());
         while let Some(part) = parts.next() {
             node = node.below.get(part)?;
@@ -222,7 +224,7 @@ impl CgroupTree {
 
     /// Recognises a path without the tree: the task that it is part of, with the task's path. `None`: its path belongs
     /// to no task.
-    pub fn identify(&self, path: &str) -> Option<(String, Recognised)> {
+    pub fn identify(&self, path: &str) -> Option<(String, RecognisedTask)> {
         match self.whose(path) {
             LifeOwner::Task(task, found) => Some((task, *found)),
             LifeOwner::Plain | LifeOwner::None => None,
@@ -254,7 +256,7 @@ impl CgroupTree {
 }
 
 impl CgroupNode {
-    fn see_tasks<'a>(&'a self, path: &mut String, see: &mut impl FnMut(&str, TaskOf<'a>)) {
+    fn see_tasks<'a>(&'a self, path: &mut String, see: &mut impl FnMut(&str, TaskCgroup<'a>)) {
         for (name, node) in &self.below {
             let length = path.len();
             path.push('/');
@@ -269,21 +271,23 @@ impl CgroupNode {
     }
 
     /// The task at this node, provided that no ancestor is one.
-    fn task(&self) -> Option<TaskOf<'_>> {
+    fn task(&self) -> Option<TaskCgroup<'_>> {
         match &self.what {
-            What::Said(CgroupVerdict::Task(task)) if task.is_closed || !self.holds_whole() => {
-                Some(TaskOf::Recognised(task))
+            NodeKind::Said(CgroupVerdict::Task(task)) if task.is_closed || !self.holds_whole() => {
+                Some(TaskCgroup::Recognised(task))
             }
-            What::Unknown if self.below.is_empty() => Some(TaskOf::Plain),
+            NodeKind::Unknown if self.below.is_empty() => Some(TaskCgroup::Plain),
             // Slices contain no processes, unless a user wants to hide them.
-            What::Said(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => Some(TaskOf::Plain),
-            What::Ours | What::Said(_) | What::Unknown => None,
+            NodeKind::Said(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => {
+                Some(TaskCgroup::Plain)
+            }
+            NodeKind::Ours | NodeKind::Said(_) | NodeKind::Unknown => None,
         }
     }
 
     /// Neither it nor its descendants are tasks.
     fn is_left_alone(&self) -> bool {
-        matches!(self.what, What::Ours | What::Said(CgroupVerdict::Helper))
+        matches!(self.what, NodeKind::Ours | NodeKind::Said(CgroupVerdict::Helper))
     }
 
     /// Whether an observed or managed task is below it.
@@ -292,7 +296,7 @@ impl CgroupNode {
     }
 }
 
-fn place(hierarchy: usize) -> Places {
+fn place(hierarchy: usize) -> HierarchySet {
     1 << hierarchy.min(MOST_HIERARCHIES - 1)
 }
 
@@ -300,7 +304,7 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-fn remove(node: &mut CgroupNode, place: Places, parts: &[&str]) -> bool {
+fn remove(node: &mut CgroupNode, place: HierarchySet, parts: &[&str]) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     let Some(child) = node.below.get_mut(*first) else { return false };
     if !rest.is_empty() {
@@ -314,7 +318,7 @@ fn remove(node: &mut CgroupNode, place: Places, parts: &[&str]) -> bool {
 }
 
 /// Removes a hierarchy from a node and its descendants. Returns whether the node is gone.
-fn leave(node: &mut CgroupNode, place: Places) -> bool {
+fn leave(node: &mut CgroupNode, place: HierarchySet) -> bool {
     node.places &= !place;
     node.below.retain(|_, below| !leave(below, place));
     node.places == 0 && node.below.is_empty()
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn of_plain_cgroups_only_the_lowest_are_tasks_and_ours_are_none() {
+    fn plain_cgroups_are_tasks_only_at_leaves_and_managed_cgroups_are_none() {
         let mut tree = tree(&["/a", "/a/b", "/a/c", "/a/c/d", "/allostat", "/allostat/x", "/allostat/x/y", "/e"]);
         assert_eq!(tasks(&tree), ["/a/b", "/a/c/d", "/e"]);
         assert!(tree.has("/a/c/d") && tree.has("/a") && !tree.has("/a/d"));
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_a_task_unless_tasks_of_others_live_inside_of_it() {
+    fn unit_is_a_task_unless_tasks_of_other_runtimes_live_below_it() {
         let mut tree = tree(&["/system.slice", "/system.slice/own.service", "/system.slice/own.service/worker"]);
         assert_eq!(tasks(&tree), ["/system.slice/own.service"]);
         let user = "/user.slice/user-1000.slice/user@1000.service";
@@ -401,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_runs_is_the_containers() {
+    fn cgroups_below_a_container_belong_to_the_container() {
         let id = "0123456789abcdef".repeat(4);
         let container = format!("/docker/{id}");
         let mut tree = tree(&["/docker", &container]);
@@ -433,7 +437,7 @@ mod tests {
     proptest! {
         /// Invariant under all changes: no task is above another one, and none appears twice.
         #[test]
-        fn one_cgroup_is_one_task_and_those_above_are_none(
+        fn cgroup_tree_never_has_a_task_above_another_one_or_twice(
             steps in prop::collection::vec((prop::bool::weighted(0.8), 0_usize..3, "(/(a|b|x.slice|y.service|docker|allostat)){1,4}"), 0..60)
         ) {
             let mut tree = CgroupTree::new("/allostat");

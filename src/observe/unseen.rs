@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::exits::exit;
-use super::kept::{EarlierTask, KeptTask};
+use super::kept::{EarlierTask, RecordedTask};
 use super::table::TotalsChange;
 use super::texts::{TextCounts, fit};
 use crate::model::id::JobId;
@@ -12,7 +12,7 @@ use crate::model::totals::observed_key;
 use crate::model::units::Timestamp;
 
 /// What a task used under an earlier agent becomes part of the totals. The task runs, and counts from now on.
-pub(super) fn count_unseen(task: &mut KeptTask) -> Option<TotalsChange> {
+pub(super) fn count_unseen(task: &mut RecordedTask) -> Option<TotalsChange> {
     let used = std::mem::take(&mut task.used);
     task.earlier.base = Arc::new(used.on_top_of(&task.earlier.base).without_live());
     task.is_counted = true;
@@ -20,7 +20,7 @@ pub(super) fn count_unseen(task: &mut KeptTask) -> Option<TotalsChange> {
 }
 
 /// Under which the totals of a persisted task are kept.
-fn kept_key(task: &KeptTask) -> Option<JobId> {
+fn kept_key(task: &RecordedTask) -> Option<JobId> {
     let source = task.naming.source.unwrap_or(task.source);
     let named = || fit(task.naming.clone(), &mut TextCounts::default()).workload.as_deref().map(JobId::from);
     Some(observed_key(source, &task.workload.clone().or_else(named)?))
@@ -28,7 +28,7 @@ fn kept_key(task: &KeptTask) -> Option<JobId> {
 
 /// A task that ended while no agent ran: uses its persisted usage; the time of the end is unknown. Returns its history
 /// and the change of totals.
-pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
+pub(super) fn ended_unseen(task: RecordedTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
     let key = kept_key(&task);
     let exit = exit(None, task.earlier.attempts, None, now, task.used);
     let ended = Some(BegunAfter::Other);
@@ -45,15 +45,15 @@ mod tests {
     use crate::model::id::BootId;
     use crate::model::totals::Totals;
     use crate::model::usage::{Field, Usage};
-    use crate::observe::identity::Naming;
+    use crate::observe::identity::TaskNaming;
 
-    fn task() -> KeptTask {
+    fn task() -> RecordedTask {
         let used = |ns| Arc::new(Usage::from([(Field::cpu_usage_ns, ns)]));
-        KeptTask {
+        RecordedTask {
             alloc: "docker:web".into(),
             task: "web".into(),
             source: AllocSource::Docker,
-            naming: Naming { workload: Some("shop".to_owned()), ..Naming::of("web") },
+            naming: TaskNaming { workload: Some("shop".to_owned()), ..TaskNaming::of("web") },
             workload: None,
             path: "/docker/1".to_owned(),
             inode: 1,

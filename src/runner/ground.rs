@@ -16,14 +16,14 @@ use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::kept::outputs::OutputBudget;
 use super::kept::samples::SampleFile;
-use super::kept::steady::Line;
+use super::kept::steady::SteadyClock;
 use super::networks::AllocNetworks;
 use super::places::BlockingPool;
 use super::ports::{PortKeeper, PortsInUse};
 use super::rendering::{KeyTree, RenderShared};
 use super::settings::Config;
 use crate::board::Board;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::board::facts::Facts;
 use crate::host::clock::Clock;
 use crate::model::constraint::NodeValues;
@@ -68,7 +68,7 @@ pub struct Parts {
 }
 
 /// The parts, and what the runner built from them.
-pub struct Context {
+pub struct RunnerContext {
     pub config: Config,
     pub data_dir: Arc<DataDir>,
     pub fill: AskFill,
@@ -91,8 +91,8 @@ pub struct Context {
     pub facts: Arc<Facts>,
     pub inherited: Env,
     pub board: Arc<Board>,
-    pub events: Arc<Log>,
-    pub line: Line,
+    pub events: Arc<EventLog>,
+    pub line: SteadyClock,
     pub samples: Arc<SampleFile>,
     /// Memory for the last outputs of all tasks.
     pub outputs: Arc<OutputBudget>,
@@ -120,8 +120,8 @@ const ARTIFACTS_AT_ONCE: usize = 16;
 const RENDERINGS_AT_ONCE: usize = 4;
 const MIGRATIONS_AT_ONCE: usize = 4;
 
-impl Context {
-    pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
+impl RunnerContext {
+    pub fn new(parts: Parts, line: SteadyClock, board: Arc<Board>, events: Arc<EventLog>) -> RunnerContext {
         let Parts {
             config,
             data_dir,
@@ -143,7 +143,7 @@ impl Context {
         let infos = drivers.keys().map(|name| (*name, watch::Sender::new(DriverInfo::unknown(now))));
         let driver_infos = infos.collect();
         let samples = Arc::new(SampleFile::open(&data_dir.samples()));
-        Context {
+        RunnerContext {
             config,
             data_dir,
             fill,
@@ -197,7 +197,7 @@ impl Context {
         self.config.template.key_dir.clone().map(KeyTree)
     }
 
-    /// Runs work in the background, until [`Context::detach`] at the latest.
+    /// Runs work in the background, until [`RunnerContext::detach`] at the latest.
     pub fn see_to(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut aside = lock(&self.aside);
         while aside.try_join_next().is_some() {}

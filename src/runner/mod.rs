@@ -26,6 +26,7 @@
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
 //! decide/    pure: step, periodic, restart, coordinator, outcome, desired, placement, volumes, plan, limits, ownership
 //! places     limits concurrent blocking work
+//! ends       what ends a wait without a deadline
 //! ```
 //! ```text
 //! requests ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers
@@ -45,6 +46,7 @@ mod decide;
 mod devices;
 mod disk;
 pub mod drivers;
+mod ends;
 mod ground;
 mod hooks;
 mod kept;
@@ -71,8 +73,8 @@ pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, DataRefusal, ExecNote, Fate, Handle, LaunchedChild, LaunchingJob, Orphan,
-    Restarted, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
+    AwaitedPort, DataRefusal, ExecNote, Fate, GcResult, GcScope, Handle, LaunchedChild, LaunchingJob, Orphan,
+    RestartTarget, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, UnplacedAllocs, Wait, Watchers,
 };
 pub use migration::{has_data, write_migration};
 pub use networks::{AllocNetworks, HostNetworks};

@@ -4,6 +4,8 @@ use std::cell::Cell;
 
 use tokio::sync::Semaphore;
 
+use crate::runner::ends::{Ends, EndsWith};
+
 /// Limits the number of concurrent blocking calls. Later callers wait in line; a caller that stops waiting leaves the
 /// line.
 pub struct BlockingPool(Semaphore);
@@ -15,8 +17,7 @@ impl BlockingPool {
 
     /// Runs blocking work on a thread for that. Errors: it panicked, or the runtime is shutting down.
     pub async fn block<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-        // Ends: a permit is released at the deadline of its hook or call, or the caller stops waiting.
-        let _place = in_line(self.0.acquire()).await.map_err(|e| e.to_string())?;
+        let _place = in_line(self.0.acquire()).ends_with(Ends::Permit).await.map_err(|e| e.to_string())?;
         tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
     }
 }
@@ -29,15 +30,14 @@ tokio::task_local! {
 /// Waits for a permit. The wait does not count for the deadline of a hook, which begins afterwards. So with ten
 /// thousand hooks at once each takes longer, and none fails.
 pub async fn in_line<T>(place: impl Future<Output = T>) -> T {
-    struct Stands;
-    impl Drop for Stands {
+    struct InLineGuard;
+    impl Drop for InLineGuard {
         fn drop(&mut self) {
             let _ = IN_LINE.try_with(|stands| stands.set(false));
         }
     }
     // Outside of a hook there is no such flag.
     let _ = IN_LINE.try_with(|stands| stands.set(true));
-    let _stands = Stands;
-    // Ends: a permit is released at its holder's deadline, or the caller stops waiting.
-    place.await
+    let _stands = InLineGuard;
+    place.ends_with(Ends::Permit).await
 }

@@ -54,7 +54,7 @@ pub fn write_snapshot(tree: &ForeignTree, from: FoundFile, into: &mut dyn Write)
                 };
                 let left = file.metadata()?.len();
                 let mut header = header(&found.facts, EntryType::Regular, left);
-                archive.append_data(&mut header, &path, Exactly { file, left })?;
+                archive.append_data(&mut header, &path, FixedLengthReader { file, left })?;
             }
             FileType::Symlink => {
                 let target = match found.target() {
@@ -101,12 +101,12 @@ fn header(facts: &FileFacts, kind: EntryType, size: u64) -> Header {
 }
 
 /// Reads exactly this number of bytes, whatever happens to the file.
-struct Exactly {
+struct FixedLengthReader {
     file: std::fs::File,
     left: u64,
 }
 
-impl Read for Exactly {
+impl Read for FixedLengthReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(into.len()).min(into.len());
         let into = &mut into[..most];
@@ -184,18 +184,18 @@ mod tests {
     }
 
     #[test]
-    fn file_that_shrank_is_filled_and_the_archive_stays_whole() {
+    fn archived_file_that_shrank_is_padded_to_its_size() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "abc").unwrap();
         let mut read = Vec::new();
         let file = std::fs::File::open(&path).unwrap();
-        Exactly { file, left: 5 }.read_to_end(&mut read).unwrap();
+        FixedLengthReader { file, left: 5 }.read_to_end(&mut read).unwrap();
         assert_eq!(read, b"abc\0\0");
         std::fs::write(&path, "longer than it was").unwrap();
         read.clear();
         let file = std::fs::File::open(&path).unwrap();
-        Exactly { file, left: 6 }.read_to_end(&mut read).unwrap();
+        FixedLengthReader { file, left: 6 }.read_to_end(&mut read).unwrap();
         assert_eq!(read, b"longer");
     }
 }

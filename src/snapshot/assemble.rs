@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use super::failed::{self, Failed};
 use super::overflow::Overflow;
-use super::retention::{Retention, Retired};
+use super::retention::{Retention, RetiredSeries};
 use super::workloads::{self, RunBy, Workloads};
 use super::{
     Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, aggregate, itself,
 };
 use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
-use crate::board::{BoardView, Published};
+use crate::board::{BoardView, PublishedAlloc};
 use crate::collectors::{Reading, TaskReader};
 use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, TaskName};
@@ -30,16 +30,16 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
 /// What the readers say: all that touches the host in here, and all of it before anything is built.
-/// [`super::pass::Pass`] is the real one.
+/// [`super::pass::SamplingPass`] is the real one.
 pub trait Readings {
     /// One answer for each that is asked. `None`: every reader has the answer that it last gave.
-    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<Said>>;
+    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>>;
 }
 
 /// An alloc that is to be read.
 #[derive(Debug)]
-pub struct Asked<'a> {
-    pub alloc: &'a Published,
+pub struct AllocRequest<'a> {
+    pub alloc: &'a PublishedAlloc,
     /// Other attempts run than were shown last.
     pub new_attempts: bool,
     /// It is built again whatever its readers say: without an answer there would be nothing to build it of.
@@ -48,7 +48,7 @@ pub struct Asked<'a> {
 
 /// What the readers of one alloc say in this pass.
 #[derive(Debug)]
-pub struct Said {
+pub struct AllocReadings {
     /// In the order of its tasks. Of the running attempt; `None`: nothing runs, or nothing was read yet.
     pub tasks: PerTask<Option<Reading>>,
     /// Of its own cgroup.
@@ -78,14 +78,14 @@ pub struct Tick {
 
 /// What a tick took out of the exposition, or did not let into it.
 #[derive(Debug)]
-pub struct Withdrawn {
-    pub retired: Vec<Retired>,
+pub struct Withdrawals {
+    pub retired: Vec<RetiredSeries>,
     /// Series of new allocs above the churn limit.
     pub unshown: u64,
 }
 
 /// What is read each tick, and not with a change.
-struct Host {
+struct HostReadings {
     at: Timestamp,
     samples: Arc<Samples>,
     agent: Arc<Samples>,
@@ -117,7 +117,7 @@ pub struct Assembler {
 
 /// What is remembered of an alloc between two snapshots.
 struct Entry {
-    published: Arc<Published>,
+    published: Arc<PublishedAlloc>,
     /// The readings that `view` was made of.
     raw_tasks: PerTask<Option<Arc<Usage>>>,
     raw_alloc: Option<Arc<Usage>>,
@@ -157,13 +157,13 @@ impl Assembler {
         readings: &mut dyn Readings,
         mut tick: Tick,
         moment: Moment,
-    ) -> (Arc<Snapshot>, Withdrawn) {
+    ) -> (Arc<Snapshot>, Withdrawals) {
         self.follow(board, readings, true, moment);
         itself::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
-        let mut withdrawn = Withdrawn { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
+        let mut withdrawn = Withdrawals { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
         self.withdraw(&withdrawn.retired);
         withdrawn.unshown = self.overflow.take_unshown();
-        let host = Host {
+        let host = HostReadings {
             at: tick.at,
             samples: tick.host,
             agent: Arc::new(tick.agent),
@@ -184,7 +184,7 @@ impl Assembler {
 
     /// Readers are asked, and nothing is built of what they say: of a board that has what is shown.
     pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) {
-        let ask = |alloc| Asked { alloc, new_attempts: false, wanted: false };
+        let ask = |alloc| AllocRequest { alloc, new_attempts: false, wanted: false };
         readings.read(&board.allocs.iter().map(|alloc| ask(&**alloc)).collect::<Vec<_>>());
     }
 
@@ -193,7 +193,7 @@ impl Assembler {
     pub fn change(&mut self, board: &BoardView, latest: &mut dyn Readings, moment: Moment) -> Arc<Snapshot> {
         self.follow(board, latest, false, moment);
         let last = &self.last;
-        let host = Host {
+        let host = HostReadings {
             at: last.ticked_at,
             samples: Arc::clone(&last.host),
             agent: Arc::clone(&last.agent),
@@ -205,7 +205,7 @@ impl Assembler {
         self.publish(board, moment, last.epoch, host)
     }
 
-    fn publish(&mut self, board: &BoardView, moment: Moment, epoch: u64, host: Host) -> Arc<Snapshot> {
+    fn publish(&mut self, board: &BoardView, moment: Moment, epoch: u64, host: HostReadings) -> Arc<Snapshot> {
         if let Some(places) = self.workloads.take_totals(&board.totals, &board.observed) {
             for slot in self.entries.iter_mut().flat_map(|e| e.slots.iter_mut()) {
                 *slot = places[*slot].expect("a slot with users must stay");
@@ -250,7 +250,7 @@ impl Assembler {
     fn follow(&mut self, board: &BoardView, readings: &mut dyn Readings, everything: bool, moment: Moment) {
         self.rename(board);
         let mut entries = std::mem::take(&mut self.entries);
-        let is_same = |(entry, alloc): &(&Entry, &Arc<Published>)| {
+        let is_same = |(entry, alloc): &(&Entry, &Arc<PublishedAlloc>)| {
             Arc::ptr_eq(&entry.published, alloc) || entry.published.identity.id == alloc.identity.id
         };
         // Nearly always all of them, and new ones come last.
@@ -260,19 +260,20 @@ impl Assembler {
 
         let ask = |(place, alloc)| {
             let asked = match entries.get(place) {
-                Some(entry) => Asked::of(alloc, entry, everything)?,
-                None => Asked::added(alloc, moved.get(&alloc.identity.id)),
+                Some(entry) => AllocRequest::of(alloc, entry, everything)?,
+                None => AllocRequest::added(alloc, moved.get(&alloc.identity.id)),
             };
             Some((place, asked))
         };
-        let (places, asked): (Vec<usize>, Vec<Asked<'_>>) = board.allocs.iter().enumerate().filter_map(ask).unzip();
+        let (places, asked): (Vec<usize>, Vec<AllocRequest<'_>>) =
+            board.allocs.iter().enumerate().filter_map(ask).unzip();
         for (place, said) in places.into_iter().zip(readings.read(&asked)) {
             let published = &board.allocs[place];
             match (entries.get_mut(place), said) {
                 (Some(_), None) => {}
                 (Some(entry), Some(said)) => self.refresh(entry, published, said, moment),
                 (None, said) => {
-                    let said = said.unwrap_or_else(|| Said::latest(published));
+                    let said = said.unwrap_or_else(|| AllocReadings::latest(published));
                     entries.push(match moved.remove(&published.identity.id) {
                         Some(mut entry) => {
                             self.refresh(&mut entry, published, said, moment);
@@ -293,7 +294,7 @@ impl Assembler {
         self.entries = entries;
     }
 
-    fn admit(&mut self, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
+    fn admit(&mut self, published: &Arc<PublishedAlloc>, said: AllocReadings, moment: Moment) -> Entry {
         let slots = self.slots(published);
         self.workloads.joined(&slots);
         // What an agent finds at its start it does not count as new.
@@ -308,7 +309,7 @@ impl Assembler {
     }
 
     /// In the order of its tasks. None: the workload is unknown.
-    fn slots(&mut self, published: &Published) -> Vec<usize> {
+    fn slots(&mut self, published: &PublishedAlloc) -> Vec<usize> {
         let by = match (&published.status, &published.observed) {
             (Some(_), _) => RunBy::Managed,
             (None, Some(_)) => RunBy::Observed(Some(published.identity.source)),
@@ -320,7 +321,7 @@ impl Assembler {
         tasks.map(|(workload, task)| self.workloads.slot(workload, task, by)).collect()
     }
 
-    fn refresh(&mut self, entry: &mut Entry, published: &Arc<Published>, said: Said, moment: Moment) {
+    fn refresh(&mut self, entry: &mut Entry, published: &Arc<PublishedAlloc>, said: AllocReadings, moment: Moment) {
         if entry.is_of(published) && entry.is_made_of(&said) {
             entry.note_times(&said);
             return;
@@ -338,8 +339,8 @@ impl Assembler {
 
     fn build(
         &mut self,
-        published: &Arc<Published>,
-        said: Said,
+        published: &Arc<PublishedAlloc>,
+        said: AllocReadings,
         earlier: Option<Arc<AllocView>>,
         slots: Vec<usize>,
         moment: Moment,
@@ -480,26 +481,26 @@ impl Assembler {
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AllocRequest<'a> {
     /// `entry`: what is remembered of it. `None`: it goes on as it is shown.
-    fn of(alloc: &'a Arc<Published>, entry: &Entry, everything: bool) -> Option<Asked<'a>> {
+    fn of(alloc: &'a Arc<PublishedAlloc>, entry: &Entry, everything: bool) -> Option<AllocRequest<'a>> {
         let wanted = !entry.is_of(alloc);
         let new_attempts = wanted && other_attempts(&entry.published, alloc);
-        (wanted || everything).then_some(Asked { alloc, new_attempts, wanted })
+        (wanted || everything).then_some(AllocRequest { alloc, new_attempts, wanted })
     }
     /// One that has no place yet.
-    fn added(alloc: &'a Arc<Published>, entry: Option<&Entry>) -> Asked<'a> {
+    fn added(alloc: &'a Arc<PublishedAlloc>, entry: Option<&Entry>) -> AllocRequest<'a> {
         let new_attempts = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
-        Asked { alloc, new_attempts, wanted: true }
+        AllocRequest { alloc, new_attempts, wanted: true }
     }
 }
 
-impl Said {
+impl AllocReadings {
     /// Without touching the kernel.
-    pub fn latest(alloc: &Published) -> Said {
+    pub fn latest(alloc: &PublishedAlloc) -> AllocReadings {
         let mut readers = alloc.readers.iter();
         let tasks = alloc.identity.tasks.iter().map(|_| readers.next()?.as_ref()?.latest()).collect();
-        Said { tasks, alloc: alloc.alloc_reader.as_ref().and_then(|reader| reader.latest()) }
+        AllocReadings { tasks, alloc: alloc.alloc_reader.as_ref().and_then(|reader| reader.latest()) }
     }
     fn oldest(&self) -> Option<Timestamp> {
         let tasks = self.tasks.iter().flatten().map(|r| r.at).min()?;
@@ -508,13 +509,13 @@ impl Said {
 }
 
 /// One has begun or ended.
-fn other_attempts(before: &Published, now: &Published) -> bool {
+fn other_attempts(before: &PublishedAlloc, now: &PublishedAlloc) -> bool {
     let reader = |r: &Option<Arc<TaskReader>>| r.as_ref().map(Arc::as_ptr);
     !before.readers.iter().map(reader).eq(now.readers.iter().map(reader))
 }
 
 /// Up to when a task's state is shown: asked after the moment was taken that its dwell is counted up to.
-fn until(published: &Published, place: usize) -> Timestamp {
+fn until(published: &PublishedAlloc, place: usize) -> Timestamp {
     published.until.get(place).map_or(Timestamp(u64::MAX), |until| until.get())
 }
 
@@ -527,7 +528,7 @@ impl Entry {
     }
 
     /// It was made of this, and no task has begun to leave its state since.
-    fn is_of(&self, published: &Arc<Published>) -> bool {
+    fn is_of(&self, published: &Arc<PublishedAlloc>) -> bool {
         Arc::ptr_eq(&self.published, published) && self.goes_on()
     }
     fn goes_on(&self) -> bool {
@@ -535,7 +536,7 @@ impl Entry {
         tasks.all(|(at, task)| task.managed.as_ref().is_none_or(|task| task.until == until(&self.published, at)))
     }
     /// Whether every reading is the very one that the view was made of.
-    fn is_made_of(&self, said: &Said) -> bool {
+    fn is_made_of(&self, said: &AllocReadings) -> bool {
         let usage = |r: &'_ Option<Reading>| r.as_ref().map(|r| Arc::as_ptr(&r.usage));
         self.raw_alloc.as_ref().map(Arc::as_ptr) == usage(&said.alloc)
             && self.raw_tasks.len() == said.tasks.len()
@@ -545,7 +546,7 @@ impl Entry {
 
 impl Entry {
     /// The values are the same, but some were looked at again: so old they are not.
-    fn note_times(&mut self, said: &Said) {
+    fn note_times(&mut self, said: &AllocReadings) {
         self.oldest = said.oldest();
         let at = |r: &Option<Reading>| r.as_ref().map(|r| r.at);
         let seen = |view: &TaskView, r: &Option<Reading>| at(r).is_none_or(|at| view.sampled_at == Some(at));
@@ -566,7 +567,7 @@ impl Entry {
 }
 
 /// When the newest of what is shown of an alloc was read.
-fn newest(tasks: &[Arc<TaskView>], said: &Said) -> Option<Timestamp> {
+fn newest(tasks: &[Arc<TaskView>], said: &AllocReadings) -> Option<Timestamp> {
     tasks.iter().map(|task| task.sampled_at).max().flatten().max(said.alloc.as_ref().map(|reading| reading.at))
 }
 

@@ -72,7 +72,7 @@ mod tests {
     fn job(region: &str) -> Arc<Job> {
         Arc::new(Job {
             node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
-            placing: crate::model::job::Placing::default(),
+            placing: crate::model::job::PlacementRules::default(),
             launching: crate::model::launching::JobLaunching::default(),
             id: "j".into(),
             name: "j".to_owned(),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_older_record_no_reason_is_invented() {
+    fn task_failure_reason_is_absent_for_records_of_older_agents() {
         let unknown = alloc(&job("one"), 0, Some(Failure::Abandoned));
         let mut task = TaskStatus::clone(&unknown.tasks[0]);
         task.failure = None;

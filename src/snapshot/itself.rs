@@ -133,7 +133,7 @@ pub static PROCESS_START: MetricDesc = MetricDesc::gauge(
 
 /// What one collector went through so far.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(super) struct CollectorRecord {
     pub(super) name: &'static str,
     pub(super) last_sample: Option<Timestamp>,
     /// Of what it shows; of tasks the snapshot knows it.
@@ -143,16 +143,16 @@ pub(super) struct Record {
     pub(super) errors: [u64; ErrorReason::ALL.len()],
 }
 
-impl Record {
-    pub(super) fn new(name: &'static str) -> Record {
-        Record { name, last_sample: None, oldest: None, stuck: None, errors: [0; ErrorReason::ALL.len()] }
+impl CollectorRecord {
+    pub(super) fn new(name: &'static str) -> CollectorRecord {
+        CollectorRecord { name, last_sample: None, oldest: None, stuck: None, errors: [0; ErrorReason::ALL.len()] }
     }
     pub(super) fn count(&mut self, reason: ErrorReason) {
         self.errors[reason.index()] += 1;
     }
 }
 
-pub(super) fn collectors(out: &mut Samples, records: &[Record], interval: Nanos) {
+pub(super) fn collectors(out: &mut Samples, records: &[CollectorRecord], interval: Nanos) {
     out.push_nanos(&INTERVAL, &[], interval.0);
     for record in records {
         if let Some(at) = record.last_sample {
@@ -286,7 +286,7 @@ pub(crate) mod tests {
     #[test]
     fn every_reason_of_every_collector_is_born_at_zero() {
         let mut out = Samples::default();
-        let mut record = Record::new("memory");
+        let mut record = CollectorRecord::new("memory");
         collectors(&mut out, std::slice::from_ref(&record), Nanos::from_secs(1));
         assert!(value(&out, &LAST_SAMPLE).is_none(), "it never had values");
         let errors =

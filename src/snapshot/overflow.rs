@@ -28,14 +28,14 @@ pub(super) struct Overflow {
     limit: u32,
     /// When the allowance of a workload will be whole again; it may be up to an hour ahead.
     whole_at: HashMap<JobId, Instant>,
-    rows: BTreeMap<JobId, Row>,
+    rows: BTreeMap<JobId, OverflowRow>,
     /// Series that were not begun since this was asked last.
     unshown: u64,
 }
 
 /// What the allocs above the limit of one workload used together.
 #[derive(Debug)]
-struct Row {
+struct OverflowRow {
     view: Arc<AllocView>,
     /// Of those that are on the board no more.
     gone: Sums,
@@ -106,7 +106,9 @@ impl Overflow {
             let (sum, sampled_at) = sums.entry(workload.clone()).or_default();
             sum.add(view);
             *sampled_at = (*sampled_at).max(view.sampled_at);
-            self.rows.entry(workload.clone()).or_insert_with(|| Row { view: empty(view), gone: Sums::default() });
+            self.rows
+                .entry(workload.clone())
+                .or_insert_with(|| OverflowRow { view: empty(view), gone: Sums::default() });
         }
         for (workload, (sum, sampled_at)) in sums {
             if let Some(row) = self.rows.get_mut(&workload) {
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_may_make_so_many_at_once_and_then_one_each_time_that_its_share_of_the_hour_has_passed() {
+    fn workload_burst_of_new_series_is_limited_and_refills_at_its_hourly_share() {
         let mut overflow = Overflow::new(4);
         let (now, job) = (Instant::now(), JobId::from("cron"));
         let admitted = |overflow: &mut Overflow, at| overflow.admits(Some(&job), at);
@@ -189,7 +191,7 @@ mod tests {
         let later = now + HOUR / 4;
         assert_eq!((admitted(&mut overflow, later), admitted(&mut overflow, later)), (true, false));
         assert!(overflow.admits(Some(&JobId::from("web")), now), "others pay nothing for it");
-        assert!(overflow.admits(None, now), "nobody knows whose it is");
+        assert!(overflow.admits(None, now), "its owner is unknown");
         let much_later: Vec<bool> = (0..5).map(|_| admitted(&mut overflow, later + 10 * HOUR)).collect();
         assert_eq!(much_later, [true, true, true, true, false], "what was not used is not saved up");
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::ParentView;
 use super::assemble::Moment;
-use crate::board::Parent;
+use crate::board::PublishedParent;
 
 /// What those that are shown use now; they are read for that. One that is gone is not shown.
-pub(super) fn views(parents: &[Arc<Parent>], moment: Moment) -> Arc<[ParentView]> {
-    let view = |parent: &Arc<Parent>| {
+pub(super) fn views(parents: &[Arc<PublishedParent>], moment: Moment) -> Arc<[ParentView]> {
+    let view = |parent: &Arc<PublishedParent>| {
         let reader = &parent.reader;
         let is_shown = || parent.is_chosen || reader.has_own_limit();
         // It is read for clients only, which may be rare: then a limit that was set since is read, too. One that is not

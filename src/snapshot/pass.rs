@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::aggregate::speaks_for_its_alloc;
-use super::assemble::{Asked, Moment, Readings, Said};
-use crate::board::Published;
+use super::assemble::{AllocReadings, AllocRequest, Moment, Readings};
+use crate::board::PublishedAlloc;
 use crate::collectors::{ReadingChange, TaskReader};
 use crate::model::alloc::AllocSource;
 use crate::telemetry::lock;
@@ -34,12 +34,12 @@ const LEAST: usize = 128;
 const LEAST_TO_OPEN: usize = 16;
 
 #[derive(Clone, Copy)]
-pub struct Pass {
+pub struct SamplingPass {
     moment: Moment,
     /// Of these, those that were read before, too: all but observed cgroups; observed cgroups.
     managed: bool,
     observed: bool,
-    answers: Answers,
+    answers: ReadScope,
     threads: usize,
     /// So many allocs are work for one thread.
     least: usize,
@@ -47,49 +47,49 @@ pub struct Pass {
 
 /// For which allocs it returns what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answers {
+enum ReadScope {
     /// For those with a new reading, and for those that are wanted.
     Changed,
     All,
     None,
 }
 
-impl Pass {
+impl SamplingPass {
     /// A tick: every reader is asked.
-    pub fn over_all(moment: Moment) -> Pass {
-        Pass { moment, managed: true, observed: true, answers: Answers::Changed, threads: 1, least: LEAST }
+    pub fn over_all(moment: Moment) -> SamplingPass {
+        SamplingPass { moment, managed: true, observed: true, answers: ReadScope::Changed, threads: 1, least: LEAST }
     }
     /// The first tick: every reader opens its files.
-    pub fn first(moment: Moment) -> Pass {
-        Pass { least: LEAST_TO_OPEN, ..Pass::over_all(moment) }
+    pub fn first(moment: Moment) -> SamplingPass {
+        SamplingPass { least: LEAST_TO_OPEN, ..SamplingPass::over_all(moment) }
     }
     /// A change: what was never read, since its counters are born with its task and not with the next tick.
-    pub fn over_new(moment: Moment) -> Pass {
-        Pass { managed: false, observed: false, ..Pass::over_all(moment) }
+    pub fn over_new(moment: Moment) -> SamplingPass {
+        SamplingPass { managed: false, observed: false, ..SamplingPass::over_all(moment) }
     }
     /// Observed cgroups keep their last reading.
     #[must_use]
-    pub fn without_observed(self) -> Pass {
-        Pass { observed: false, ..self }
+    pub fn without_observed(self) -> SamplingPass {
+        SamplingPass { observed: false, ..self }
     }
     /// Observed cgroups are read, too.
     #[must_use]
-    pub fn with_observed(self) -> Pass {
-        Pass { observed: true, ..self }
+    pub fn with_observed(self) -> SamplingPass {
+        SamplingPass { observed: true, ..self }
     }
     /// It reads and returns nothing: a later one does.
     #[must_use]
-    pub fn silent(self) -> Pass {
-        Pass { answers: Answers::None, ..self }
+    pub fn silent(self) -> SamplingPass {
+        SamplingPass { answers: ReadScope::None, ..self }
     }
     /// It returns what silent ones before it have read, too.
     #[must_use]
-    pub fn answering_all(self) -> Pass {
-        Pass { answers: Answers::All, ..self }
+    pub fn answering_all(self) -> SamplingPass {
+        SamplingPass { answers: ReadScope::All, ..self }
     }
     #[must_use]
-    pub fn on(self, threads: NonZero<usize>) -> Pass {
-        Pass { threads: threads.get(), ..self }
+    pub fn on(self, threads: NonZero<usize>) -> SamplingPass {
+        SamplingPass { threads: threads.get(), ..self }
     }
 
     fn look(&self, reader: &TaskReader, everything: bool) -> ReadingChange {
@@ -97,7 +97,7 @@ impl Pass {
         reader.look(self.moment.now, self.moment.at, everything).unwrap_or(ReadingChange::None)
     }
 
-    fn of(&self, asked: &Asked<'_>) -> Option<Said> {
+    fn of(&self, asked: &AllocRequest<'_>) -> Option<AllocReadings> {
         let alloc = asked.alloc;
         let all = if can_skip(alloc) { self.observed } else { self.managed };
         let (mut news, mut moved, mut runs) = (false, asked.new_attempts, false);
@@ -123,22 +123,22 @@ impl Pass {
             }
         }
         let answers = match self.answers {
-            Answers::Changed => news || asked.wanted,
-            Answers::All => true,
-            Answers::None => false,
+            ReadScope::Changed => news || asked.wanted,
+            ReadScope::All => true,
+            ReadScope::None => false,
         };
-        answers.then(|| Said::latest(alloc))
+        answers.then(|| AllocReadings::latest(alloc))
     }
 }
 
 /// The kernel reports what its cgroups have used when they end. It does not for processes without a cgroup.
-pub(super) fn can_skip(alloc: &Published) -> bool {
+pub(super) fn can_skip(alloc: &PublishedAlloc) -> bool {
     !matches!(alloc.identity.source, AllocSource::Managed | AllocSource::Process)
 }
 
-impl Readings for Pass {
-    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<Said>> {
-        let mut said: Vec<Option<Said>> = Vec::new();
+impl Readings for SamplingPass {
+    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>> {
+        let mut said: Vec<Option<AllocReadings>> = Vec::new();
         said.resize_with(asked.len(), || None);
         let chunks = Mutex::new(asked.chunks(CHUNK).zip(said.chunks_mut(CHUNK)));
         let this = &*self;

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::assemble::{Assembler, Moment, Tick};
-use super::pass::{Pass, can_skip};
+use super::pass::{SamplingPass, can_skip};
 use super::{Snapshot, parents};
-use crate::board::{Board, BoardView, Published};
-use crate::collectors::{Readers, Sampling};
+use crate::board::{Board, BoardView, PublishedAlloc};
+use crate::collectors::{PassReaders, Sampling};
 use crate::host::clock::Clock;
 use crate::model::alloc::AllocSource;
 use crate::telemetry::metrics::DropReason;
@@ -49,7 +49,7 @@ pub struct Walks {
 }
 
 impl Walks {
-    fn take(&self, now: Instant, whose: Readers) {
+    fn take(&self, now: Instant, whose: PassReaders) {
         if let Some(sampling) = &self.sampling {
             sampling.take_pass_for(now, whose);
         }
@@ -63,10 +63,10 @@ impl Walks {
 
 /// Which readers are asked at a tick; `None`: none. `since`: observed ones were asked so long ago, and may be skipped
 /// now. `has_own`: something runs that may not be skipped.
-fn asked(since: Option<Duration>, has_own: bool) -> Option<Readers> {
+fn asked(since: Option<Duration>, has_own: bool) -> Option<PassReaders> {
     match since {
-        Some(since) if since < OBSERVED_EACH => has_own.then_some(Readers::Managed),
-        _ => Some(Readers::All),
+        Some(since) if since < OBSERVED_EACH => has_own.then_some(PassReaders::Managed),
+        _ => Some(PassReaders::All),
     }
 }
 
@@ -254,7 +254,7 @@ impl SnapshotPublisher {
         let board = self.board.view();
         let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
         let is_wanted = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
-        let pass = if work.shown == 0 { Pass::first(moment) } else { Pass::over_all(moment) };
+        let pass = if work.shown == 0 { SamplingPass::first(moment) } else { SamplingPass::over_all(moment) };
         let mut pass = pass.on(threads);
         work.threads = threads;
         work.ticks += 1;
@@ -262,7 +262,7 @@ impl SnapshotPublisher {
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_DEFERRED;
         let may_defer = !is_wanted && !is_late && work.seen == board.version && work.assembler.shows(&board);
         let whose = self.walk(work, &board, moment.now, may_defer);
-        if whose != Some(Readers::All) {
+        if whose != Some(PassReaders::All) {
             pass = pass.without_observed();
         }
         if may_defer {
@@ -277,24 +277,24 @@ impl SnapshotPublisher {
             }
             self.build(work, &board, tick, moment, &mut pass);
         }
-        whose == Some(Readers::All)
+        whose == Some(PassReaders::All)
     }
 
     /// Whose readers are to be asked at this tick, which have rows then. `may_defer`: no client reads.
-    fn walk(&self, work: &mut Assembly, board: &BoardView, now: Instant, may_defer: bool) -> Option<Readers> {
+    fn walk(&self, work: &mut Assembly, board: &BoardView, now: Instant, may_defer: bool) -> Option<PassReaders> {
         let skips_observed = may_defer && self.walks.can_skip_observed(now);
         let since = work.observed_read.filter(|_| skips_observed).map(|at| now.saturating_duration_since(at));
-        let runs = |alloc: &&Arc<Published>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
+        let runs = |alloc: &&Arc<PublishedAlloc>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
         let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
-        if whose == Some(Readers::All) {
-            self.walks.take(now, Readers::All);
+        if whose == Some(PassReaders::All) {
+            self.walks.take(now, PassReaders::All);
             (work.observed_read, work.observed_skipped) = (Some(now), false);
             return whose;
         }
         work.observed_skipped = true;
         // Processes without a cgroup have no row.
         if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-            self.walks.take(now, Readers::Managed);
+            self.walks.take(now, PassReaders::Managed);
         }
         whose
     }
@@ -303,7 +303,7 @@ impl SnapshotPublisher {
     pub(super) fn change(&self) {
         let mut work = self.begin();
         let (board, moment) = (self.board.view(), self.moment());
-        let snapshot = work.assembler.change(&board, &mut Pass::over_new(moment), moment);
+        let snapshot = work.assembler.change(&board, &mut SamplingPass::over_new(moment), moment);
         self.show(&mut work, board.version, snapshot);
     }
 
@@ -319,9 +319,9 @@ impl SnapshotPublisher {
         let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.deferred.take() {
             let (moment, board) = (self.moment(), self.board.view());
-            let mut pass = Pass::over_new(moment).answering_all();
+            let mut pass = SamplingPass::over_new(moment).answering_all();
             if std::mem::take(&mut work.observed_skipped) && board.allocs.iter().any(|alloc| can_skip(alloc)) {
-                self.walks.take(moment.now, Readers::Observed);
+                self.walks.take(moment.now, PassReaders::Observed);
                 work.observed_read = Some(moment.now);
                 pass = pass.with_observed().on(work.threads);
             }
@@ -329,7 +329,14 @@ impl SnapshotPublisher {
         }
     }
 
-    fn build(&self, work: &mut Assembly, board: &BoardView, mut tick: Tick, moment: Moment, readings: &mut Pass) {
+    fn build(
+        &self,
+        work: &mut Assembly,
+        board: &BoardView,
+        mut tick: Tick,
+        moment: Moment,
+        readings: &mut SamplingPass,
+    ) {
         self.is_deferred.store(false, Ordering::Release);
         // It has what the deferred ticks before it have read.
         work.deferred = None;
@@ -343,7 +350,7 @@ impl SnapshotPublisher {
             // cgroup with it: nothing would be known of it here. The board knows already.
             let board = self.board.view();
             version = board.version;
-            snapshot = work.assembler.change(&board, &mut Pass::over_new(moment), moment);
+            snapshot = work.assembler.change(&board, &mut SamplingPass::over_new(moment), moment);
         }
         for (reason, series) in withdrawn.retired.iter().filter_map(|r| r.lost) {
             self.metrics.series_dropped(reason, series);
@@ -364,6 +371,7 @@ impl SnapshotPublisher {
     }
 }
 
+/// Promise (Absent values and sums): A pass that hangs delays no client: the previous snapshot is exposed
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,17 +382,17 @@ mod tests {
 
     #[test]
     fn observed_cgroups_without_clients_are_read_every_four_seconds() {
-        let at = |tick: u64, ticks: u64| -> Vec<Option<Readers>> {
+        let at = |tick: u64, ticks: u64| -> Vec<Option<PassReaders>> {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
                 let whose = asked(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
-                read = if whose == Some(Readers::All) { Some(now) } else { read };
+                read = if whose == Some(PassReaders::All) { Some(now) } else { read };
                 whose
             };
             (0..ticks).map(turn).collect()
         };
-        let (all, managed) = (Some(Readers::All), Some(Readers::Managed));
+        let (all, managed) = (Some(PassReaders::All), Some(PassReaders::Managed));
         assert_eq!(at(1_000, 9), [all, None, managed, None, all, None, managed, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
         assert_eq!(asked(None, false), all, "a client reads, or they were never read");

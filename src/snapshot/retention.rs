@@ -39,7 +39,7 @@ pub struct Extent {
 }
 
 #[derive(Debug)]
-struct Ended {
+struct RetentionEntry {
     /// When we saw the end, and how old it was then.
     seen: Instant,
     age_when_seen: Duration,
@@ -52,7 +52,7 @@ struct Ended {
 
 /// One decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retired {
+pub struct RetiredSeries {
     pub id: AllocId,
     /// `None`: in due time, every known scraper has them.
     pub lost: Option<(DropReason, u64)>,
@@ -61,7 +61,7 @@ pub struct Retired {
 #[derive(Debug)]
 pub struct Retention {
     config: RetentionConfig,
-    ended: HashMap<AllocId, Ended>,
+    ended: HashMap<AllocId, RetentionEntry>,
     bytes: u64,
     next_order: u64,
 }
@@ -77,7 +77,7 @@ impl Retention {
         let order = self.next_order;
         self.next_order += 1;
         self.bytes = self.bytes.saturating_add(extent.bytes);
-        self.ended.insert(id.clone(), Ended { seen: now, age_when_seen: age, version, extent, order });
+        self.ended.insert(id.clone(), RetentionEntry { seen: now, age_when_seen: age, version, extent, order });
     }
 
     /// It is gone from the board, or runs again.
@@ -89,7 +89,7 @@ impl Retention {
 
     /// Which allocs retire now. `acknowledged`: the newest snapshot that every known scraper has; `None`: there is no
     /// scraper.
-    pub fn retire(&mut self, now: Instant, acknowledged: Option<u64>) -> Vec<Retired> {
+    pub fn retire(&mut self, now: Instant, acknowledged: Option<u64>) -> Vec<RetiredSeries> {
         let mut retired = Vec::new();
         let RetentionConfig { least, most, .. } = self.config;
         self.ended.retain(|id, ended| {
@@ -100,14 +100,14 @@ impl Retention {
             }
             let lost = (!delivered).then_some((DropReason::Unread, ended.extent.series));
             self.bytes = self.bytes.saturating_sub(ended.extent.bytes);
-            retired.push(Retired { id: id.clone(), lost });
+            retired.push(RetiredSeries { id: id.clone(), lost });
             false
         });
         retired.extend(self.enforce_budget(acknowledged));
         retired
     }
 
-    fn enforce_budget(&mut self, acknowledged: Option<u64>) -> Vec<Retired> {
+    fn enforce_budget(&mut self, acknowledged: Option<u64>) -> Vec<RetiredSeries> {
         if self.bytes <= self.config.budget_bytes {
             return Vec::new();
         }
@@ -123,7 +123,7 @@ impl Retention {
             // Without a scraper they count as lost, too: a later one might have received them.
             let delivered = acknowledged.is_some_and(|version| version >= ended.version);
             let lost = (!delivered).then_some((DropReason::Budget, ended.extent.series));
-            retired.push(Retired { id, lost });
+            retired.push(RetiredSeries { id, lost });
         }
         retired
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn final_series_stay_five_minutes_even_if_delivered_or_without_scrapers() {
+    fn final_series_are_exposed_five_minutes_even_if_delivered_or_without_scrapers() {
         assert_eq!(retires_at(|_| None), (300, None));
         assert_eq!(retires_at(|_| Some(10)), (300, None));
     }
@@ -209,13 +209,13 @@ mod tests {
         let mut retention = Retention::new(config());
         retention.ended(&id(1), now, SECOND * 86_400, 1, SIZE);
         retention.ended(&id(2), now, SECOND * 200, 1, SIZE);
-        assert_eq!(retention.retire(now, None), vec![Retired { id: id(1), lost: None }]);
+        assert_eq!(retention.retire(now, None), vec![RetiredSeries { id: id(1), lost: None }]);
         assert_eq!(retention.retire(now + SECOND * 99, None), vec![]);
         assert_eq!(retention.retire(now + SECOND * 100, None).len(), 1);
     }
 
     #[test]
-    fn what_left_the_board_is_forgotten_with_its_bytes() {
+    fn retention_forgets_removed_allocs_with_their_bytes() {
         let now = Instant::now();
         let mut retention = Retention::new(config());
         for n in 0..12 {
@@ -234,7 +234,7 @@ mod tests {
         /// Whatever the acknowledgements: never before `least`, never after `most`, and before `most` only if
         /// delivered.
         #[test]
-        fn nothing_retires_too_early_or_too_late(
+        fn final_series_retire_within_their_retention_bounds(
             ends in prop::collection::vec((0_u64..1_000, 0_u64..50), 1..12),
             acks in prop::collection::vec(prop::option::of(0_u64..60), 2_000),
         ) {

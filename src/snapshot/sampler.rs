@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::assemble::{Assembler, Moment, Tick};
-use super::itself::{self, Record, TASKS};
+use super::itself::{self, CollectorRecord, TASKS};
 use super::publisher::{SnapshotPublisher, Snapshots, Walks};
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot, TickBefore};
@@ -95,7 +95,7 @@ impl Sampler {
         let (publish, snapshots) = watch::channel(Arc::new(empty.clone()));
         let heartbeat = Arc::new(Heartbeat::new(parts.config.tick));
         let stop = Arc::new(AtomicBool::new(false));
-        let work = Work::new(parts, empty, publish, Arc::clone(&heartbeat));
+        let work = SamplerThread::new(parts, empty, publish, Arc::clone(&heartbeat));
         let stopped = Arc::clone(&stop);
         let snapshots = Snapshots::new(snapshots, Arc::clone(&work.publisher));
         std::thread::Builder::new().name("sampler".into()).spawn(move || work.run(&stopped))?;
@@ -115,17 +115,17 @@ fn empty(parts: &Parts) -> Snapshot {
 pub fn once(parts: Parts) -> Arc<Snapshot> {
     let empty = empty(&parts);
     let (publish, snapshots) = watch::channel(Arc::new(empty.clone()));
-    let mut work = Work::new(parts, empty, publish, Arc::new(Heartbeat::new(Duration::ZERO)));
+    let mut work = SamplerThread::new(parts, empty, publish, Arc::new(Heartbeat::new(Duration::ZERO)));
     work.tick();
     Arc::clone(&snapshots.borrow())
 }
 
-struct Work {
+struct SamplerThread {
     parts: Parts,
     publisher: Arc<SnapshotPublisher>,
     heartbeat: Arc<Heartbeat>,
     /// Of the tasks' readers first, then of each host collector.
-    records: Vec<Record>,
+    records: Vec<CollectorRecord>,
     clocks: (Instant, Timestamp),
     /// A long pass is shared by so many.
     threads: NonZero<usize>,
@@ -134,10 +134,15 @@ struct Work {
     before: Option<Arc<TickBefore>>,
 }
 
-impl Work {
-    fn new(parts: Parts, empty: Snapshot, publish: watch::Sender<Arc<Snapshot>>, heartbeat: Arc<Heartbeat>) -> Work {
+impl SamplerThread {
+    fn new(
+        parts: Parts,
+        empty: Snapshot,
+        publish: watch::Sender<Arc<Snapshot>>,
+        heartbeat: Arc<Heartbeat>,
+    ) -> SamplerThread {
         let names = std::iter::once(TASKS).chain(parts.collectors.iter().map(|c| c.name()));
-        let records: Vec<Record> = names.map(Record::new).collect();
+        let records: Vec<CollectorRecord> = names.map(CollectorRecord::new).collect();
         for record in &records {
             parts.metrics.collector_known(record.name);
         }
@@ -148,7 +153,7 @@ impl Work {
         let publisher = Arc::new(SnapshotPublisher::new(of, Assembler::new(empty, &parts.config), walks, publish));
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-        Work { parts, publisher, heartbeat, records, clocks, threads, took: None, before: None }
+        SamplerThread { parts, publisher, heartbeat, records, clocks, threads, took: None, before: None }
     }
 
     fn run(mut self, stop: &AtomicBool) {
@@ -236,7 +241,7 @@ impl Work {
 /// One collector's pass: its duration, outcome and errors are measured for it, and its failure is its own.
 fn collect(
     collector: &mut dyn Collector,
-    record: &mut Record,
+    record: &mut CollectorRecord,
     sampling: &Sampling,
     out: &mut Samples,
     metrics: &Metrics,

@@ -126,6 +126,7 @@ impl Scrapers {
     }
 }
 
+/// Promise (Input validation): Invented scrapers displace no real one, and no address holds all places
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_waits_for_the_slowest_known_scraper() {
+    fn acknowledged_version_is_that_of_the_slowest_scraper() {
         let now = Instant::now();
         let mut table = ScraperTable::default();
         assert_eq!(table.acknowledged_by_all(now), None, "without scrapers nothing is waited for");

@@ -32,7 +32,7 @@ impl RunBy {
 #[derive(Debug, Default)]
 pub(super) struct Workloads {
     index: HashMap<Key, usize>,
-    slots: Vec<Slot>,
+    slots: Vec<WorkloadSlot>,
     totals: Arc<Totals>,
     observed: Arc<Totals>,
     views: Vec<Arc<WorkloadView>>,
@@ -41,7 +41,7 @@ pub(super) struct Workloads {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct WorkloadSlot {
     key: Key,
     /// `None`: not on the board's list (any more).
     totals: Option<Arc<TaskTotals>>,
@@ -59,7 +59,7 @@ impl Workloads {
         }
         let slot = self.slots.len();
         self.index.insert(key.clone(), slot);
-        self.slots.push(Slot { key, totals: None, users: 0, dirty: true, view: None });
+        self.slots.push(WorkloadSlot { key, totals: None, users: 0, dirty: true, view: None });
         slot
     }
     pub(super) fn joined(&mut self, slots: &[usize]) {
@@ -241,6 +241,8 @@ mod tests {
     use crate::model::usage::Field;
 
     /// A process in any container may say that it is of a job called so.
+    ///
+    /// Promise (Observed workloads): A managed job has nothing in its totals of an observed workload of that name
     #[test]
     fn observed_workload_adds_nothing_to_managed_job_of_same_name() {
         let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };
@@ -265,6 +267,7 @@ mod tests {
         assert_eq!(shown(&ours), [of("svc", None), of("svc", Some(1)), of("svc~observed", Some(16))]);
     }
 
+    /// Promise (Observed workloads): Observed workloads of two runtimes with one name have their own totals
     #[test]
     fn workloads_of_two_sources_with_one_name_have_their_own_totals() {
         let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };

@@ -1,8 +1,12 @@
 //! What every store promises, asked of each.
+//!
+//! Promise (Durability and recovery): P-16.6 Every store passes one suite; the one in memory fails at injected points
 
 use std::sync::Arc;
 
-use super::{Batch, Committed, Dedup, Entrance, FailingStore, MemoryStore, SledStore, Store, StoreError, StoreFaults};
+use super::{
+    Batch, CommitCounts, Dedup, Entrance, FailingStore, MemoryStore, SledStore, Store, StoreError, StoreFaults,
+};
 
 fn on_every_store(check: impl Fn(&dyn Store)) {
     check(&MemoryStore::default());
@@ -23,7 +27,7 @@ fn batch(writes: &[(&str, Option<&str>)]) -> Batch {
 }
 
 #[test]
-fn what_was_committed_is_read_back() {
+fn committed_records_are_read_back() {
     on_every_store(|store| {
         store.commit(&batch(&[("task/a", Some("1")), ("task/b", Some("2"))])).unwrap();
         assert_eq!(store.get("task/a").unwrap().as_deref(), Some(b"1".as_slice()));
@@ -103,7 +107,7 @@ fn a_failing_store_writes_nothing_and_works_again_afterwards() {
 
 /// The writer is this same test binary, killed with SIGKILL in the middle of its writes.
 #[test]
-fn what_was_acknowledged_survives_a_kill() {
+fn acknowledged_commits_survive_sigkill() {
     const DIR: &str = "ALLOSTAT_TEST_STORE_DIR";
     if let Some(dir) = std::env::var_os(DIR) {
         let store = SledStore::open(dir.as_ref()).unwrap();
@@ -117,7 +121,7 @@ fn what_was_acknowledged_survives_a_kill() {
     let dir = parent.path().join("state");
     for round in 0..3 {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "store::conformance::what_was_acknowledged_survives_a_kill"])
+            .args(["--exact", "store::conformance::acknowledged_commits_survive_sigkill"])
             .env(DIR, &dir)
             .stdout(std::process::Stdio::null())
             .spawn()
@@ -152,9 +156,9 @@ fn deduped(check: impl Fn(&Dedup, &StoreFaults)) {
 }
 
 /// As the journal does it with one batch.
-fn write(dedup: &Dedup, writes: &[(&str, Option<&str>)]) -> Result<Committed, StoreError> {
+fn write(dedup: &Dedup, writes: &[(&str, Option<&str>)]) -> Result<CommitCounts, StoreError> {
     match dedup.enter(batch(writes)) {
-        Entrance::Duplicate(deduped) => Ok(Committed { written: 0, deduped }),
+        Entrance::Duplicate(deduped) => Ok(CommitCounts { written: 0, deduped }),
         Entrance::Write(entered) => dedup.commit(vec![entered]),
     }
 }
@@ -163,6 +167,8 @@ fn written(dedup: &Dedup, key: &str, value: Option<&str>) -> u64 {
     write(dedup, &[(key, value)]).unwrap().written
 }
 
+/// Promise (Durability and recovery): P-16.1 A duplicate write reaches neither thread nor store, without a system call,
+/// and is counted
 #[test]
 fn a_duplicate_write_does_not_reach_the_store() {
     deduped(|dedup, faults| {
@@ -174,7 +180,7 @@ fn a_duplicate_write_does_not_reach_the_store() {
         assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
         // What is new in a batch is written, the rest is not.
         let mixed = write(dedup, &[("a", Some("1")), ("b", Some(""))]).unwrap();
-        assert_eq!(mixed, Committed { written: 1, deduped: 1 });
+        assert_eq!(mixed, CommitCounts { written: 1, deduped: 1 });
         assert_eq!(faults.commits(), 4);
     });
 }
@@ -228,6 +234,9 @@ fn a_duplicate_write_makes_no_system_call() {
 }
 
 /// Of the value from before too. The first identical write after a restart is free.
+///
+/// Promise (Durability and recovery): P-16.2, P-16.3, P-16.7 A duplicate is free only of durable data: not after a
+/// failed commit or a removal
 #[test]
 fn after_a_failed_commit_the_same_write_is_written() {
     deduped(|dedup, faults| {
@@ -257,7 +266,7 @@ fn after_a_failed_commit_the_value_from_before_is_written_too() {
 }
 
 #[test]
-fn what_was_removed_is_written_again() {
+fn removed_record_is_written_again() {
     deduped(|dedup, faults| {
         written(dedup, "a", Some("1"));
         assert_eq!(written(dedup, "a", None), 1);
@@ -295,11 +304,12 @@ fn a_write_behind_one_that_waits_is_no_duplicate() {
         assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
         // Together they come to nothing.
         let (first, second) = (enter("2"), enter("1"));
-        assert_eq!(dedup.commit(vec![first, second]).unwrap(), Committed { written: 0, deduped: 1 });
+        assert_eq!(dedup.commit(vec![first, second]).unwrap(), CommitCounts { written: 0, deduped: 1 });
         assert_eq!(faults.commits(), 3);
     });
 }
 
+/// Promise (Durability and recovery): P-16.4 Writers that wait together share one commit, in order
 #[test]
 fn concurrent_writers_share_one_commit_in_order() {
     deduped(|dedup, faults| {
@@ -311,7 +321,7 @@ fn concurrent_writers_share_one_commit_in_order() {
             };
             all.push(entered);
         }
-        assert_eq!(dedup.commit(all).unwrap(), Committed { written: 65, deduped: 0 });
+        assert_eq!(dedup.commit(all).unwrap(), CommitCounts { written: 65, deduped: 0 });
         assert_eq!(faults.commits(), 1);
         assert_eq!(dedup.store().get("shared").unwrap().as_deref(), Some(b"63".as_slice()));
         assert_eq!(dedup.store().scan("k/").unwrap().len(), 64);

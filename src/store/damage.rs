@@ -52,8 +52,10 @@ fn fill(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
     store.scan("").unwrap()
 }
 
+/// Promise (Durability and recovery): A state database removed under a running agent is detected: writes are refused
+/// until it is back
 #[test]
-fn what_was_removed_or_moved_away_takes_no_more_writes_until_it_is_back() {
+fn store_in_a_removed_or_moved_directory_refuses_writes_until_it_is_back() {
     let above = tempfile::tempdir().unwrap();
     let (dir, away) = (above.path().join("state"), above.path().join("away"));
     let keys = |store: &dyn Store| store.scan("").unwrap().into_iter().map(|(key, _)| key).collect::<Vec<_>>();
@@ -117,8 +119,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// Any bit flipped, or cut anywhere.
+    ///
+    /// Promise (Durability and recovery): P-16.5 One damaged state file loses nothing; several lose only what is
+    /// reported, and the agent starts
     #[test]
-    fn one_damaged_file_costs_nothing(choose: u32, at: u32, cut: bool) {
+    fn damaged_state_file_loses_no_record(choose: u32, at: u32, cut: bool) {
         let (files, from, records) = base();
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
@@ -176,6 +181,8 @@ fn any_flipped_bit_of_a_log_is_noticed() {
 }
 
 /// The log as the power leaves it: cut anywhere in its last write, or with zeros in its place.
+///
+/// Promise (Durability and recovery): A torn last write loses only itself
 #[test]
 fn a_torn_last_write_costs_only_itself() {
     let dir = tempfile::tempdir().unwrap();
@@ -208,7 +215,7 @@ fn a_torn_last_write_costs_only_itself() {
 }
 
 #[test]
-fn damage_is_kept_and_listed_among_the_quarantined_records() {
+fn damage_is_retained_and_listed_among_the_quarantined_records() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let records = fill(&SledStore::open(&state).unwrap());
@@ -270,6 +277,9 @@ fn old_database(dir: &Path) {
 }
 
 /// An older database is copied before it changes, an interrupted upgrade goes on, a newer one is refused untouched.
+///
+/// Promise (Durability and recovery): P-16.8 An older database is copied before it changes, a newer one is refused
+/// untouched
 #[test]
 fn an_older_database_is_copied_before_anything_of_it_changes() {
     let dir = tempfile::tempdir().unwrap();
@@ -296,7 +306,7 @@ fn an_older_database_is_copied_before_anything_of_it_changes() {
 }
 
 #[test]
-fn an_upgrade_that_was_interrupted_goes_on_and_keeps_the_first_copy() {
+fn interrupted_upgrade_continues_and_retains_the_first_copy() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     old_database(&state);

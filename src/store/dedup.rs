@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! enter(batch) ─► every record is durable just so, and no write waits to change it: Duplicate, no system call at all
-//!              └► Entered ─► commit(all that wait): the last write of each key, less what is there ─► one commit
+//!              └► EnteredBatch ─► commit(all that wait): the last write of each key, less what is there ─► one commit
 //! ```
 //! Of each key only a hash is kept, and only of what is durable: it is set after the commit that wrote the value. A
 //! commit that failed may have written or not, so nothing is known of its keys until one succeeds.
@@ -17,37 +17,37 @@ use crate::telemetry::lock;
 /// Distinguishes one value from the next of the same key. SipHash under a secret key, with a checksum and the length
 /// beside it: a changed value is taken for the same once in 2^64 writes at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Print {
+struct ValueFingerprint {
     hash: u64,
     crc: u32,
     bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Durable {
+enum DurableValue {
     Absent,
-    Is(Print),
+    Is(ValueFingerprint),
     Unknown,
 }
 
 #[derive(Debug)]
 struct Entry {
-    durable: Durable,
+    durable: DurableValue,
     /// Writes that have entered and are not committed yet.
     pending: u32,
 }
 
 #[derive(Debug)]
-struct Known {
+struct DurableIndex {
     keys: HashMap<String, Entry>,
     /// What a key without an entry is: absent, or unknown where the store could not be read.
-    others: Durable,
+    others: DurableValue,
 }
 
 /// Concurrency: any thread; commits follow one another, `enter` never waits for one.
 pub struct Dedup {
     store: Arc<dyn Store>,
-    known: Mutex<Known>,
+    known: Mutex<DurableIndex>,
     committing: Mutex<()>,
     hasher: RandomState,
 }
@@ -60,18 +60,18 @@ impl std::fmt::Debug for Dedup {
 
 /// A batch on its way. One that is dropped uncommitted costs its keys nothing but their deduplication.
 #[derive(Debug)]
-pub struct Entered(Vec<(String, Option<Vec<u8>>, Durable)>);
+pub struct EnteredBatch(Vec<(String, Option<Vec<u8>>, DurableValue)>);
 
 #[derive(Debug)]
 pub enum Entrance {
     /// All of it is durable already: so many records.
     Duplicate(u64),
-    Write(Entered),
+    Write(EnteredBatch),
 }
 
 /// What a commit did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitCounts {
     /// Records written. 0: the store was not asked.
     pub written: u64,
     /// Records that were there already.
@@ -85,12 +85,12 @@ impl Dedup {
         let hasher = RandomState::new();
         let (keys, others) = match store.scan("") {
             Ok(records) => {
-                let entry = |value: &[u8]| Entry { durable: Durable::Is(print(&hasher, value)), pending: 0 };
-                (records.into_iter().map(|(key, value)| (key, entry(&value))).collect(), Durable::Absent)
+                let entry = |value: &[u8]| Entry { durable: DurableValue::Is(print(&hasher, value)), pending: 0 };
+                (records.into_iter().map(|(key, value)| (key, entry(&value))).collect(), DurableValue::Absent)
             }
-            Err(_) => (HashMap::new(), Durable::Unknown),
+            Err(_) => (HashMap::new(), DurableValue::Unknown),
         };
-        Dedup { store, known: Mutex::new(Known { keys, others }), committing: Mutex::default(), hasher }
+        Dedup { store, known: Mutex::new(DurableIndex { keys, others }), committing: Mutex::default(), hasher }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -98,34 +98,35 @@ impl Dedup {
     }
 
     pub fn enter(&self, batch: Batch) -> Entrance {
-        let wanted =
-            |value: &Option<Vec<u8>>| value.as_ref().map_or(Durable::Absent, |v| Durable::Is(print(&self.hasher, v)));
+        let wanted = |value: &Option<Vec<u8>>| {
+            value.as_ref().map_or(DurableValue::Absent, |v| DurableValue::Is(print(&self.hasher, v)))
+        };
         let writes: Vec<_> = batch.writes.into_iter().map(|(key, value)| (wanted(&value), key, value)).collect();
         let mut known = lock(&self.known);
-        let Known { keys, others } = &mut *known;
-        let there = |(wanted, key, _): &(Durable, String, _)| {
+        let DurableIndex { keys, others } = &mut *known;
+        let there = |(wanted, key, _): &(DurableValue, String, _)| {
             keys.get(key).map_or(*others == *wanted, |entry| entry.pending == 0 && entry.durable == *wanted)
         };
         if writes.iter().all(there) {
             return Entrance::Duplicate(count(writes.len()));
         }
-        let enter = |(wanted, key, value): (Durable, String, Option<Vec<u8>>)| {
+        let enter = |(wanted, key, value): (DurableValue, String, Option<Vec<u8>>)| {
             let entry = keys.entry(key.clone()).or_insert(Entry { durable: *others, pending: 0 });
             entry.pending = entry.pending.saturating_add(1);
             (key, value, wanted)
         };
-        Entrance::Write(Entered(writes.into_iter().map(enter).collect()))
+        Entrance::Write(EnteredBatch(writes.into_iter().map(enter).collect()))
     }
 
     /// One commit of the store for all of them, in their order; none if everything is there by now.
     ///
     /// Errors: the store's. Then none of them is acknowledged, and the next write of each of their keys is written.
-    pub fn commit(&self, entered: Vec<Entered>) -> Result<Committed, StoreError> {
+    pub fn commit(&self, entered: Vec<EnteredBatch>) -> Result<CommitCounts, StoreError> {
         let _alone = lock(&self.committing);
-        let mut committed = Committed::default();
+        let mut committed = CommitCounts::default();
         let mut batch = Batch::default();
         // The place of each key in the batch: the last write of a key is the one that counts.
-        let mut last: HashMap<String, (Option<Vec<u8>>, Durable, u32)> = HashMap::new();
+        let mut last: HashMap<String, (Option<Vec<u8>>, DurableValue, u32)> = HashMap::new();
         let mut order = Vec::new();
         for (key, value, wanted) in entered.into_iter().flat_map(|entered| entered.0) {
             match last.get_mut(&key) {
@@ -149,7 +150,7 @@ impl Dedup {
                 }
             }
         }
-        let settled = Settled { dedup: self, keys: &last, written: &batch, ok: false };
+        let settled = CommitGuard { dedup: self, keys: &last, written: &batch, ok: false };
         if batch.is_empty() {
             settled.well();
             return Ok(committed);
@@ -161,25 +162,25 @@ impl Dedup {
 }
 
 /// Says what is durable once a commit is over, whichever way it ended: a panic of the store is a failed commit.
-struct Settled<'a> {
+struct CommitGuard<'a> {
     dedup: &'a Dedup,
-    keys: &'a HashMap<String, (Option<Vec<u8>>, Durable, u32)>,
+    keys: &'a HashMap<String, (Option<Vec<u8>>, DurableValue, u32)>,
     written: &'a Batch,
     ok: bool,
 }
 
-impl Settled<'_> {
+impl CommitGuard<'_> {
     fn well(mut self) {
         self.ok = true;
     }
 }
 
-impl Drop for Settled<'_> {
+impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
         let mut known = lock(&self.dedup.known);
         for (key, _) in &self.written.writes {
             if let (Some(entry), Some((_, wanted, _))) = (known.keys.get_mut(key), self.keys.get(key)) {
-                entry.durable = if self.ok { *wanted } else { Durable::Unknown };
+                entry.durable = if self.ok { *wanted } else { DurableValue::Unknown };
             }
         }
         let others = known.others;
@@ -187,7 +188,7 @@ impl Drop for Settled<'_> {
             if let Some(entry) = known.keys.get_mut(key) {
                 entry.pending = entry.pending.saturating_sub(*writes);
                 // What is gone is forgotten.
-                if entry.pending == 0 && entry.durable == others && others == Durable::Absent {
+                if entry.pending == 0 && entry.durable == others && others == DurableValue::Absent {
                     known.keys.remove(key);
                 }
             }
@@ -195,10 +196,10 @@ impl Drop for Settled<'_> {
     }
 }
 
-fn print(hasher: &RandomState, value: &[u8]) -> Print {
+fn print(hasher: &RandomState, value: &[u8]) -> ValueFingerprint {
     let mut hash = hasher.build_hasher();
     hash.write(value);
-    Print { hash: hash.finish(), crc: crc32fast::hash(value), bytes: value.len() }
+    ValueFingerprint { hash: hash.finish(), crc: crc32fast::hash(value), bytes: value.len() }
 }
 
 fn count(records: usize) -> u64 {

@@ -194,7 +194,7 @@ mod tests {
 
         /// Opened again in between, and cut off in its last write: what was committed is there.
         #[test]
-        fn what_was_committed_is_there_and_a_torn_end_is_none(commits in commits(), reopen in 0_usize..20, cut in 0_usize..60) {
+        fn keyed_log_recovers_committed_changes_and_drops_a_torn_end(commits in commits(), reopen in 0_usize..20, cut in 0_usize..60) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("log");
             let (mut log, state) = KeyedLog::open(&path);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_before_the_last_frame_is_seen_and_the_file_stays_small() {
+    fn flipped_bit_before_the_last_frame_is_detected_and_the_file_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let (mut log, _) = KeyedLog::open(&path);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_did_not_take_goes_onto_it_later() {
+    fn keyed_log_writes_refused_changes_with_the_next_commit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("none").join("log");
         let (mut log, _) = KeyedLog::open(&path);

@@ -42,11 +42,11 @@ pub struct LineLimits {
 pub struct LineLog {
     dir: PathBuf,
     limits: LineLimits,
-    last: Option<Last>,
+    last: Option<CurrentLineFile>,
 }
 
 #[derive(Debug)]
-struct Last {
+struct CurrentLineFile {
     number: u64,
     file: File,
     /// Up to here it is acknowledged.
@@ -90,7 +90,7 @@ impl LineLog {
     /// The newest file goes when its newest line is too old, and nothing older than an eighth of the age goes on in it.
     pub fn tidy(&mut self) {
         let now = SystemTime::now();
-        let is_old = |last: &Last| now.duration_since(last.began).is_ok_and(|age| age > self.limits.age / 8);
+        let is_old = |last: &CurrentLineFile| now.duration_since(last.began).is_ok_and(|age| age > self.limits.age / 8);
         if self.last.as_ref().is_some_and(|last| last.length > 0 && is_old(last)) {
             self.go_on();
         }
@@ -117,7 +117,7 @@ impl LineLog {
     }
 
     /// The newest file, without what was not acknowledged.
-    fn open(&mut self) -> io::Result<Last> {
+    fn open(&mut self) -> io::Result<CurrentLineFile> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         self.prune(SystemTime::now());
         let mut all = files(&self.dir)?;
@@ -133,7 +133,7 @@ impl LineLog {
         let bytes = fs::read(&newest.path)?;
         let length = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) as u64;
         file.set_len(length)?;
-        Ok(Last { number: newest.number, file, length, full_at: full(&self.limits), began: newest.modified })
+        Ok(CurrentLineFile { number: newest.number, file, length, full_at: full(&self.limits), began: newest.modified })
     }
 
     /// The newest file stays while it is not too old.
@@ -150,7 +150,7 @@ impl LineLog {
     }
 }
 
-impl Last {
+impl CurrentLineFile {
     fn is_at(&self, dir: &Path) -> bool {
         let there = fs::metadata(dir.join(format!("{:08}.{PLAIN}", self.number)));
         there.and_then(|there| Ok(there.ino() == self.file.metadata()?.ino())).unwrap_or(false)
@@ -162,7 +162,7 @@ fn full(limits: &LineLimits) -> u64 {
 }
 
 /// The first number from this one on that is not taken.
-fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<Last> {
+fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<CurrentLineFile> {
     const MOST_TAKEN: u64 = 100;
     let mut number = from;
     let file = loop {
@@ -173,7 +173,7 @@ fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<Last> {
         }
     };
     File::open(dir)?.sync_all()?;
-    Ok(Last { number, file, length: 0, full_at: full(limits), began: SystemTime::now() })
+    Ok(CurrentLineFile { number, file, length: 0, full_at: full(limits), began: SystemTime::now() })
 }
 
 /// Each line, the newest first, until `each` has enough. Files whose lines are all older than `since` are not opened.
@@ -226,12 +226,12 @@ pub fn oldest(dir: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-fn open_unpacked(file: &Found) -> io::Result<Box<dyn Read>> {
+fn open_unpacked(file: &LineFile) -> io::Result<Box<dyn Read>> {
     let opened = File::open(&file.path)?;
     Ok(if file.is_packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) })
 }
 
-struct Found {
+struct LineFile {
     number: u64,
     path: PathBuf,
     is_packed: bool,
@@ -240,7 +240,7 @@ struct Found {
 }
 
 /// The oldest first; of one that is there twice the packed one. None: there is no directory.
-fn files(dir: &Path) -> io::Result<Vec<Found>> {
+fn files(dir: &Path) -> io::Result<Vec<LineFile>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -260,14 +260,14 @@ fn files(dir: &Path) -> io::Result<Vec<Found>> {
         }
         // Whatever else is called so is not ours: a link may lead anywhere, and a pipe is never read to its end.
         let Some(meta) = meta.ok().filter(fs::Metadata::is_file) else { continue };
-        found.push(Found { number, path, is_packed, bytes: meta.len(), modified: meta.modified()? });
+        found.push(LineFile { number, path, is_packed, bytes: meta.len(), modified: meta.modified()? });
     }
     found.sort_by_key(|file| (file.number, !file.is_packed));
     found.dedup_by_key(|file| file.number);
     Ok(found)
 }
 
-fn read(file: &Found) -> io::Result<Vec<u8>> {
+fn read(file: &LineFile) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let packed = file.path.with_extension(PACKED);
     let unpack =
@@ -299,6 +299,8 @@ fn pack(dir: &Path, number: u64) -> io::Result<()> {
     }
 }
 
+/// Promise (Devices): A history line is whole or absent; the oldest expire by age and size; what a disk refuses waits,
+/// and is counted
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_the_newest_first_over_packed_files_and_over_owners() {
+    fn line_log_is_read_newest_first_over_compressed_files_and_owners() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("history");
         assert_eq!(lines(&dir), Vec::<String>::new(), "there is nothing yet");
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_next_file_can_be_made_the_full_one_goes_on_and_nothing_is_there_twice() {
+    fn line_log_continues_in_the_full_file_if_no_next_one_can_be_created() {
         let dir = tempfile::tempdir().unwrap();
         let limits = LineLimits { bytes: 64 << 10, ..LIMITS };
         let mut log = LineLog::new(dir.path(), limits);
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_unfinished_is_passed_over() {
+    fn line_log_skips_unfinished_writes_of_a_killed_owner() {
         let dir = tempfile::tempdir().unwrap();
         LineLog::new(dir.path(), LIMITS).append(&numbered(0, 3)).unwrap();
         let newest = dir.path().join("00000001.jsonl");
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_refuses_is_not_there_and_can_be_appended_again() {
+    fn line_refused_by_the_disk_is_absent_and_can_be_appended_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = LineLog::new(dir.path(), LIMITS);
         log.append(&numbered(0, 1)).unwrap();

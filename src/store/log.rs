@@ -28,7 +28,7 @@ const NONE: u32 = u32::MAX;
 const TAIL_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Frame {
+pub(super) struct LogFrame {
     pub schema: u32,
     pub seq: u64,
     part: u32,
@@ -65,8 +65,8 @@ fn length(bytes: usize) -> io::Result<u32> {
 
 /// What a file says.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub frames: Vec<Frame>,
+pub(super) struct LogContents {
+    pub frames: Vec<LogFrame>,
     /// Bytes between good frames that are none.
     pub damaged: Vec<Range<usize>>,
     /// Where the last good frame ends. What follows was never acknowledged, or is damaged.
@@ -76,8 +76,8 @@ pub(super) struct Found {
 }
 
 /// Pure: no bytes panic.
-pub(super) fn parse(bytes: &[u8]) -> Found {
-    let mut found = Found::default();
+pub(super) fn parse(bytes: &[u8]) -> LogContents {
+    let mut found = LogContents::default();
     let mut at = 0;
     while at < bytes.len() {
         if let Some((frame, size)) = parse_frame(&bytes[at..]) {
@@ -98,7 +98,7 @@ pub(super) fn parse(bytes: &[u8]) -> Found {
     found
 }
 
-fn parse_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
+fn parse_frame(bytes: &[u8]) -> Option<(LogFrame, usize)> {
     let rest = bytes.strip_prefix(&MAGIC)?;
     let (size, rest) = number(rest)?;
     let (crc, rest) = number(rest)?;
@@ -121,7 +121,7 @@ fn parse_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
         writes.push((String::from_utf8(key.to_vec()).ok()?, value));
         rest = after;
     }
-    Some((Frame { schema, seq: u64::from_le_bytes(*seq), part, parts, writes }, HEADER + size))
+    Some((LogFrame { schema, seq: u64::from_le_bytes(*seq), part, parts, writes }, HEADER + size))
 }
 
 fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -133,7 +133,7 @@ fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(size).ok()?)
 }
 
-impl Found {
+impl LogContents {
     /// The number of the last commit that is in it.
     pub fn last(&self) -> u64 {
         self.frames.last().map_or(0, |frame| frame.seq)
@@ -170,7 +170,7 @@ impl Found {
     pub fn missing_after(&self, after: Option<u64>) -> u64 {
         let Some(first) = self.frames.first() else { return 0 };
         let base = after.unwrap_or(first.seq.saturating_sub(u64::from(first.parts == 0)));
-        let counted = |frame: &&Frame| frame.parts == 0 && frame.seq > base;
+        let counted = |frame: &&LogFrame| frame.parts == 0 && frame.seq > base;
         let good = self.frames.iter().filter(counted).count() as u64;
         let lost = self.last().saturating_sub(base).saturating_sub(good);
         let copied = self.frames.iter().filter(|frame| frame.parts > 0).count() as u64;
@@ -181,7 +181,7 @@ impl Found {
 
 /// The file, open for appending. Concurrency: one owner; every call blocks on the disk.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct StateLog {
     dir: PathBuf,
     file: File,
     len: u64,
@@ -197,9 +197,9 @@ pub(super) fn path(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-impl Log {
+impl StateLog {
     /// Goes on at the end of what was found.
-    pub fn go_on(dir: &Path, found: &Found) -> io::Result<Log> {
+    pub fn go_on(dir: &Path, found: &LogContents) -> io::Result<StateLog> {
         let file = OpenOptions::new().read(true).write(true).open(path(dir))?;
         let len = u64::try_from(found.end).map_err(io::Error::other)?;
         if file.metadata()?.len() != len {
@@ -208,13 +208,13 @@ impl Log {
         // A commit that was written and not synced when the agent was killed is taken as good from here on.
         file.sync_all()?;
         let copy_bytes = u64::try_from(found.copy_bytes).map_err(io::Error::other)?;
-        Ok(Log { dir: dir.to_owned(), file, len, copy_bytes, doubtful: false, not_before: 0 })
+        Ok(StateLog { dir: dir.to_owned(), file, len, copy_bytes, doubtful: false, not_before: 0 })
     }
 
     /// A new file of exactly these records, in the place of whatever was there.
-    pub fn write(dir: &Path, schema: u32, seq: u64, records: &Records) -> io::Result<Log> {
+    pub fn write(dir: &Path, schema: u32, seq: u64, records: &Records) -> io::Result<StateLog> {
         let fresh = dir.join("log.new");
-        let written = Log::write_to(&fresh, dir, schema, seq, records);
+        let written = StateLog::write_to(&fresh, dir, schema, seq, records);
         if written.is_err() {
             // It may be what fills the disk.
             let _ = std::fs::remove_file(&fresh);
@@ -222,7 +222,7 @@ impl Log {
         written
     }
 
-    fn write_to(fresh: &Path, dir: &Path, schema: u32, seq: u64, records: &Records) -> io::Result<Log> {
+    fn write_to(fresh: &Path, dir: &Path, schema: u32, seq: u64, records: &Records) -> io::Result<StateLog> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(fresh)?;
         let parts = length(records.len())?.max(1);
         let mut out = io::BufWriter::new(&file);
@@ -241,7 +241,7 @@ impl Log {
         std::fs::rename(fresh, path(dir))?;
         File::open(dir)?.sync_all()?;
         let len = u64::try_from(len).map_err(io::Error::other)?;
-        Ok(Log { dir: dir.to_owned(), file, len, copy_bytes: len, doubtful: false, not_before: 0 })
+        Ok(StateLog { dir: dir.to_owned(), file, len, copy_bytes: len, doubtful: false, not_before: 0 })
     }
 
     /// Durable when it returns. After an error none of it is in the file.
@@ -273,8 +273,8 @@ impl Log {
     }
 
     /// The same records up to commit `seq` in a new file.
-    pub fn rewritten(&self, schema: u32, seq: u64) -> io::Result<Log> {
-        Log::write(&self.dir, schema, seq, &self.records()?)
+    pub fn rewritten(&self, schema: u32, seq: u64) -> io::Result<StateLog> {
+        StateLog::write(&self.dir, schema, seq, &self.records()?)
     }
 
     /// All records, from the file.

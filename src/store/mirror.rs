@@ -23,7 +23,7 @@ const SEQ: &[u8] = b"\0seq";
 pub(super) struct Mirror(sled::Db);
 
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum MirrorFault {
     /// Another process has it open.
     Busy,
     /// The machine refuses: permissions, space.
@@ -31,33 +31,33 @@ pub(super) enum Trouble {
     Damaged(String),
 }
 
-impl From<sled::Error> for Trouble {
-    fn from(error: sled::Error) -> Trouble {
+impl From<sled::Error> for MirrorFault {
+    fn from(error: sled::Error) -> MirrorFault {
         match error {
-            sled::Error::Io(e) if e.to_string().contains("could not acquire lock") => Trouble::Busy,
+            sled::Error::Io(e) if e.to_string().contains("could not acquire lock") => MirrorFault::Busy,
             sled::Error::Io(e)
                 if matches!(
                     e.kind(),
                     io::ErrorKind::PermissionDenied | io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem
                 ) =>
             {
-                Trouble::Refused(e)
+                MirrorFault::Refused(e)
             }
-            other => Trouble::Damaged(other.to_string()),
+            other => MirrorFault::Damaged(other.to_string()),
         }
     }
 }
 
 /// sled panics where it finds its own invariants broken.
-fn caught<T>(work: impl FnOnce() -> sled::Result<T>) -> Result<T, Trouble> {
+fn caught<T>(work: impl FnOnce() -> sled::Result<T>) -> Result<T, MirrorFault> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => Ok(result?),
-        Err(_) => Err(Trouble::Damaged("it panicked".to_owned())),
+        Err(_) => Err(MirrorFault::Damaged("it panicked".to_owned())),
     }
 }
 
 impl Mirror {
-    pub fn open(dir: &Path) -> Result<Mirror, Trouble> {
+    pub fn open(dir: &Path) -> Result<Mirror, MirrorFault> {
         let config = sled::Config::new()
             .path(dir)
             .mode(sled::Mode::LowSpace)
@@ -67,7 +67,7 @@ impl Mirror {
     }
 
     /// Everything, and the number of the last batch that is in it; 0: written by an agent without a log, or empty.
-    pub fn contents(&self) -> Result<(Records, u64), Trouble> {
+    pub fn contents(&self) -> Result<(Records, u64), MirrorFault> {
         let records = self.scan("")?.into_iter().collect();
         let seq = caught(|| self.0.get(SEQ))?;
         let seq = seq.and_then(|bytes| bytes.as_ref().try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -82,11 +82,11 @@ impl Mirror {
         });
     }
 
-    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Trouble> {
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, MirrorFault> {
         caught(|| self.0.get(key)).map(|value| value.map(|value| value.to_vec()))
     }
 
-    pub fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
+    pub fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, MirrorFault> {
         caught(|| {
             let entries = self.0.scan_prefix(prefix).filter(|entry| entry.as_ref().map_or(true, |(key, _)| key != SEQ));
             // Every key was written from a `String`; one that is no text is shown as best it can be.
@@ -98,7 +98,7 @@ impl Mirror {
         &self,
         writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>,
         seq: u64,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), MirrorFault> {
         let mut batch = sled::Batch::default();
         for (key, value) in writes {
             match value {

@@ -39,7 +39,7 @@ mod upgrade;
 
 use std::path::PathBuf;
 
-pub use dedup::{Committed, Dedup, Entered, Entrance};
+pub use dedup::{CommitCounts, Dedup, EnteredBatch, Entrance};
 pub use failing::{FailingStore, StoreFaults};
 pub use memory::MemoryStore;
 pub use sled::SledStore;

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::log::{self, Found, Log, Records};
-use super::mirror::{Mirror, Trouble};
+use super::log::{self, LogContents, Records, StateLog};
+use super::mirror::{Mirror, MirrorFault};
 use super::upgrade::{self, Schema};
 use super::{Batch, Store, StoreError};
 use crate::host::tree;
@@ -40,7 +40,7 @@ pub struct SledStore {
 struct State {
     /// The directory, held locked as long as the store is open.
     _lock: File,
-    log: Log,
+    log: StateLog,
     /// Of the last commit.
     seq: u64,
     /// `None`: it failed. The log alone does; the next start makes it again.
@@ -77,7 +77,7 @@ impl SledStore {
     /// Asks sled, and the log where sled fails.
     fn read<T>(
         &self,
-        ask: impl FnOnce(&Mirror) -> Result<T, Trouble>,
+        ask: impl FnOnce(&Mirror) -> Result<T, MirrorFault>,
         look: impl FnOnce(Records) -> T,
     ) -> Result<T, StoreError> {
         let mut state = lock(&self.state);
@@ -196,7 +196,7 @@ impl State {
             self.give_up_mirror(&trouble);
         }
     }
-    fn give_up_mirror(&mut self, trouble: &Trouble) {
+    fn give_up_mirror(&mut self, trouble: &MirrorFault) {
         tracing::warn!(?trouble, "the second copy of the state failed; the agent goes on with its log alone");
         self.mirror = None;
     }
@@ -209,11 +209,11 @@ const BUSY: &str = "another process has it open: is a second agent running on th
 
 /// A process that was just forked holds every lock of its parent until it executes its program: a lock that is taken
 /// may be free in a moment.
-fn patiently<T>(mut take: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
+fn patiently<T>(mut take: impl FnMut() -> Result<T, MirrorFault>) -> Result<T, MirrorFault> {
     let began = Instant::now();
     loop {
         match take() {
-            Err(Trouble::Busy) if began.elapsed() < LOCK_WAIT => std::thread::sleep(Duration::from_millis(10)),
+            Err(MirrorFault::Busy) if began.elapsed() < LOCK_WAIT => std::thread::sleep(Duration::from_millis(10)),
             taken => return taken,
         }
     }
@@ -221,7 +221,7 @@ fn patiently<T>(mut take: impl FnMut() -> Result<T, Trouble>) -> Result<T, Troub
 
 /// Errors: another process has it.
 fn lock_directory(directory: &File) -> io::Result<()> {
-    let take = || flock(directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| Trouble::Busy);
+    let take = || flock(directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| MirrorFault::Busy);
     patiently(take).map_err(|_| io::Error::other(BUSY))
 }
 
@@ -237,7 +237,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     };
     if bytes.is_none() && !has_db {
         // Before sled makes its files: a database without a log is an old one.
-        Log::write(dir, schema.current, 0, &Records::new()).map_err(failed)?;
+        StateLog::write(dir, schema.current, 0, &Records::new()).map_err(failed)?;
         upgrade::sync_parent(dir).map_err(failed)?;
         return open(dir, lock, schema);
     }
@@ -258,13 +258,13 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     let mirror =
         match patiently(|| Mirror::open(dir)).and_then(|mirror| mirror.contents().map(|contents| (mirror, contents))) {
             Ok((mirror, contents)) => Some((mirror, Some(contents))),
-            Err(Trouble::Busy) => return Err(open_error(dir, BUSY.to_owned())),
-            Err(Trouble::Refused(e)) if found.frames.is_empty() => return Err(failed(e)),
-            Err(Trouble::Refused(error)) => {
+            Err(MirrorFault::Busy) => return Err(open_error(dir, BUSY.to_owned())),
+            Err(MirrorFault::Refused(e)) if found.frames.is_empty() => return Err(failed(e)),
+            Err(MirrorFault::Refused(error)) => {
                 tracing::warn!(%error, "the second copy of the state cannot be opened; the log alone is used");
                 None
             }
-            Err(Trouble::Damaged(why)) => {
+            Err(MirrorFault::Damaged(why)) => {
                 damage.sled(&why, found.is_whole()).map_err(failed)?;
                 Mirror::open(dir).ok().map(|mirror| (mirror, None))
             }
@@ -284,7 +284,8 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     damage.note(&mut records);
 
     let as_it_was = log_is_good && older.is_none();
-    let log = if as_it_was { Log::go_on(dir, &found) } else { Log::write(dir, schema.current, seq, &records) };
+    let log =
+        if as_it_was { StateLog::go_on(dir, &found) } else { StateLog::write(dir, schema.current, seq, &records) };
     let log = log.map_err(failed)?;
     let mut state = State { _lock: lock, log, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
     if let Some((mirror, contents)) = mirror {
@@ -294,7 +295,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
 }
 
 /// The records, the number of the last commit, and whether the log says exactly that.
-fn decide(found: &Found, mirror: Option<&(Records, u64)>) -> (Records, u64, bool) {
+fn decide(found: &LogContents, mirror: Option<&(Records, u64)>) -> (Records, u64, bool) {
     let mut records = Records::new();
     match mirror {
         // Written before the log knew of it? Never: the log has lost its end.
@@ -342,7 +343,7 @@ impl Damage<'_> {
     }
 
     /// Keeps the log under a second name: the first one stays until a new log takes it.
-    fn log(&mut self, found: &Found, unread: usize, lost: u64) -> io::Result<()> {
+    fn log(&mut self, found: &LogContents, unread: usize, lost: u64) -> io::Result<()> {
         let into = self.place()?;
         fs::hard_link(log::path(self.dir), into.join("log"))?;
         let bytes = unread + found.damaged.iter().map(ExactSizeIterator::len).sum::<usize>();

@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::Orders;
 use super::start;
-use super::tree::{self, Tree};
+use super::tree::{self, ReapedProcesses};
 use crate::host::cgroup::Cgroup;
 use crate::host::passing;
-use crate::host::process::{self, Confined, Ended, Process, identity};
+use crate::host::process::{self, Process, RunningSandbox, WaitStatus, identity};
 use crate::host::pty::{self, Pty, WindowSize};
 use crate::host::seccomp;
 use crate::model::id::ProcessId;
@@ -79,7 +79,7 @@ pub fn run_attached() -> Result<(), String> {
     if length == 0 {
         return Ok(());
     }
-    match Session::begin(descriptors) {
+    match AttachedCommand::begin(descriptors) {
         Ok((mut session, master)) => {
             let masters: Vec<_> = master.iter().map(AsFd::as_fd).collect();
             // An agent that is gone is found gone below.
@@ -100,18 +100,18 @@ fn words(report: &AttachReport) -> Vec<u8> {
 }
 
 /// The command, running.
-struct Session {
+struct AttachedCommand {
     pid: u32,
-    tree: Tree,
+    tree: ReapedProcesses,
     /// Readable when the task's main process has ended.
     task: OwnedFd,
     /// Of what the command starts; `None`: this host cannot make one.
     cgroup: Option<Cgroup>,
 }
 
-impl Session {
+impl AttachedCommand {
     /// Errors: a sentence; nothing ran, and nothing is left.
-    fn begin(descriptors: Vec<OwnedFd>) -> Result<(Session, Option<OwnedFd>), String> {
+    fn begin(descriptors: Vec<OwnedFd>) -> Result<(AttachedCommand, Option<OwnedFd>), String> {
         let mut descriptors = descriptors.into_iter();
         let mut orders_file = std::fs::File::from(descriptors.next().ok_or("no orders of an agent")?);
         let mut input = Vec::new();
@@ -124,7 +124,7 @@ impl Session {
             _ => None,
         };
         let cgroup = own_cgroup(&asked)?;
-        Session::launch(&asked, streams, cgroup.clone()).inspect_err(|_| {
+        AttachedCommand::launch(&asked, streams, cgroup.clone()).inspect_err(|_| {
             let _ = cgroup.map(|cgroup| cgroup.remove(REMOVED_WITHIN));
         })
     }
@@ -133,7 +133,7 @@ impl Session {
         asked: &AttachOrders,
         streams: Option<[OwnedFd; 3]>,
         cgroup: Option<Cgroup>,
-    ) -> Result<(Session, Option<OwnedFd>), String> {
+    ) -> Result<(AttachedCommand, Option<OwnedFd>), String> {
         // It logs nothing: what it prints is the user's who asked.
         let mut orders = Orders { logs: None, ..asked.orders.clone() };
         if let (Some(whole), Some(own)) = (orders.cgroup.take(), &cgroup) {
@@ -149,8 +149,12 @@ impl Session {
             Some(sandbox) => {
                 let filters = sandbox.filters.iter().map(seccomp::instructions).collect();
                 let own = (sandbox.own_pids, sandbox.own_ipc);
-                let joined =
-                    Confined::beside(asked.main.pid, own, sandbox.network.as_deref(), (sandbox.capabilities, filters));
+                let joined = RunningSandbox::beside(
+                    asked.main.pid,
+                    own,
+                    sandbox.network.as_deref(),
+                    (sandbox.capabilities, filters),
+                );
                 Some(joined.map_err(|e| format!("cannot join the namespaces of the task: {e}"))?)
             }
         };
@@ -199,7 +203,7 @@ impl Session {
             tree::wait_for_all();
             return Err(explain(error));
         }
-        Ok((Session { pid, tree: Tree::default(), task: task.into_pidfd(), cgroup }, master))
+        Ok((AttachedCommand { pid, tree: ReapedProcesses::default(), task: task.into_pidfd(), cgroup }, master))
     }
 
     /// Until nothing of it is left: by itself, with its task, or with the line.
@@ -238,8 +242,8 @@ impl Session {
             let _ = cgroup.remove(REMOVED_WITHIN);
         }
         match self.tree.main.as_ref().and_then(|main| process::ended(main.status)) {
-            Some(Ended::Code(code)) => AttachReport::Code(code),
-            Some(Ended::Signal(number)) => AttachReport::Signal(number),
+            Some(WaitStatus::Code(code)) => AttachReport::Code(code),
+            Some(WaitStatus::Signal(number)) => AttachReport::Signal(number),
             None => AttachReport::Signal(9),
         }
     }

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::orders::Orders;
-use super::record::How;
+use super::record::MainOutcome;
 use super::start;
-use crate::host::process::{Child, Confined, identity};
+use crate::host::process::{Child, RunningSandbox, identity};
 use crate::host::seccomp;
 use crate::model::id::ProcessId;
 
@@ -68,8 +68,12 @@ fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
         Some(sandbox) => {
             let filters = sandbox.filters.iter().map(seccomp::instructions).collect();
             let own = (sandbox.own_pids, sandbox.own_ipc);
-            let joined =
-                Confined::beside(asked.main.pid, own, sandbox.network.as_deref(), (sandbox.capabilities, filters));
+            let joined = RunningSandbox::beside(
+                asked.main.pid,
+                own,
+                sandbox.network.as_deref(),
+                (sandbox.capabilities, filters),
+            );
             Some(joined.map_err(|e| format!("cannot join the namespaces of the task: {e}"))?)
         }
     };
@@ -101,10 +105,10 @@ fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
     })
 }
 
-pub(super) fn words(how: How) -> String {
+pub(super) fn words(how: MainOutcome) -> String {
     match how {
-        How::NotStarted { message, .. } | How::Unseen(message) => message,
-        How::Status(status) => format!("it ended with the wait status {status}"),
+        MainOutcome::NotStarted { message, .. } | MainOutcome::Unseen(message) => message,
+        MainOutcome::Status(status) => format!("it ended with the wait status {status}"),
     }
 }
 

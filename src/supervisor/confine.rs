@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use super::orders::{Mount, SandboxNode, SandboxOrders};
-use super::record::How;
+use super::record::MainOutcome;
 use super::start::{refuse, refused, text};
 use crate::host::process::{
-    Confined, HostTree, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees, errno_text,
+    HostTree, RootPlan, RootStep, RunningSandbox, Sandbox, SandboxError, SandboxStep, binds_whole_trees, errno_text,
 };
 use crate::host::seccomp;
 use crate::model::volume::{MountPropagation, TaskVolume};
@@ -44,7 +44,7 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// Its root and its namespaces. Errors: what failed, as it will stand in the record; nothing is left.
-pub fn confine(orders: &SandboxOrders) -> Result<Confined, How> {
+pub fn confine(orders: &SandboxOrders) -> Result<RunningSandbox, MainOutcome> {
     let network = match &orders.network {
         Some(path) => {
             Some(File::open(path).map_err(|e| refused("cannot open the network namespace ", path, &e))?.into())
@@ -56,7 +56,7 @@ pub fn confine(orders: &SandboxOrders) -> Result<Confined, How> {
             directory: text(&orders.root, "the directory")?,
             pivots: orders.pivots,
             whole_trees: binds_whole_trees(),
-            steps: Steps::of(orders)?,
+            steps: RootSteps::of(orders)?,
         },
         own_pids: orders.own_pids,
         own_ipc: orders.own_ipc,
@@ -64,10 +64,10 @@ pub fn confine(orders: &SandboxOrders) -> Result<Confined, How> {
         kept: orders.capabilities,
         filters: orders.filters.iter().map(seccomp::instructions).collect(),
     };
-    Confined::begin(sandbox).map_err(|(sandbox, error)| explain(orders, &sandbox, error))
+    RunningSandbox::begin(sandbox).map_err(|(sandbox, error)| explain(orders, &sandbox, error))
 }
 
-fn explain(orders: &SandboxOrders, sandbox: &Sandbox, error: SandboxError) -> How {
+fn explain(orders: &SandboxOrders, sandbox: &Sandbox, error: SandboxError) -> MainOutcome {
     let why = errno_text(error.errno);
     let message = match error.step {
         SandboxStep::Fork => format!("cannot make a process: {why}"),
@@ -91,14 +91,14 @@ fn explain(orders: &SandboxOrders, sandbox: &Sandbox, error: SandboxError) -> Ho
 }
 
 /// What has to be made in the root, in order.
-struct Steps {
+struct RootSteps {
     steps: Vec<RootStep>,
     directories: BTreeSet<PathBuf>,
 }
 
-impl Steps {
-    fn of(orders: &SandboxOrders) -> Result<Vec<RootStep>, How> {
-        let mut all = Steps { steps: Vec::new(), directories: BTreeSet::new() };
+impl RootSteps {
+    fn of(orders: &SandboxOrders) -> Result<Vec<RootStep>, MainOutcome> {
+        let mut all = RootSteps { steps: Vec::new(), directories: BTreeSet::new() };
         // First, while nothing but its own directory can be reached: a task that becomes several users needs both.
         all.steps.push(RootStep::Mode { path: c"/".to_owned(), mode: 0o711 });
         all.directory(Path::new("/tmp"))?;
@@ -116,7 +116,7 @@ impl Steps {
     }
 
     /// With those above it.
-    fn directory(&mut self, path: &Path) -> Result<(), How> {
+    fn directory(&mut self, path: &Path) -> Result<(), MainOutcome> {
         let mut above: Vec<&Path> = path.ancestors().filter(|path| path.parent().is_some()).collect();
         above.reverse();
         for path in above {
@@ -128,7 +128,7 @@ impl Steps {
     }
 
     /// Something to mount over.
-    fn place(&mut self, is_directory: bool, path: &Path) -> Result<(), How> {
+    fn place(&mut self, is_directory: bool, path: &Path) -> Result<(), MainOutcome> {
         if is_directory {
             return self.directory(path);
         }
@@ -138,7 +138,7 @@ impl Steps {
     }
 
     /// Left out where the host has no such thing.
-    fn bind(&mut self, root: &Path, mount: &Mount) -> Result<(), How> {
+    fn bind(&mut self, root: &Path, mount: &Mount) -> Result<(), MainOutcome> {
         let failed = |e: &io::Error| refused("cannot mount ", &mount.host, e);
         // What the agent made for the task is followed through no link.
         if mount.needed && std::fs::symlink_metadata(&mount.host).map_err(|e| failed(&e))?.is_symlink() {
@@ -161,7 +161,7 @@ impl Steps {
     }
 
     /// Of the host's settings: links in its path are theirs too. What is there is opened here, once.
-    fn volume(&mut self, volume: &TaskVolume) -> Result<(), How> {
+    fn volume(&mut self, volume: &TaskVolume) -> Result<(), MainOutcome> {
         let failed = |e: &io::Error| refused("cannot mount the host volume ", &volume.host, e);
         let host = std::fs::canonicalize(&volume.host).map_err(|e| failed(&e))?;
         let is_directory = std::fs::metadata(&host).map_err(|e| failed(&e))?.is_dir();
@@ -182,14 +182,14 @@ impl Steps {
         Ok(())
     }
 
-    fn mount(&mut self, kind: &str, path: &str, flags: MountFlags, data: &str) -> Result<(), How> {
+    fn mount(&mut self, kind: &str, path: &str, flags: MountFlags, data: &str) -> Result<(), MainOutcome> {
         self.directory(Path::new(path))?;
         let (kind, path, data) = (text(kind, "a mount")?, text(path, "a mount")?, text(data, "a mount")?);
         self.steps.push(RootStep::Mount { kind, path, flags, data });
         Ok(())
     }
 
-    fn kernel(&mut self, orders: &SandboxOrders) -> Result<(), How> {
+    fn kernel(&mut self, orders: &SandboxOrders) -> Result<(), MainOutcome> {
         let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         self.mount("proc", "/proc", plain, "")?;
         self.mount("sysfs", "/sys", plain | MountFlags::RDONLY, "")?;
@@ -211,7 +211,7 @@ impl Steps {
         Ok(())
     }
 
-    fn devices(&mut self, orders: &SandboxOrders) -> Result<(), How> {
+    fn devices(&mut self, orders: &SandboxOrders) -> Result<(), MainOutcome> {
         let usual = NODES.iter().map(|name| Path::new("/dev").join(name)).filter(|node| node.exists());
         let usual = usual.map(|node| SandboxNode { host: node.clone(), inside: node });
         for node in usual.chain(orders.devices.iter().cloned()) {
@@ -226,7 +226,7 @@ impl Steps {
     }
 
     /// An empty file or directory stands there instead. Left out where the host has no such thing.
-    fn hide(&mut self, host: &Path, path: &Path) -> Result<(), How> {
+    fn hide(&mut self, host: &Path, path: &Path) -> Result<(), MainOutcome> {
         let Ok(found) = std::fs::metadata(host) else { return Ok(()) };
         let path = inside(path)?;
         self.steps.push(if found.is_dir() {
@@ -239,12 +239,12 @@ impl Steps {
     }
 }
 
-fn inside(path: &Path) -> Result<CString, How> {
+fn inside(path: &Path) -> Result<CString, MainOutcome> {
     text(path, "a path")
 }
 
 /// As it is called from the host's root.
-fn outside(path: &Path) -> Result<CString, How> {
+fn outside(path: &Path) -> Result<CString, MainOutcome> {
     let relative = path.strip_prefix("/").unwrap_or(path);
     text(if relative.as_os_str().as_bytes().is_empty() { Path::new(".") } else { relative }, "a path")
 }
@@ -273,7 +273,7 @@ mod tests {
         Mount { host: host.into(), inside: inside.into(), read_only: true, needed: false }
     }
     fn attempts(orders: &SandboxOrders) -> Vec<String> {
-        Steps::of(orders).unwrap().iter().map(RootStep::attempt).collect()
+        RootSteps::of(orders).unwrap().iter().map(RootStep::attempt).collect()
     }
 
     #[test]
@@ -302,16 +302,16 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_there_and_is_not_is_named() {
+    fn required_mount_that_is_missing_is_named() {
         let needed = Mount { needed: true, ..mount("/no/such", "/alloc") };
-        let Err(How::NotStarted { message, recoverable }) = Steps::of(&orders(vec![needed])) else {
+        let Err(MainOutcome::NotStarted { message, recoverable }) = RootSteps::of(&orders(vec![needed])) else {
             panic!("it goes on")
         };
         assert!(message.starts_with("cannot mount /no/such: No such file") && !recoverable, "{message}");
     }
 
     #[test]
-    fn what_lies_in_the_root_is_not_mounted_again_and_a_link_is_not_followed() {
+    fn mounts_inside_the_root_are_skipped_and_symlinks_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let own = |name: &str| Mount {
             host: dir.path().join(name),
@@ -323,7 +323,9 @@ mod tests {
         std::os::unix::fs::symlink("/etc", dir.path().join("secrets")).unwrap();
         let with = |mount: Mount| SandboxOrders { root: dir.path().to_owned(), ..orders(vec![mount]) };
         assert!(!attempts(&with(own("local"))).iter().any(|step| step.ends_with("/local")));
-        let Err(How::NotStarted { message, .. }) = Steps::of(&with(own("secrets"))) else { panic!("it is followed") };
+        let Err(MainOutcome::NotStarted { message, .. }) = RootSteps::of(&with(own("secrets"))) else {
+            panic!("it is followed")
+        };
         assert!(message.ends_with("secrets: it is a symbolic link"), "{message}");
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_like_a_supervisor_is_one_if_its_record_lies_where_ours_do() {
+    fn process_named_as_supervisor_is_found_only_with_its_record_in_our_data_dir() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         let run_dir = dir.join("run/a/t/0");

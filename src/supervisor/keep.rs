@@ -30,17 +30,17 @@ const KEPT: &str = "kept ";
 
 /// What a keeper says once it is in its place.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeeperReport {
     /// The directory of the scope.
     pub scope: PathBuf,
 }
 
-impl Kept {
+impl KeeperReport {
     /// From its whole output so far, or that of the command that was to start it. `None`: not known yet.
-    pub fn parse(said: &str) -> Option<Kept> {
+    pub fn parse(said: &str) -> Option<KeeperReport> {
         let (whole, _) = said.rsplit_once('\n')?;
         let scope = whole.lines().find_map(|line| line.strip_prefix(KEPT))?;
-        Some(Kept { scope: scope.into() })
+        Some(KeeperReport { scope: scope.into() })
     }
 }
 
@@ -113,15 +113,15 @@ mod tests {
 
     #[test]
     fn a_keepers_answer_is_a_whole_line_whatever_stands_before_it() {
-        let kept = |scope: &str| Some(Kept { scope: scope.into() });
-        assert_eq!(Kept::parse("kept /sys/fs/cgroup/a.scope\n"), kept("/sys/fs/cgroup/a.scope"));
-        assert_eq!(Kept::parse("a warning\nkept /a b\nkept /c"), kept("/a b"));
-        assert_eq!(Kept::parse("kept /sys/fs/cgr"), None);
-        assert_eq!(Kept::parse("Failed to start transient scope unit\n"), None);
+        let kept = |scope: &str| Some(KeeperReport { scope: scope.into() });
+        assert_eq!(KeeperReport::parse("kept /sys/fs/cgroup/a.scope\n"), kept("/sys/fs/cgroup/a.scope"));
+        assert_eq!(KeeperReport::parse("a warning\nkept /a b\nkept /c"), kept("/a b"));
+        assert_eq!(KeeperReport::parse("kept /sys/fs/cgr"), None);
+        assert_eq!(KeeperReport::parse("Failed to start transient scope unit\n"), None);
     }
 
     #[test]
-    fn only_directories_below_the_tasks_keep_it() {
+    fn cgroup_has_children_only_with_subdirectories() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!has_children(&dir.path().join("none")));
         std::fs::write(dir.path().join("cgroup.procs"), "").unwrap();

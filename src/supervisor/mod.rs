@@ -37,7 +37,7 @@ use std::path::Path;
 pub use attach::{ATTACH, AttachOrders, AttachReport, EXEC_CGROUP, run_attached};
 pub use beside::{BESIDE, BesideEnd, BesideOrders, run_beside};
 pub use find::{all, all_below, find, is_executed_for, is_for_another};
-pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
+pub use keep::{KEEP, KeeperReport, SUPERVISORS, TASKS, keep};
 pub use spawner::{SPAWN, Spawner, serve};
 
 /// A moment at which a test may kill a supervisor.

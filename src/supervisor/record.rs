@@ -35,11 +35,11 @@ const OLDEST: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"ALLOSTAT";
 const HEADER: usize = 24;
-const START: Place = Place { kind: 1, offset: 0, size: 4096 };
-const EXIT: Place = Place { kind: 2, offset: 4096, size: 28_672 };
+const START: SlotRegion = SlotRegion { kind: 1, offset: 0, size: 4096 };
+const EXIT: SlotRegion = SlotRegion { kind: 2, offset: 4096, size: 28_672 };
 const SIZE: usize = 32_768;
 
-struct Place {
+struct SlotRegion {
     kind: u16,
     offset: u64,
     size: usize,
@@ -47,7 +47,7 @@ struct Place {
 
 /// Written before the main process may run anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct SupervisedStart {
     pub boot_id: BootId,
     pub supervisor: ProcessId,
     /// `None` for the moment between the supervisor's birth and the fork.
@@ -57,8 +57,8 @@ pub struct Start {
 
 /// How the attempt ended, and everything that was read when its last process was gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
-    pub how: How,
+pub struct SupervisedEnd {
+    pub how: MainOutcome,
     /// Of the main process; absent if it never started.
     pub started_at: Option<Timestamp>,
     pub finished_at: Timestamp,
@@ -79,7 +79,7 @@ pub struct End {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum MainOutcome {
     /// The main process ended with this wait status.
     Status(i32),
     /// It never ran.
@@ -90,7 +90,7 @@ pub enum How {
 
 /// What a slot holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Slot<T> {
+pub enum RecordSlot<T> {
     /// Never written.
     Empty,
     Written(T),
@@ -99,17 +99,17 @@ pub enum Slot<T> {
 }
 
 #[derive(Debug)]
-pub struct Record {
+pub struct SupervisorRecord {
     file: File,
 }
 
-impl Record {
-    /// A new record, locked by the descriptor that [`Record::into_descriptor`] gives.
+impl SupervisorRecord {
+    /// A new record, locked by the descriptor that [`SupervisorRecord::into_descriptor`] gives.
     /// Errors: one exists already; the disk has no room for it.
-    pub fn create(run_dir: &Path) -> io::Result<Record> {
+    pub fn create(run_dir: &Path) -> io::Result<SupervisorRecord> {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(run_dir.join(FILE))?;
-        let record = Record { file };
+        let record = SupervisorRecord { file };
         if !record.try_lock()? {
             return Err(io::Error::from(io::ErrorKind::WouldBlock));
         }
@@ -119,9 +119,9 @@ impl Record {
     }
 
     /// `None`: there is none.
-    pub fn open(run_dir: &Path) -> io::Result<Option<Record>> {
+    pub fn open(run_dir: &Path) -> io::Result<Option<SupervisorRecord>> {
         match File::options().read(true).write(true).open(run_dir.join(FILE)) {
-            Ok(file) => Ok(Some(Record { file })),
+            Ok(file) => Ok(Some(SupervisorRecord { file })),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
@@ -129,7 +129,7 @@ impl Record {
 
     /// The one that a supervisor holds, whatever became of its name. `None`: the supervisor has ended.
     /// Source: `/proc/PID/fd/0`, which opens the file itself, be it removed.
-    pub fn held_by(supervisor: &Process) -> io::Result<Option<Record>> {
+    pub fn held_by(supervisor: &Process) -> io::Result<Option<SupervisorRecord>> {
         let path = format!("/proc/{}/fd/0", supervisor.id().pid);
         let file = match File::options().read(true).write(true).open(path) {
             Ok(file) => Some(file),
@@ -137,25 +137,25 @@ impl Record {
             Err(e) => return Err(e),
         };
         // Checked after it was opened: until then no other process can have had its pid.
-        Ok(file.filter(|_| supervisor.has_ended().is_ok_and(|ended| !ended)).map(|file| Record { file }))
+        Ok(file.filter(|_| supervisor.has_ended().is_ok_and(|ended| !ended)).map(|file| SupervisorRecord { file }))
     }
 
     /// The one that we were started with.
-    pub fn inherited(descriptor: OwnedFd) -> Record {
-        Record { file: File::from(descriptor) }
+    pub fn inherited(descriptor: OwnedFd) -> SupervisorRecord {
+        SupervisorRecord { file: File::from(descriptor) }
     }
     pub fn into_descriptor(self) -> OwnedFd {
         self.file.into()
     }
     /// Whether two are the same file.
-    pub fn is_same_as(&self, other: &Record) -> io::Result<bool> {
+    pub fn is_same_as(&self, other: &SupervisorRecord) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
         let (a, b) = (self.file.metadata()?, other.file.metadata()?);
         Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
     }
 
     /// `true`: no other process holds it, now we do, until this descriptor and its copies are closed. Copies arise when
-    /// another thread forks: [`Record::unlock`] ends it for all of them.
+    /// another thread forks: [`SupervisorRecord::unlock`] ends it for all of them.
     pub fn try_lock(&self) -> io::Result<bool> {
         match rustix::fs::flock(self.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
@@ -168,35 +168,35 @@ impl Record {
         Ok(rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock)?)
     }
 
-    pub fn write_start(&self, start: &Start) -> io::Result<()> {
+    pub fn write_start(&self, start: &SupervisedStart) -> io::Result<()> {
         let mut slot = vec![0; HEADER];
         serde_json::to_writer(&mut slot, start)?;
         self.write(&START, slot)
     }
 
     /// Durable when it returns. `room` is memory that was set aside for this.
-    pub fn write_end(&self, end: &End, room: Vec<u8>) -> io::Result<()> {
+    pub fn write_end(&self, end: &SupervisedEnd, room: Vec<u8>) -> io::Result<()> {
         self.write(&EXIT, encode_end(end, room)?)?;
         self.file.sync_data()
     }
 
-    fn write(&self, place: &Place, mut slot: Vec<u8>) -> io::Result<()> {
+    fn write(&self, place: &SlotRegion, mut slot: Vec<u8>) -> io::Result<()> {
         seal(place, &mut slot)?;
         self.file.write_all_at(&slot, place.offset)
     }
 
-    pub fn read_start(&self) -> io::Result<Slot<Start>> {
+    pub fn read_start(&self) -> io::Result<RecordSlot<SupervisedStart>> {
         Ok(self.read(&START)?.and_then(|payload| match serde_json::from_slice(payload) {
-            Ok(start) => Slot::Written(start),
-            Err(e) => Slot::Bad(format!("the start slot: {e}")),
+            Ok(start) => RecordSlot::Written(start),
+            Err(e) => RecordSlot::Bad(format!("the start slot: {e}")),
         }))
     }
 
-    pub fn read_end(&self) -> io::Result<Slot<End>> {
+    pub fn read_end(&self) -> io::Result<RecordSlot<SupervisedEnd>> {
         Ok(self.read(&EXIT)?.and_then(decode_end))
     }
 
-    fn read(&self, place: &Place) -> io::Result<Slot<Raw>> {
+    fn read(&self, place: &SlotRegion) -> io::Result<RecordSlot<RawSlot>> {
         let mut bytes = vec![0; place.size];
         let mut filled = 0;
         while filled < bytes.len() {
@@ -211,20 +211,20 @@ impl Record {
 }
 
 /// A slot whose checksum holds.
-struct Raw(Vec<u8>);
+struct RawSlot(Vec<u8>);
 
-impl Slot<Raw> {
-    fn and_then<T>(self, read: impl FnOnce(&[u8]) -> Slot<T>) -> Slot<T> {
+impl RecordSlot<RawSlot> {
+    fn and_then<T>(self, read: impl FnOnce(&[u8]) -> RecordSlot<T>) -> RecordSlot<T> {
         match self {
-            Slot::Written(Raw(slot)) => read(slot.get(HEADER..).unwrap_or_default()),
-            Slot::Empty => Slot::Empty,
-            Slot::Bad(why) => Slot::Bad(why),
+            RecordSlot::Written(RawSlot(slot)) => read(slot.get(HEADER..).unwrap_or_default()),
+            RecordSlot::Empty => RecordSlot::Empty,
+            RecordSlot::Bad(why) => RecordSlot::Bad(why),
         }
     }
 }
 
 /// Fills in the header of a slot whose payload stands behind [`HEADER`] bytes.
-fn seal(place: &Place, slot: &mut [u8]) -> io::Result<()> {
+fn seal(place: &SlotRegion, slot: &mut [u8]) -> io::Result<()> {
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, "the slot of the record is too small");
     let length = slot.len().checked_sub(HEADER).filter(|_| slot.len() <= place.size).ok_or_else(too_long)?;
     let length = u32::try_from(length).map_err(|_| too_long())?;
@@ -238,11 +238,11 @@ fn seal(place: &Place, slot: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn open_slot(place: &Place, mut bytes: Vec<u8>) -> Slot<Raw> {
+fn open_slot(place: &SlotRegion, mut bytes: Vec<u8>) -> RecordSlot<RawSlot> {
     if bytes.iter().all(|b| *b == 0) {
-        return Slot::Empty;
+        return RecordSlot::Empty;
     }
-    let bad = |why: &str| Slot::Bad(format!("the slot at {} is {why}", place.offset));
+    let bad = |why: &str| RecordSlot::Bad(format!("the slot at {} is {why}", place.offset));
     let (Some(magic), Some(version), Some(kind), Some(length), Some(crc)) =
         (bytes.get(..8), number(&bytes, 8, 2), number(&bytes, 10, 2), number(&bytes, 12, 4), number(&bytes, 16, 4))
     else {
@@ -258,7 +258,7 @@ fn open_slot(place: &Place, mut bytes: Vec<u8>) -> Slot<Raw> {
     match end {
         Some(end) if u64::from(crc32fast::hash(&bytes[HEADER..end])) == crc => {
             bytes.truncate(end);
-            Slot::Written(Raw(bytes))
+            RecordSlot::Written(RawSlot(bytes))
         }
         Some(_) => bad("torn: its checksum does not hold"),
         None => bad("torn: its length is impossible"),
@@ -272,7 +272,7 @@ fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
 /// The JSON part of an exit slot.
 #[derive(Serialize, Deserialize)]
 struct EndHead {
-    end: End,
+    end: SupervisedEnd,
     files: Vec<FileHead>,
 }
 
@@ -286,7 +286,7 @@ struct FileHead {
 }
 
 /// Files that find no room are left out, last first, and named among the problems.
-fn encode_end(end: &End, mut slot: Vec<u8>) -> io::Result<Vec<u8>> {
+fn encode_end(end: &SupervisedEnd, mut slot: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut end = end.clone();
     let files = std::mem::take(&mut end.files);
     let mut kept = files.len();
@@ -320,8 +320,8 @@ fn encode_end(end: &End, mut slot: Vec<u8>) -> io::Result<Vec<u8>> {
     }
 }
 
-fn decode_end(payload: &[u8]) -> Slot<End> {
-    let bad = |why: String| Slot::Bad(format!("the exit slot: {why}"));
+fn decode_end(payload: &[u8]) -> RecordSlot<SupervisedEnd> {
+    let bad = |why: String| RecordSlot::Bad(format!("the exit slot: {why}"));
     let json = number(payload, 0, 4).and_then(|n| usize::try_from(n).ok()).and_then(|n| payload.get(4..4 + n));
     let Some(json) = json else { return bad("its head is cut short".to_owned()) };
     let EndHead { mut end, files } = match serde_json::from_slice(json) {
@@ -343,7 +343,7 @@ fn decode_end(payload: &[u8]) -> Slot<End> {
         };
         end.files.push((key, content));
     }
-    Slot::Written(end)
+    RecordSlot::Written(end)
 }
 
 #[cfg(test)]
@@ -351,9 +351,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn end(files: Vec<(String, Result<Vec<u8>, i32>)>) -> End {
-        End {
-            how: How::Status(9),
+    fn end(files: Vec<(String, Result<Vec<u8>, i32>)>) -> SupervisedEnd {
+        SupervisedEnd {
+            how: MainOutcome::Status(9),
             started_at: Some(Timestamp(1)),
             finished_at: Timestamp(u64::MAX),
             main_rusage: Rusage { user_us: u64::MAX, ..Rusage::default() },
@@ -366,21 +366,26 @@ mod tests {
         }
     }
 
-    fn start() -> Start {
+    fn start() -> SupervisedStart {
         let id = |pid| ProcessId { pid, start_ticks: u64::MAX };
-        Start { boot_id: BootId("b".into()), supervisor: id(1), main: Some(id(2)), started_at: Some(Timestamp(3)) }
+        SupervisedStart {
+            boot_id: BootId("b".into()),
+            supervisor: id(1),
+            main: Some(id(2)),
+            started_at: Some(Timestamp(3)),
+        }
     }
 
     #[test]
     fn a_fresh_record_is_empty_locked_and_of_full_size() {
         let dir = tempfile::tempdir().unwrap();
-        let record = Record::create(dir.path()).unwrap();
-        assert_eq!(record.read_start().unwrap(), Slot::Empty);
-        assert_eq!(record.read_end().unwrap(), Slot::Empty);
+        let record = SupervisorRecord::create(dir.path()).unwrap();
+        assert_eq!(record.read_start().unwrap(), RecordSlot::Empty);
+        assert_eq!(record.read_end().unwrap(), RecordSlot::Empty);
         assert_eq!(record.file.metadata().unwrap().len(), SIZE as u64);
-        let other = Record::open(dir.path()).unwrap().unwrap();
+        let other = SupervisorRecord::open(dir.path()).unwrap().unwrap();
         assert!(!other.try_lock().unwrap(), "its maker holds the lock");
-        assert!(Record::create(dir.path()).is_err(), "one attempt has one record");
+        assert!(SupervisorRecord::create(dir.path()).is_err(), "one attempt has one record");
         drop(record);
         assert!(other.try_lock().unwrap());
     }
@@ -388,25 +393,25 @@ mod tests {
     #[test]
     fn both_slots_come_back_as_written_and_the_file_never_grows() {
         let dir = tempfile::tempdir().unwrap();
-        let record = Record::create(dir.path()).unwrap();
+        let record = SupervisorRecord::create(dir.path()).unwrap();
         record.write_start(&start()).unwrap();
-        assert_eq!(record.read_start().unwrap(), Slot::Written(start()));
-        assert_eq!(record.read_end().unwrap(), Slot::Empty);
+        assert_eq!(record.read_start().unwrap(), RecordSlot::Written(start()));
+        assert_eq!(record.read_end().unwrap(), RecordSlot::Empty);
         let end = end(vec![("memory/memory.stat".into(), Ok(b"rss 1\n\xff".to_vec())), ("x".into(), Err(2))]);
         record.write_end(&end, Vec::new()).unwrap();
-        assert_eq!(record.read_end().unwrap(), Slot::Written(end));
-        assert_eq!(record.read_start().unwrap(), Slot::Written(start()));
+        assert_eq!(record.read_end().unwrap(), RecordSlot::Written(end));
+        assert_eq!(record.read_start().unwrap(), RecordSlot::Written(start()));
         assert_eq!(record.file.metadata().unwrap().len(), SIZE as u64);
     }
 
     #[test]
-    fn files_that_find_no_room_are_named_and_cost_the_others_nothing() {
+    fn files_without_room_in_the_record_are_named_and_other_files_are_read() {
         let dir = tempfile::tempdir().unwrap();
-        let record = Record::create(dir.path()).unwrap();
+        let record = SupervisorRecord::create(dir.path()).unwrap();
         let small = ("small".to_owned(), Ok(vec![1; 100]));
         let files = vec![small.clone(), ("big".to_owned(), Ok(vec![2; SIZE])), ("last".to_owned(), Ok(vec![3; 10]))];
         record.write_end(&end(files), Vec::new()).unwrap();
-        let Slot::Written(read) = record.read_end().unwrap() else { panic!("the exit is lost") };
+        let RecordSlot::Written(read) = record.read_end().unwrap() else { panic!("the exit is lost") };
         assert_eq!(read.files, [small]);
         assert_eq!(read.problems.len(), 3);
         assert!(read.problems[1].starts_with("big: no room"), "{:?}", read.problems);
@@ -417,27 +422,30 @@ mod tests {
         (include_bytes!("samples/start.v1"), include_bytes!("samples/exit.v1"))
     }
 
-    fn sampled_end() -> End {
+    fn sampled_end() -> SupervisedEnd {
         let files = vec![("memory/memory.max_usage_in_bytes".into(), Ok(b"1048576\n".to_vec())), ("x".into(), Err(2))];
-        End { main_rusage: Rusage { max_rss_kib: 4096, ..Rusage::default() }, ..end(files) }
+        SupervisedEnd { main_rusage: Rusage { max_rss_kib: 4096, ..Rusage::default() }, ..end(files) }
     }
 
     /// What supervisors wrote is understood by the next version: of each version of the record a sample is kept, and
     /// writing anything else needs a new one.
+    ///
+    /// Promise (Durability and recovery): The next version reads every supervisor record: a sample of each version is
+    /// kept
     #[test]
-    fn what_supervisors_of_each_kept_version_wrote_is_understood() {
+    fn supervisor_records_of_each_sample_version_are_read() {
         let dir = tempfile::tempdir().unwrap();
-        let record = Record::create(dir.path()).unwrap();
+        let record = SupervisorRecord::create(dir.path()).unwrap();
         let (start_slot, exit_slot) = sample();
         record.file.write_all_at(start_slot, START.offset).unwrap();
         record.file.write_all_at(exit_slot, EXIT.offset).unwrap();
-        assert_eq!(record.read_start().unwrap(), Slot::Written(start()));
-        assert_eq!(record.read_end().unwrap(), Slot::Written(sampled_end()));
+        assert_eq!(record.read_start().unwrap(), RecordSlot::Written(start()));
+        assert_eq!(record.read_end().unwrap(), RecordSlot::Written(sampled_end()));
     }
 
     /// Writing something else is another version, and that an older agent would not know it has to be thought of.
     #[test]
-    fn what_is_written_is_what_the_newest_sample_holds() {
+    fn written_supervisor_record_equals_newest_sample() {
         let mut slot = vec![0; HEADER];
         serde_json::to_writer(&mut slot, &start()).unwrap();
         seal(&START, &mut slot).unwrap();
@@ -454,12 +462,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_version_says_so() {
+    fn record_of_unknown_version_is_refused_with_its_version() {
         let dir = tempfile::tempdir().unwrap();
-        let record = Record::create(dir.path()).unwrap();
+        let record = SupervisorRecord::create(dir.path()).unwrap();
         record.write_start(&start()).unwrap();
         record.file.write_all_at(&9u16.to_le_bytes(), 8).unwrap();
-        let Slot::Bad(why) = record.read_start().unwrap() else { panic!("read in spite of its version") };
+        let RecordSlot::Bad(why) = record.read_start().unwrap() else { panic!("read in spite of its version") };
         assert!(why.contains("version 9"), "{why}");
     }
 
@@ -473,7 +481,7 @@ mod tests {
             let mut slot = encode_end(&end(files.clone()), Vec::new()).unwrap();
             seal(&EXIT, &mut slot).unwrap();
             let read = open_slot(&EXIT, slot).and_then(decode_end);
-            prop_assert_eq!(read, Slot::Written(end(files)));
+            prop_assert_eq!(read, RecordSlot::Written(end(files)));
         }
 
         #[test]
@@ -481,12 +489,12 @@ mod tests {
             let mut slot = encode_end(&end(vec![("f".into(), Ok(vec![5; 100]))]), Vec::new()).unwrap();
             seal(&EXIT, &mut slot).unwrap();
             let cut_short = slot[..cut.min(slot.len() - 1)].to_vec();
-            prop_assert!(!matches!(open_slot(&EXIT, cut_short).and_then(decode_end), Slot::Written(_)));
+            prop_assert!(!matches!(open_slot(&EXIT, cut_short).and_then(decode_end), RecordSlot::Written(_)));
             let at = at.min(slot.len() - 1);
             // Behind the checksum stands room that means nothing yet.
             if slot[at] != to && !(20..HEADER).contains(&at) {
                 slot[at] = to;
-                prop_assert!(matches!(open_slot(&EXIT, slot).and_then(decode_end), Slot::Bad(_)));
+                prop_assert!(matches!(open_slot(&EXIT, slot).and_then(decode_end), RecordSlot::Bad(_)));
             }
         }
 

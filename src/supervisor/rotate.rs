@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_goes_on_in_the_newest_file() {
+    fn rotator_after_restart_continues_in_the_newest_file() {
         let dir = tempfile::tempdir().unwrap();
         Rotator::open(dir.path(), "web", "stdout", 10, 8).write(b"1234567\nabc");
         let mut again = Rotator::open(dir.path(), "web", "stdout", 10, 8);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_do_not_touch_each_others_files() {
+    fn rotation_of_one_stream_leaves_the_other_stream_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let mut out = Rotator::open(dir.path(), "web", "stdout", 1, 4);
         let mut err = Rotator::open(dir.path(), "web", "stderr", 1, 4);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_does_not_take_is_counted_and_the_rest_goes_on() {
+    fn rotator_write_failure_is_counted_and_later_writes_succeed() {
         let dir = tempfile::tempdir().unwrap();
         // Where the file should be is a directory.
         std::fs::create_dir(dir.path().join("web.stdout.0")).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     proptest! {
         /// Exact total order and the bound on size, whatever the chunks.
         #[test]
-        fn what_is_kept_is_the_end_of_the_stream(
+        fn rotated_files_hold_the_end_of_the_stream(
             chunks in proptest::collection::vec(proptest::collection::vec(prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')], 0..90), 0..40),
             max_files in 1u32..5,
             max_file_bytes in 1u64..100,

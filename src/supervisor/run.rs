@@ -10,11 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::confine::confine;
 use super::order::{OrderRecord, OrderWriter};
 use super::orders::Orders;
-use super::record::{self, End, How, Record, Start};
+use super::record::{self, MainOutcome, SupervisedEnd, SupervisedStart, SupervisorRecord};
 use super::rotate::Rotator;
-use super::tree::{self, Tree, note};
+use super::tree::{self, ReapedProcesses, note};
 use super::{moment, start};
-use crate::host::process::{self, Confined, Init, Rusage};
+use crate::host::process::{self, RunningSandbox, Rusage, SandboxInit};
 use crate::model::units::Timestamp;
 
 /// Enough for what a pipe holds, four times over before it is full.
@@ -36,7 +36,7 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
     let orders = Orders::read(run_dir)?;
     moment("born");
 
-    let mut start = Start { boot_id: orders.boot_id.clone(), supervisor: me, main: None, started_at: None };
+    let mut start = SupervisedStart { boot_id: orders.boot_id.clone(), supervisor: me, main: None, started_at: None };
     record.write_start(&start).map_err(failed("cannot write the record"))?;
     moment("started");
     // Set aside now: the end must not depend on memory that a host in need may not have.
@@ -47,7 +47,7 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
             drop(report);
             moment("reported");
             let order = orders.logs.as_ref().map(|logs| OrderWriter::open(&logs.directory, &logs.task));
-            let life = Life { orders: &orders, main, init, signals, order, problems: Vec::new() };
+            let life = TaskSupervision { orders: &orders, main, init, signals, order, problems: Vec::new() };
             let end = life.live(&start, streams);
             leave(&record, &end, room)
         }
@@ -62,10 +62,10 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
 
 /// The record, and the pipe whose closing reports to the parent that the record has the answer.
 /// Makes sure that this is what the agent started: descriptor 0 is the record of that directory, and locked.
-fn inherited(run_dir: &Path) -> Result<(Record, OwnedFd), String> {
+fn inherited(run_dir: &Path) -> Result<(SupervisorRecord, OwnedFd), String> {
     let (record, report) = process::take_standard_streams().ok_or("descriptors 0 and 1 are not the agent's to give")?;
-    let record = Record::inherited(record);
-    let expected = Record::open(run_dir).ok().flatten();
+    let record = SupervisorRecord::inherited(record);
+    let expected = SupervisorRecord::open(run_dir).ok().flatten();
     let same = expected.as_ref().is_some_and(|other| record.is_same_as(other).unwrap_or(false));
     if !same || expected.is_some_and(|other| other.try_lock().unwrap_or(true)) {
         return Err(format!("descriptor 0 is not the locked {} of {}", record::FILE, run_dir.display()));
@@ -74,15 +74,15 @@ fn inherited(run_dir: &Path) -> Result<(Record, OwnedFd), String> {
 }
 
 /// What there is to say about the end.
-fn leave(record: &Record, end: &End, room: Vec<u8>) -> Result<(), String> {
+fn leave(record: &SupervisorRecord, end: &SupervisedEnd, room: Vec<u8>) -> Result<(), String> {
     moment("ended");
     record.write_end(end, room).map_err(|e| format!("cannot write the exit: {e}"))?;
     moment("left");
     Ok(())
 }
 
-fn never_started(how: How) -> End {
-    End {
+fn never_started(how: MainOutcome) -> SupervisedEnd {
+    SupervisedEnd {
         how,
         started_at: None,
         finished_at: now(),
@@ -101,7 +101,11 @@ fn now() -> Timestamp {
 }
 
 /// The main process, running; its identity is on record before it runs anything.
-fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32, Option<Init>, [Stream; 2]), How> {
+fn bring_up(
+    orders: &Orders,
+    record: &SupervisorRecord,
+    start: &mut SupervisedStart,
+) -> Result<(u32, Option<SandboxInit>, [TaskOutput; 2]), MainOutcome> {
     let (program, outputs) = start::prepare(orders)?;
     let confined = orders.sandbox.as_ref().map(confine).transpose()?;
     moment("confined");
@@ -118,7 +122,7 @@ fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32,
         // Its gate closes with `launched`, so it ends without having run anything.
         drop(launched);
         let message = format!("cannot write the record: {e}");
-        return Err(How::NotStarted { message, recoverable: true });
+        return Err(MainOutcome::NotStarted { message, recoverable: true });
     }
     moment("recorded");
     if let Some(score) = orders.oom_score_adj {
@@ -126,16 +130,17 @@ fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32,
         std::fs::write(&file, score.to_string()).map_err(|e| start::refused("cannot write ", Path::new(&file), &e))?;
     }
     // Before the gate: as long as the task has run nothing, its log directory is the one we made.
-    let streams = [Stream::new(orders, "stdout", outputs.stdout), Stream::new(orders, "stderr", outputs.stderr)];
+    let streams =
+        [TaskOutput::new(orders, "stdout", outputs.stdout), TaskOutput::new(orders, "stderr", outputs.stderr)];
     launched.open_gate().map_err(explain)?;
-    Ok((pid, confined.map(Confined::into_init), streams))
+    Ok((pid, confined.map(RunningSandbox::into_init), streams))
 }
 
-struct Life<'a> {
+struct TaskSupervision<'a> {
     orders: &'a Orders,
     main: u32,
     /// Ends with us.
-    init: Option<Init>,
+    init: Option<SandboxInit>,
     signals: OwnedFd,
     /// `None`: its output goes nowhere.
     order: Option<OrderWriter>,
@@ -144,7 +149,7 @@ struct Life<'a> {
 
 /// One stream of the task's output. The task may open its own output for reading and take what poll has promised us, so
 /// our end does not block; the task's end is another file description and does.
-struct Stream {
+struct TaskOutput {
     /// `None`: closed by the task, or it goes nowhere.
     pipe: Option<OwnedFd>,
     files: Option<Rotator>,
@@ -152,8 +157,8 @@ struct Stream {
     number: usize,
 }
 
-impl Stream {
-    fn new(orders: &Orders, name: &str, pipe: Option<OwnedFd>) -> Stream {
+impl TaskOutput {
+    fn new(orders: &Orders, name: &str, pipe: Option<OwnedFd>) -> TaskOutput {
         let files = orders
             .logs
             .as_ref()
@@ -162,7 +167,7 @@ impl Stream {
             // The kernel refuses this to no pipe; a read that blocks would be no worse than before.
             let _ = rustix::io::ioctl_fionbio(pipe, true);
         }
-        Stream { pipe, files, number: usize::from(name == "stderr") }
+        TaskOutput { pipe, files, number: usize::from(name == "stderr") }
     }
     /// One chunk. `false`: there is nothing now; the pipe is gone if there never will be.
     fn pump(&mut self, buffer: &mut [u8], order: Option<&mut OrderWriter>) -> bool {
@@ -200,14 +205,14 @@ impl Stream {
     }
 }
 
-impl Life<'_> {
-    fn live(mut self, start: &Start, streams: [Stream; 2]) -> End {
+impl TaskSupervision<'_> {
+    fn live(mut self, start: &SupervisedStart, streams: [TaskOutput; 2]) -> SupervisedEnd {
         let [mut stdout, mut stderr] = streams;
         let mut buffer = vec![0; CHUNK];
-        let mut tree = Tree::default();
+        let mut tree = ReapedProcesses::default();
         let mut finished_at = None;
         loop {
-            let no_child = tree.reap(self.main, self.init.as_ref().map(Init::pid), &mut self.problems);
+            let no_child = tree.reap(self.main, self.init.as_ref().map(SandboxInit::pid), &mut self.problems);
             if tree.main.is_some() && finished_at.is_none() {
                 finished_at = Some(now());
             }
@@ -223,10 +228,12 @@ impl Life<'_> {
             order.flush();
         }
         let (how, main_rusage) = match tree.main {
-            Some(main) => (How::Status(main.status), main.rusage),
-            None => (How::Unseen("the main process vanished without a wait status".to_owned()), Rusage::default()),
+            Some(main) => (MainOutcome::Status(main.status), main.rusage),
+            None => {
+                (MainOutcome::Unseen("the main process vanished without a wait status".to_owned()), Rusage::default())
+            }
         };
-        End {
+        SupervisedEnd {
             how,
             started_at: start.started_at,
             finished_at: finished_at.unwrap_or_else(now),
@@ -241,7 +248,7 @@ impl Life<'_> {
     }
 
     /// Sleeps until a signal or output comes; without `limit` for ever.
-    fn wait(&mut self, limit: Option<&Timespec>, stdout: &mut Stream, stderr: &mut Stream, buffer: &mut [u8]) {
+    fn wait(&mut self, limit: Option<&Timespec>, stdout: &mut TaskOutput, stderr: &mut TaskOutput, buffer: &mut [u8]) {
         let (mut out_ready, mut err_ready, mut signalled) = (false, false, false);
         {
             // A closed stream must not be asked, or poll would answer at once: the signals stand in for it.

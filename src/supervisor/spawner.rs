@@ -53,16 +53,16 @@ pub struct Spawner {
     program: PathBuf,
     /// The directory of the cgroup in which it is born, and those that it forks.
     cgroup: Option<PathBuf>,
-    line: Mutex<Option<Line>>,
+    line: Mutex<Option<SpawnerProcess>>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct SpawnerProcess {
     socket: OwnedFd,
     child: Child,
 }
 
-impl Drop for Line {
+impl Drop for SpawnerProcess {
     fn drop(&mut self) {
         // A process that SIGKILL does not end cannot be ended; then there is nothing to wait for.
         if self.child.kill().is_ok() {
@@ -99,7 +99,7 @@ impl Spawner {
         answer
     }
 
-    fn start(&self) -> io::Result<Line> {
+    fn start(&self) -> io::Result<SpawnerProcess> {
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWERS_WITHIN))?;
@@ -117,11 +117,11 @@ impl Spawner {
                 command.stdin(theirs).stdout(null).stderr(errors).spawn()?.into()
             }
         };
-        Ok(Line { socket, child })
+        Ok(SpawnerProcess { socket, child })
     }
 }
 
-impl Line {
+impl SpawnerProcess {
     fn ask(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<()> {
         let descriptors = streams.each_ref().map(AsFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -134,12 +134,12 @@ impl Line {
 
     /// Errors, the outer one: this spawner is good for nothing any more.
     fn answer(&self) -> io::Result<io::Result<Process>> {
-        let mut bytes = [0; Answer::LEN];
+        let mut bytes = [0; SpawnReply::LEN];
         let (read, pidfds) = receive::<1>(&self.socket, &mut bytes).map_err(has_ended)?;
         if read != bytes.len() {
             return Err(has_ended(io::ErrorKind::BrokenPipe.into()));
         }
-        let answer = Answer::parse(&bytes);
+        let answer = SpawnReply::parse(&bytes);
         Ok(match pidfds {
             Some([pidfd]) => Ok(Process::with_pidfd(answer.id, pidfd)),
             None => Err(io::Error::from_raw_os_error(answer.errno)),
@@ -161,25 +161,25 @@ fn has_ended(error: io::Error) -> io::Error {
 }
 
 /// What a spawner says of a request; beside it goes the pidfd, if there is a supervisor.
-struct Answer {
+struct SpawnReply {
     errno: i32,
     id: ProcessId,
 }
 
-impl Answer {
+impl SpawnReply {
     const LEN: usize = 16;
 
-    fn bytes(&self) -> [u8; Answer::LEN] {
-        let mut bytes = [0; Answer::LEN];
+    fn bytes(&self) -> [u8; SpawnReply::LEN] {
+        let mut bytes = [0; SpawnReply::LEN];
         bytes[..4].copy_from_slice(&self.errno.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.id.pid.to_ne_bytes());
         bytes[8..].copy_from_slice(&self.id.start_ticks.to_ne_bytes());
         bytes
     }
-    fn parse(bytes: &[u8; Answer::LEN]) -> Answer {
+    fn parse(bytes: &[u8; SpawnReply::LEN]) -> SpawnReply {
         let [e0, e1, e2, e3, p0, p1, p2, p3, ticks @ ..] = *bytes;
         let id = ProcessId { pid: u32::from_ne_bytes([p0, p1, p2, p3]), start_ticks: u64::from_ne_bytes(ticks) };
-        Answer { errno: i32::from_ne_bytes([e0, e1, e2, e3]), id }
+        SpawnReply { errno: i32::from_ne_bytes([e0, e1, e2, e3]), id }
     }
 }
 
@@ -196,7 +196,7 @@ fn receive<const N: usize>(socket: &OwnedFd, into: &mut [u8]) -> io::Result<(usi
     Ok((got.bytes, descriptors.try_into().ok()))
 }
 
-struct Request {
+struct SpawnRequest {
     run_dir: PathBuf,
     /// The record, the pipe and the file for errors.
     streams: [OwnedFd; 3],
@@ -213,7 +213,7 @@ pub fn serve() -> Result<(), String> {
 }
 
 /// `None`: the agent has gone.
-fn serve_until_forked() -> Result<Option<Request>, String> {
+fn serve_until_forked() -> Result<Option<SpawnRequest>, String> {
     let failed = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // Without the name it works as well.
     let _ = rustix::thread::set_name(c"allostat-spawn");
@@ -240,10 +240,10 @@ fn serve_until_forked() -> Result<Option<Request>, String> {
             };
             match fork() {
                 Ok(None) => return Ok(Some(request)),
-                Ok(Some((id, pidfd))) => answer(&line, &Answer { errno: 0, id }, Some(&pidfd)),
+                Ok(Some((id, pidfd))) => answer(&line, &SpawnReply { errno: 0, id }, Some(&pidfd)),
                 Err(e) => {
                     let none = ProcessId { pid: 0, start_ticks: 0 };
-                    answer(&line, &Answer { errno: e.raw_os_error().unwrap_or(libc::EIO), id: none }, None)
+                    answer(&line, &SpawnReply { errno: e.raw_os_error().unwrap_or(libc::EIO), id: none }, None)
                 }
             }
             .map_err(failed("cannot answer"))?;
@@ -260,14 +260,14 @@ fn serve_until_forked() -> Result<Option<Request>, String> {
     }
 }
 
-fn next_request(line: &OwnedFd) -> io::Result<Option<Request>> {
+fn next_request(line: &OwnedFd) -> io::Result<Option<SpawnRequest>> {
     let mut path = [0; PATH_MAX];
     let (length, streams) = receive::<3>(line, &mut path)?;
     if length == 0 {
         return Ok(None);
     }
     let streams = streams.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(Some(Request { run_dir: PathBuf::from(std::ffi::OsStr::from_bytes(&path[..length])), streams }))
+    Ok(Some(SpawnRequest { run_dir: PathBuf::from(std::ffi::OsStr::from_bytes(&path[..length])), streams }))
 }
 
 /// `None` in the child. What has not been waited for keeps its pid: it can be named.
@@ -278,7 +278,7 @@ fn fork() -> io::Result<Option<(ProcessId, OwnedFd)>> {
     Ok(Some((known, pidfd_open(pid, PidfdFlags::empty())?)))
 }
 
-fn answer(line: &OwnedFd, answer: &Answer, pidfd: Option<&OwnedFd>) -> io::Result<()> {
+fn answer(line: &OwnedFd, answer: &SpawnReply, pidfd: Option<&OwnedFd>) -> io::Result<()> {
     let pidfds: Vec<_> = pidfd.iter().map(|pidfd| pidfd.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -289,8 +289,8 @@ fn answer(line: &OwnedFd, answer: &Answer, pidfd: Option<&OwnedFd>) -> io::Resul
     Ok(())
 }
 
-fn become_supervisor(request: Request) -> Result<(), String> {
-    let Request { run_dir, streams: [record, report, errors] } = request;
+fn become_supervisor(request: SpawnRequest) -> Result<(), String> {
+    let SpawnRequest { run_dir, streams: [record, report, errors] } = request;
     let moved = rustix::stdio::dup2_stdin(&record)
         .and_then(|()| rustix::stdio::dup2_stdout(&report))
         .and_then(|()| rustix::stdio::dup2_stderr(&errors));

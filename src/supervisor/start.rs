@@ -10,8 +10,8 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 use super::orders::Orders;
-use super::record::How;
-use crate::host::process::{Confined, LaunchError, Program, ResourceLimit, Step, errno_text};
+use super::record::MainOutcome;
+use crate::host::process::{LaunchError, LaunchParameters, ResourceLimit, RunningSandbox, Step, errno_text};
 
 /// Where a command without a slash is searched when the task has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -27,7 +27,7 @@ pub struct Outputs {
 const MESSAGE_KEPT: usize = 4_000;
 
 /// Why it cannot run, as it will stand in the record.
-pub fn refuse(message: String, errno: Option<i32>) -> How {
+pub fn refuse(message: String, errno: Option<i32>) -> MainOutcome {
     // What another moment may have: memory, processes, descriptors, room on the disk, a file that is being written.
     const PASSING: [i32; 10] = [
         libc::EAGAIN,
@@ -42,21 +42,21 @@ pub fn refuse(message: String, errno: Option<i32>) -> How {
         libc::EINTR,
     ];
     let message = message.chars().take(MESSAGE_KEPT).collect();
-    How::NotStarted { message, recoverable: errno.is_some_and(|errno| PASSING.contains(&errno)) }
+    MainOutcome::NotStarted { message, recoverable: errno.is_some_and(|errno| PASSING.contains(&errno)) }
 }
 
-pub fn refused(what: &str, path: &Path, error: &io::Error) -> How {
+pub fn refused(what: &str, path: &Path, error: &io::Error) -> MainOutcome {
     let errno = error.raw_os_error();
     let why = errno.map_or_else(|| error.to_string(), errno_text);
     refuse(format!("{what}{}: {why}", path.display()), errno)
 }
 
-pub fn text(bytes: impl AsRef<OsStr>, what: &str) -> Result<CString, How> {
+pub fn text(bytes: impl AsRef<OsStr>, what: &str) -> Result<CString, MainOutcome> {
     CString::new(bytes.as_ref().as_bytes()).map_err(|_| refuse(format!("{what} has a zero byte in it"), None))
 }
 
 /// Opens and makes everything that the main process needs.
-pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
+pub fn prepare(orders: &Orders) -> Result<(LaunchParameters, Outputs), MainOutcome> {
     let null = Path::new("/dev/null");
     let nothing = || {
         let file = File::options().read(true).write(true).open(null);
@@ -105,7 +105,7 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         }
         None => None,
     };
-    let program = Program {
+    let program = LaunchParameters {
         paths: candidates(orders)?,
         args,
         env,
@@ -129,7 +129,7 @@ fn search_path(orders: &Orders) -> &str {
 }
 
 /// Whether a path leads to something in the root of the task. `false` where that is unknown.
-fn is_inside(confined: &Confined, path: &CString) -> bool {
+fn is_inside(confined: &RunningSandbox, path: &CString) -> bool {
     let open = || {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(format!("/proc/{}/root", confined.init().pid()), flags, rustix::fs::Mode::empty())?;
@@ -138,7 +138,7 @@ fn is_inside(confined: &Confined, path: &CString) -> bool {
     open().is_ok()
 }
 
-fn candidates(orders: &Orders) -> Result<Vec<CString>, How> {
+fn candidates(orders: &Orders) -> Result<Vec<CString>, MainOutcome> {
     if orders.sandbox.is_some() && !orders.command.starts_with('/') {
         // As Nomad looks: what the task brought comes first.
         let own = ["/local/", "/"].into_iter().map(|dir| text(format!("{dir}{}", orders.command), "the command"));
@@ -154,13 +154,13 @@ fn candidates(orders: &Orders) -> Result<Vec<CString>, How> {
     searched(orders)
 }
 
-fn searched(orders: &Orders) -> Result<Vec<CString>, How> {
+fn searched(orders: &Orders) -> Result<Vec<CString>, MainOutcome> {
     let directories = search_path(orders).split(':').map(|d| if d.is_empty() { "." } else { d });
     directories.map(|directory| text(format!("{directory}/{}", orders.command), "PATH")).collect()
 }
 
 /// Which step failed, in words with the names of this task.
-pub fn explain(orders: &Orders, confined: Option<&Confined>, error: LaunchError) -> How {
+pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: LaunchError) -> MainOutcome {
     let why = errno_text(error.errno);
     let user = orders.account.as_ref().map_or("", |a| a.name.as_str());
     let directory = orders.directory.display();
@@ -200,7 +200,9 @@ pub fn explain(orders: &Orders, confined: Option<&Confined>, error: LaunchError)
     };
     match refuse(message, Some(error.errno)) {
         // It was removed after the agent had made it, and with it what was to be found in it.
-        How::NotStarted { message, .. } if is_gone(&orders.task_dir) => How::NotStarted { message, recoverable: true },
+        MainOutcome::NotStarted { message, .. } if is_gone(&orders.task_dir) => {
+            MainOutcome::NotStarted { message, recoverable: true }
+        }
         how => how,
     }
 }
@@ -222,7 +224,7 @@ fn is_gone(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
-fn explain_exec(orders: &Orders, confined: Option<&Confined>, errno: i32, why: &str) -> String {
+fn explain_exec(orders: &Orders, confined: Option<&RunningSandbox>, errno: i32, why: &str) -> String {
     let command = &orders.command;
     let is_there = || match confined {
         Some(confined) => candidates(orders).is_ok_and(|all| all.iter().any(|path| is_inside(confined, path))),

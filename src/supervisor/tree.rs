@@ -1,31 +1,31 @@
 //! All that a supervisor has below it: the main process, its descendants, the ones they left behind.
 
 use crate::host::cgroup::Cgroup;
-use crate::host::process::{self, Reap, Reaped, Rusage};
+use crate::host::process::{self, ReapResult, ReapedChild, Rusage};
 use crate::telemetry::chain;
 
 /// What was reaped so far.
 #[derive(Debug, Default)]
-pub struct Tree {
-    pub main: Option<Reaped>,
+pub struct ReapedProcesses {
+    pub main: Option<ReapedChild>,
     pub orphans: Rusage,
     pub orphans_reaped: u64,
 }
 
-impl Tree {
+impl ReapedProcesses {
     /// Reaps the children that have ended. `true`: no child is left.
     /// `init`: no orphan, and none of the task's.
     pub fn reap(&mut self, main: u32, init: Option<u32>, problems: &mut Vec<String>) -> bool {
         loop {
             match process::reap() {
-                Ok(Reap::Child(child)) if child.pid == main => self.main = Some(child),
-                Ok(Reap::Child(child)) if Some(child.pid) == init => {}
-                Ok(Reap::Child(child)) => {
+                Ok(ReapResult::Child(child)) if child.pid == main => self.main = Some(child),
+                Ok(ReapResult::Child(child)) if Some(child.pid) == init => {}
+                Ok(ReapResult::Child(child)) => {
                     self.orphans = self.orphans.plus(child.rusage);
                     self.orphans_reaped += 1;
                 }
-                Ok(Reap::NoneYet) => return false,
-                Ok(Reap::NoChildren) => return true,
+                Ok(ReapResult::NoneYet) => return false,
+                Ok(ReapResult::NoChildren) => return true,
                 Err(e) => {
                     note(problems, format!("wait4: {e}"));
                     return true;

@@ -23,12 +23,12 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("cannot read {0}")]
-    struct Outer(&'static str, #[source] std::io::Error);
+    struct OuterError(&'static str, #[source] std::io::Error);
 
     #[test]
     fn each_cause_is_reported_once() {
         let why = || std::io::Error::other("why");
-        assert_eq!(chain(&Outer("x", why())), "cannot read x: why");
-        assert_eq!(chain(&Outer("x: why", why())), "cannot read x: why");
+        assert_eq!(chain(&OuterError("x", why())), "cannot read x: why");
+        assert_eq!(chain(&OuterError("x: why", why())), "cannot read x: why");
     }
 }

@@ -37,21 +37,21 @@ words! {
 pub struct Histogram {
     pub bounds: &'static [f64],
     /// Not cumulative; the last is of what lies above all bounds.
-    pub buckets: Box<[Bucket]>,
+    pub buckets: Box<[HistogramBucket]>,
     pub sum: Nanos,
     /// The same observations, in seconds.
     pub exponential: Arc<Exponential>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Bucket {
+pub struct HistogramBucket {
     pub count: u64,
     pub latest: Option<Box<Exemplar>>,
 }
 
 impl Histogram {
     pub(super) fn new(bounds: &'static [f64]) -> Histogram {
-        let buckets = std::iter::repeat_n(Bucket::default(), bounds.len() + 1).collect();
+        let buckets = std::iter::repeat_n(HistogramBucket::default(), bounds.len() + 1).collect();
         Histogram { bounds, buckets, sum: Nanos::ZERO, exponential: Arc::default() }
     }
     /// `whose`: where it is an alloc's.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_born_at_zero_and_goes_when_it_retires() {
+    fn workload_durations_start_at_zero_and_are_removed_on_retirement() {
         let by = ByWorkload::default();
         by.known(&"j".into());
         assert_eq!(*by.all()[0].1, Durations::default());

@@ -12,11 +12,11 @@ pub struct Limiter<K> {
     burst: u32,
     window: Duration,
     /// Bounded: a key is forgotten when its window is over.
-    keys: HashMap<K, Window>,
+    keys: HashMap<K, LimitWindow>,
 }
 
 #[derive(Debug)]
-struct Window {
+struct LimitWindow {
     since: Instant,
     passed: u32,
     suppressed: u64,
@@ -24,7 +24,7 @@ struct Window {
 
 /// What was held back for one key.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Suppressed<K> {
+pub struct SuppressedLines<K> {
     pub key: K,
     pub lines: u64,
 }
@@ -43,12 +43,12 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
             if self.keys.len() >= Self::KEYS {
                 return false;
             }
-            self.keys.insert(key.clone(), Window { since: now, passed: 0, suppressed: 0 });
+            self.keys.insert(key.clone(), LimitWindow { since: now, passed: 0, suppressed: 0 });
         }
         let Some(window) = self.keys.get_mut(key) else { return false };
         // A window with suppressed lines stays until `drain` has reported them.
         if window.suppressed == 0 && now.saturating_duration_since(window.since) >= self.window {
-            *window = Window { since: now, passed: 0, suppressed: 0 };
+            *window = LimitWindow { since: now, passed: 0, suppressed: 0 };
         }
         if window.passed < self.burst {
             window.passed += 1;
@@ -60,13 +60,13 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
     }
 
     /// Ends the windows that are over and says what they held back.
-    pub fn drain(&mut self, now: Instant) -> Vec<Suppressed<K>> {
+    pub fn drain(&mut self, now: Instant) -> Vec<SuppressedLines<K>> {
         let mut ended = Vec::new();
         let length = self.window;
         self.keys.retain(|key, window| {
             let over = now.saturating_duration_since(window.since) >= length;
             if over && window.suppressed > 0 {
-                ended.push(Suppressed { key: key.clone(), lines: window.suppressed });
+                ended.push(SuppressedLines { key: key.clone(), lines: window.suppressed });
             }
             !over
         });
@@ -80,7 +80,7 @@ pub struct Repeats<K> {
     /// Bounded; what finds no place here passes.
     keys: HashMap<K, Repeat>,
     /// Counts to be logged.
-    counts: Vec<Suppressed<K>>,
+    counts: Vec<SuppressedLines<K>>,
 }
 
 #[derive(Debug)]
@@ -123,19 +123,19 @@ impl<K: Eq + Hash + Clone> Repeats<K> {
                 }
                 (repeat.passed, repeat.wait) = (now, (repeat.wait * 2).min(Self::LONGEST_WAIT));
                 let lines = std::mem::take(&mut repeat.suppressed);
-                self.counts.push(Suppressed { key: key.clone(), lines });
+                self.counts.push(SuppressedLines { key: key.clone(), lines });
                 true
             }
         }
     }
 
     /// What was held back before the lines that have passed since, and of those that came no more.
-    pub fn drain(&mut self, now: Instant) -> Vec<Suppressed<K>> {
+    pub fn drain(&mut self, now: Instant) -> Vec<SuppressedLines<K>> {
         let mut counts = std::mem::take(&mut self.counts);
         self.keys.retain(|key, repeat| {
             let is_over = now.saturating_duration_since(repeat.seen) >= Self::FORGET;
             if is_over {
-                counts.push(Suppressed { key: key.clone(), lines: repeat.suppressed });
+                counts.push(SuppressedLines { key: key.clone(), lines: repeat.suppressed });
             }
             !is_over
         });
@@ -184,7 +184,7 @@ mod tests {
         let passed = (0..10).filter(|_| limiter.pass(&"a", start)).count();
         assert_eq!(passed, 3);
         assert!(limiter.drain(start + Duration::from_secs(9)).is_empty());
-        assert_eq!(limiter.drain(start + WINDOW), vec![Suppressed { key: "a", lines: 7 }]);
+        assert_eq!(limiter.drain(start + WINDOW), vec![SuppressedLines { key: "a", lines: 7 }]);
         assert!(limiter.drain(start + WINDOW * 2).is_empty());
         assert!(limiter.pass(&"a", start + WINDOW));
     }

@@ -10,16 +10,16 @@ use crate::model::text::steers_a_terminal;
 #[derive(Debug, Clone)]
 pub struct OneLine<M>(pub M);
 
-pub struct Escaping<W>(W);
+pub struct EscapingWriter<W>(W);
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
-    type Writer = Escaping<M::Writer>;
+    type Writer = EscapingWriter<M::Writer>;
     fn make_writer(&'a self) -> Self::Writer {
-        Escaping(self.0.make_writer())
+        EscapingWriter(self.0.make_writer())
     }
 }
 
-impl<W: Write> Write for Escaping<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let line = event.strip_suffix(b"\n").unwrap_or(event);
         // Nearly always nothing.

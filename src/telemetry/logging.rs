@@ -107,25 +107,25 @@ where
 
 /// The place in the code, and how the line begins.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct LogCallsite {
     callsite: Identifier,
     name: &'static str,
 }
 
 /// Which warnings and errors are held back.
-struct HeldBack {
+struct SuppressionState {
     /// A place, and the text of its line without numbers: one fault, as often as it comes.
-    faults: Repeats<(Place, u64)>,
-    places: Limiter<Place>,
+    faults: Repeats<(LogCallsite, u64)>,
+    places: Limiter<LogCallsite>,
     /// Since the last tick.
     lines: u64,
 }
 
-impl HeldBack {
-    fn new(burst: u32) -> HeldBack {
-        HeldBack { faults: Repeats::default(), places: Limiter::new(burst, WINDOW), lines: 0 }
+impl SuppressionState {
+    fn new(burst: u32) -> SuppressionState {
+        SuppressionState { faults: Repeats::default(), places: Limiter::new(burst, WINDOW), lines: 0 }
     }
-    fn pass(&mut self, place: Place, fault: u64, now: Instant) -> bool {
+    fn pass(&mut self, place: LogCallsite, fault: u64, now: Instant) -> bool {
         let key = (place, fault);
         let passes = self.faults.pass(&key, now) && self.places.pass(&key.0, now);
         self.lines += u64::from(!passes);
@@ -133,34 +133,34 @@ impl HeldBack {
     }
 }
 
-fn held_back() -> &'static Arc<Mutex<HeldBack>> {
-    static HELD_BACK: OnceLock<Arc<Mutex<HeldBack>>> = OnceLock::new();
-    HELD_BACK.get_or_init(|| Arc::new(Mutex::new(HeldBack::new(BURST))))
+fn held_back() -> &'static Arc<Mutex<SuppressionState>> {
+    static HELD_BACK: OnceLock<Arc<Mutex<SuppressionState>>> = OnceLock::new();
+    HELD_BACK.get_or_init(|| Arc::new(Mutex::new(SuppressionState::new(BURST))))
 }
 
 /// The text of a line. Numbers are left out, and digits of errors: a fault whose duration grows is the same fault.
 #[derive(Default)]
-struct Fault {
+struct FaultHasher {
     hash: DefaultHasher,
     is_error: bool,
 }
 
-impl Fault {
+impl FaultHasher {
     fn of(event: &Event<'_>) -> u64 {
-        let mut fault = Fault::default();
+        let mut fault = FaultHasher::default();
         event.record(&mut fault);
         fault.hash.finish()
     }
 }
 
-impl fmt::Write for Fault {
+impl fmt::Write for FaultHasher {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         text.bytes().filter(|b| !self.is_error || !b.is_ascii_digit()).for_each(|b| b.hash(&mut self.hash));
         Ok(())
     }
 }
 
-impl Visit for Fault {
+impl Visit for FaultHasher {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.is_error = matches!(field.name(), "error" | "reason" | "why" | "problem");
         field.name().hash(&mut self.hash);
@@ -175,7 +175,7 @@ impl Visit for Fault {
 
 /// Holds back a warning or error that comes again and again, and those of a place that logs too many of them.
 struct RepeatLimit {
-    lines: Arc<Mutex<HeldBack>>,
+    lines: Arc<Mutex<SuppressionState>>,
 }
 
 impl<S: Subscriber> Layer<S> for RepeatLimit {
@@ -184,8 +184,8 @@ impl<S: Subscriber> Layer<S> for RepeatLimit {
         if *metadata.level() > tracing::Level::WARN {
             return true;
         }
-        let place = Place { callsite: metadata.callsite(), name: metadata.name() };
-        lock(&self.lines).pass(place, Fault::of(event), Instant::now())
+        let place = LogCallsite { callsite: metadata.callsite(), name: metadata.name() };
+        lock(&self.lines).pass(place, FaultHasher::of(event), Instant::now())
     }
 }
 
@@ -217,9 +217,9 @@ mod tests {
     }
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Kept {
+    impl std::io::Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -235,9 +235,9 @@ mod tests {
     }
     /// `colour`: on a terminal.
     fn logged_to(colour: bool, burst: u32, work: impl FnOnce()) -> String {
-        let kept = Kept::default();
+        let kept = CapturedLog::default();
         let writer = kept.clone();
-        let limit = RepeatLimit { lines: Arc::new(Mutex::new(HeldBack::new(burst))) };
+        let limit = RepeatLimit { lines: Arc::new(Mutex::new(SuppressionState::new(burst))) };
         let lines = lines(move || writer.clone(), colour);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(limit).with(lines), work);
         String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_comes_again_is_logged_once_whatever_its_numbers_and_another_one_at_once() {
+    fn repeated_fault_with_other_numbers_is_logged_once_and_another_fault_at_once() {
         let text = logged(20, || {
             for n in 0..50_u64 {
                 for collector in ["cpu", "disk"] {
@@ -269,6 +269,8 @@ mod tests {
         assert!(text.contains("cpu") && text.contains("disk"));
     }
 
+    /// Promise (Input validation): An event is one log line whatever its fields contain: no value begins a line or a
+    /// field, or controls a terminal
     #[test]
     fn no_value_begins_a_line_or_overwrites_one() {
         let command = "/bin/x\n2026-01-01T00:00:00Z ERROR forged\r\x1b[2Kforged\u{9b}2K";

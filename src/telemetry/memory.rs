@@ -38,7 +38,7 @@ pub static MEMORY_SHED_TOTAL: MetricDesc = MetricDesc::counter(
 
 words! {
     /// What the agent leaves out, the least important first.
-    pub enum Shed {
+    pub enum SheddingLevel {
         /// Observed workloads that begin are not added.
         NewObserved = "new_observed",
         /// Observed allocs have no series; the totals of their workloads stay.
@@ -73,8 +73,8 @@ impl MemoryMetrics {
     }
 
     /// Everything up to `most` is left out; `is_more`: more than before.
-    pub fn sheds(&self, most: Option<Shed>, is_more: bool) {
-        for what in Shed::ALL {
+    pub fn sheds(&self, most: Option<SheddingLevel>, is_more: bool) {
+        for what in SheddingLevel::ALL {
             let is_shed = most >= Some(what);
             self.shed.with_label_values(&[what.as_str()]).set(i64::from(is_shed));
         }

@@ -564,7 +564,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_and_histograms_whose_labels_are_known_are_born_at_zero() {
+    fn counters_and_histograms_with_known_labels_start_at_zero() {
         let metrics = Metrics::new();
         let timed = metrics.timings().into_iter().filter(|timings| !timings.all().is_empty()).map(|t| t.desc.name);
         let counted = metrics.gather();
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_kept_in_memory_has_no_size() {
+    fn in_memory_state_has_no_size_metric() {
         let metrics = Metrics::new();
         let has_size = |m: &Metrics| m.gather().iter().any(|f| f.name() == STATE_DB_SIZE.name);
         assert!(!has_size(&metrics));
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_start_found_is_absent_before_it_and_whole_after_it() {
+    fn restore_metrics_are_absent_before_the_start_and_complete_after_it() {
         let metrics = Metrics::new();
         let tasks =
             |m: &Metrics| m.gather().iter().find(|f| f.name() == RESTORE_TASKS.name).map(|f| f.get_metric().len());

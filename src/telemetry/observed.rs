@@ -80,10 +80,10 @@ words! {
 /// Its series are absent before the first scan.
 pub struct ObservedMetrics {
     registry: Registry,
-    counts: OnceLock<Counts>,
+    counts: OnceLock<ObservedFamilies>,
 }
 
-struct Counts {
+struct ObservedFamilies {
     allocs: IntGaugeVec,
     left_out: IntGaugeVec,
     ends: IntCounterVec,
@@ -99,7 +99,7 @@ impl ObservedMetrics {
     /// What is there, by who runs it; how much of it is not shown since there is too much, and for its names.
     pub fn there_are(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64) {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let Counts { allocs, left_out, .. } = self.counts();
+        let ObservedFamilies { allocs, left_out, .. } = self.counts();
         for source in AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed) {
             let n = by_source.get(&source).copied().unwrap_or(0);
             allocs.with_label_values(&[source.as_str()]).set(number(n));
@@ -125,7 +125,7 @@ impl ObservedMetrics {
         }
     }
 
-    fn counts(&self) -> &Counts {
+    fn counts(&self) -> &ObservedFamilies {
         self.counts.get_or_init(|| {
             let ends = counters(&self.registry, &OBSERVED_ENDS);
             ["final", "sampled"].iter().for_each(|reading| ends.with_label_values(&[*reading]).inc_by(0));
@@ -135,7 +135,7 @@ impl ObservedMetrics {
                 (gauges(&self.registry, &OBSERVED_ALLOCS), gauges(&self.registry, &OBSERVED_LEFT_OUT));
             let texts = counters(&self.registry, &OBSERVED_TEXTS_CHANGED);
             ["length", "characters", "budget"].iter().for_each(|reason| texts.with_label_values(&[*reason]).inc_by(0));
-            Counts { allocs, left_out, ends, missed, texts }
+            ObservedFamilies { allocs, left_out, ends, missed, texts }
         })
     }
 }

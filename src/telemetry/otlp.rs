@@ -14,7 +14,7 @@ use crate::model::words;
 
 words! {
     /// What is sent. Each has endpoints, a queue and a ledger of its own.
-    pub enum Signal {
+    pub enum OtlpSignal {
         /// Data points.
         Metrics = "metrics",
         /// A record for each event.
@@ -26,11 +26,11 @@ words! {
     }
 }
 
-impl Signal {
+impl OtlpSignal {
     /// The one whose settings it has.
-    pub fn settings(self) -> Signal {
+    pub fn settings(self) -> OtlpSignal {
         match self {
-            Signal::WorkloadLogs => Signal::Logs,
+            OtlpSignal::WorkloadLogs => OtlpSignal::Logs,
             own => own,
         }
     }
@@ -107,7 +107,7 @@ pub struct PushState {
 }
 
 /// Where to, and what.
-pub type Lane = (String, Signal);
+pub type Lane = (String, OtlpSignal);
 
 /// How long a collector may take: 5 ms to 30 s.
 const ANSWERS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -163,7 +163,7 @@ impl Push {
     }
     /// Whether traces of allocs are pushed.
     pub fn has_traces(&self) -> bool {
-        lock(&self.lanes).keys().any(|(_, signal)| *signal == Signal::Traces)
+        lock(&self.lanes).keys().any(|(_, signal)| *signal == OtlpSignal::Traces)
     }
 }
 

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_caught_says_what_it_died_of() {
+    fn caught_panic_has_its_message() {
         assert_eq!(catch(|| 7), Ok(7));
         let said = |result: Result<(), Box<Panic>>| result.unwrap_err().message;
         assert_eq!(said(catch(|| panic!("plain"))), "plain");

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_there_at_zero_and_grows_with_what_is_observed() {
+    fn timings_with_known_labels_start_at_zero_and_count_observations() {
         let timings = Timings::new(&HOOK_DURATION, &[0.01, 1.0]);
         timings.known(&["task", "env", "prestart"]);
         timings.took(&["task", "logs", "prestart"], Duration::from_millis(20));

@@ -1,5 +1,8 @@
 //! Alerts all the way: an agent with tasks and GPUs that fail, Prometheus with our rules, a real Alertmanager, and a
 //! webhook that listens.
+//!
+//! Promise (Code, boards and alerts): Ten alerts reach a webhook through a real Alertmanager, with labels and texts;
+//! each resolves afterwards
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,6 +1,9 @@
 //! Files in deploy/ for other programs, checked by what defines their format: Kubernetes by its types, Nomad's job by
 //! the agent's parser, the collector by its rule that pipelines name existing components. And the arithmetic of
 //! docs/fleet.md, by the figures of docs/profiles.md.
+//!
+//! Promise (Code, boards and alerts): The DaemonSet, the Nomad job, the collector and Prometheus's configurations are
+//! valid for their programs
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -38,7 +41,7 @@ pub fn of_kind(objects: &[Value], kind: &str) -> Value {
 }
 
 #[test]
-fn the_objects_of_kubernetes_are_what_its_types_know() {
+fn kubernetes_objects_match_their_published_types() {
     let Some(packages) = packages() else { skip_test!("no-npm") };
     let source = |object: &Value| {
         let is_it =
@@ -121,6 +124,9 @@ fn the_pipelines_of_the_collector_name_what_is_there_and_its_filter_what_is_sent
 }
 
 /// Grafana says nothing of a file that it does not understand: boards are missing then.
+///
+/// Promise (Code, boards and alerts): Grafana's provisioning files name the boards' folder and the server that scrapes,
+/// at its interval
 #[test]
 fn grafana_finds_the_boards_and_the_server_that_scrapes() {
     let Some(packages) = packages() else { skip_test!("no-npm") };
@@ -181,8 +187,10 @@ fn size(number: f64) -> String {
 }
 
 /// Bodies and series are what the benchmark `encode` measured; a scrape each 15 s is 5,760 of them a day.
+///
+/// Promise (Code, boards and alerts): Costs of profiles and fleets are computed from the figures of one host
 #[test]
-fn what_profiles_cost_is_made_from_the_figures() {
+fn profile_costs_in_the_docs_are_generated_from_the_figures() {
     const BEGIN: &str = "<!-- made from docs/figures.md: begin -->\n";
     let figures = read(&root().join("docs/figures.md"));
     let figure = |tasks: &str, profile: &str, what: &str| -> f64 {
@@ -257,8 +265,9 @@ fn verified(unit: &str, is_user: bool) -> Option<String> {
     Some(String::from_utf8_lossy(&said).into_owned() + if output.status.success() { "" } else { "refused" })
 }
 
+/// Promise (Code, boards and alerts): `systemd-analyze verify` reports nothing for the units
 #[test]
-fn systemd_finds_nothing_to_say_of_the_units() {
+fn systemd_verifies_the_units_without_warnings() {
     for (file, program) in [
         ("allostat.service", "/usr/local/bin/allostat"),
         ("allostat-observe.service", "/usr/local/bin/allostat"),

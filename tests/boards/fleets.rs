@@ -72,6 +72,8 @@ fn env(container: &Value) -> BTreeMap<&str, &Value> {
     list(&container["env"]).iter().map(|variable| (text(variable, "name"), variable)).collect()
 }
 
+/// Promise (Code, boards and alerts): The Helm chart lints, and renders the agent of `kubernetes.yml`, every rule and
+/// every board
 #[test]
 fn chart_lints_and_runs_the_agent_of_kubernetes_yml() {
     let Some(packages) = packages() else { skip_test!("no-npm") };
@@ -143,6 +145,8 @@ fn chart_has_every_rule_every_board_a_monitor_and_a_gpu_runtime() {
     assert_eq!(endpoint["relabelings"][0]["targetLabel"], "instance");
 }
 
+/// Promise (Code, boards and alerts): Kustomization and compose file are the DaemonSet and the `docker run` of the
+/// README
 #[test]
 fn kustomization_is_kubernetes_yml_and_the_overlay_changes_image_and_gpus() {
     let Some(packages) = packages() else { skip_test!("no-npm") };
@@ -246,6 +250,7 @@ impl Fleet {
     }
 }
 
+/// Promise (Code, boards and alerts): The script for fleets goes host by host and stops at the first that is not ready
 #[test]
 fn fleet_script_upgrades_host_by_host_and_stops_at_the_first_that_is_not_ready() {
     let fleet = Fleet::new();
@@ -296,6 +301,7 @@ fn inventory(answers: Vec<(&'static str, Value)>) -> SocketAddr {
     address
 }
 
+/// Promise (Code, boards and alerts): Servers find agents in an inventory over HTTP and in Consul by the examples
 #[test]
 fn prometheus_finds_agents_in_an_inventory_by_the_example() {
     let agent = Agent::start();
@@ -354,6 +360,7 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
+/// Promise (Code, boards and alerts): Every file of `deploy/` is in its README and is used by a test
 #[test]
 fn every_file_of_deploy_is_in_its_readme_and_is_used_by_a_test() {
     let page = read(&root().join("deploy/README.md"));

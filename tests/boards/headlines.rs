@@ -1,5 +1,7 @@
 //! The single numbers of each board: one that counts shows what happened within the whole time range, not within the
 //! last minute.
+//!
+//! Promise (Code, boards and alerts): A count on a board includes events from anywhere in the time range
 
 use std::collections::BTreeSet;
 
@@ -175,8 +177,11 @@ fn each_number_that_counts_shows_an_event_of_fifty_minutes_ago_and_is_0_without_
 
 /// Nothing is known of GPUs on a host without one, of alerts where no rule is evaluated, of what a profile leaves out:
 /// a 0 there would say that all is well. Where there is one and nothing happened, it is 0.
+///
+/// Promise (Code, boards and alerts): A number on a board is 0 where that is known, and absent on a host without GPUs,
+/// rules or the profile
 #[test]
-fn a_number_is_0_where_that_is_known_and_is_absent_where_nothing_is() {
+fn headline_number_is_0_if_known_and_absent_if_unknown() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     let lean = all(&[("allostat_exposition_info", "profile=\"lean\"", "1x120")]);
     let hosts: [(String, Vec<&[&str]>); 3] = [

@@ -1,4 +1,9 @@
 //! What holds for every board and every rule, read as they lie there.
+//!
+//! Promise (Code, boards and alerts): Every metric, label and closed label value on a board or in an alert is in the
+//! catalogue
+//! Promise (Code, boards and alerts): Annotations of OOM kills, restarts and failures come from the chosen hosts, and
+//! are present
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -174,7 +179,7 @@ fn every_board_is_stored_in_the_one_normal_form() {
 }
 
 #[test]
-fn every_board_has_a_fixed_uid_of_its_own_a_title_the_tag_and_a_known_schema() {
+fn every_board_has_a_unique_fixed_uid_a_title_the_tag_and_a_supported_schema() {
     let mut uids = BTreeSet::new();
     for board in boards() {
         let json = &board.json;
@@ -188,7 +193,7 @@ fn every_board_has_a_fixed_uid_of_its_own_a_title_the_tag_and_a_known_schema() {
 }
 
 #[test]
-fn every_panel_says_what_it_shows_in_what_unit_and_what_no_data_means() {
+fn every_panel_has_a_description_a_unit_and_a_meaning_of_no_data() {
     for board in boards() {
         let mut ids = BTreeSet::new();
         for panel in board.panels() {
@@ -254,7 +259,7 @@ fn value_columns(panel: &Value) -> Vec<String> {
 
 /// A table names its columns once more, and so do the links in it.
 #[test]
-fn the_columns_of_a_table_are_labels_of_what_it_asks() {
+fn table_columns_are_labels_of_their_queries() {
     for board in boards() {
         for panel in board.panels().into_iter().filter(|p| p["type"] == "table") {
             let asked = of_panel(&board, panel);
@@ -294,7 +299,7 @@ fn panels_do_not_lie_on_each_other() {
 }
 
 #[test]
-fn every_board_asks_the_chosen_data_source_and_uses_each_variable_that_it_defines() {
+fn every_board_queries_the_chosen_data_source_and_uses_each_of_its_variables() {
     for board in boards() {
         let variables: BTreeSet<&str> = board.variables().iter().map(|v| text(v, "name")).collect();
         assert!(board.variables().iter().any(|v| text(v, "name") == "datasource" && text(v, "type") == "datasource"));
@@ -341,7 +346,7 @@ fn counts(name: &str) -> bool {
 
 /// The rules of Grafana's dashboard-linter that concern expressions.
 #[test]
-fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_interval() {
+fn every_panel_filters_by_job_and_instance_and_rates_counters_over_the_interval() {
     for board in boards() {
         for panel in board.panels() {
             for (asked, target) in of_panel(&board, panel).iter().zip(list(&panel["targets"])) {
@@ -372,7 +377,7 @@ fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_inte
 
 /// Marks of what happened: of the chosen hosts, by name, and not at 0.
 #[test]
-fn every_mark_filters_by_job_and_instance_and_says_what_happened() {
+fn every_annotation_filters_by_job_and_instance_and_names_its_event() {
     let mut seen = BTreeSet::new();
     for board in boards() {
         for mark in board.annotations() {
@@ -514,6 +519,7 @@ const WANTED: &[(&str, &[&str], &[&str])] = &[
     ),
 ];
 
+/// Promise (Code, boards and alerts): Each board has the expected rows and panels, and links to the others
 #[test]
 fn each_board_has_what_people_come_for_and_leads_on() {
     for (stem, titles, ways) in WANTED {
@@ -540,7 +546,7 @@ fn each_board_has_what_people_come_for_and_leads_on() {
 }
 
 #[test]
-fn every_alert_says_how_bad_what_happened_and_what_to_do() {
+fn every_alert_has_a_severity_a_summary_and_a_runbook() {
     let mut seen = BTreeSet::new();
     for rule in alerts() {
         assert!(seen.insert(rule.name.clone()), "{} twice", rule.name);
@@ -556,6 +562,9 @@ fn every_alert_says_how_bad_what_happened_and_what_to_do() {
 }
 
 /// A histogram is stored with buckets, natively, or both, by the settings of each Prometheus.
+///
+/// Promise (Code, boards and alerts): Quantiles of boards and alerts have values where only native histograms are
+/// stored
 #[test]
 fn every_quantile_is_computed_from_classic_and_from_native_histograms() {
     let mut seen = 0;
@@ -579,6 +588,8 @@ fn every_quantile_is_computed_from_classic_and_from_native_histograms() {
 }
 
 /// A legend of many lines is read as a table: what a line reached, and where it is now.
+///
+/// Promise (Code, boards and alerts): A graph's legend is a table with max and last; all of a variable is one pattern
 #[test]
 fn every_graph_has_a_legend_that_is_a_table_with_max_and_last() {
     for board in boards() {

@@ -1,5 +1,13 @@
 //! A real Prometheus scrapes a real agent that runs real tasks, and is asked every expression of every board and rule:
 //! none may fail, none may come back empty. A name that is spelt right but never exported shows here.
+//!
+//! Promise (Code, boards and alerts): Every expression of the boards and series of the alerts is answered by a real
+//! Prometheus
+//! Promise (Code, boards and alerts): The GPU board shows the faults of five GPUs, and its alerts fire at once
+//! Promise (Code, boards and alerts): Every expression of the cookbook is answered by a real Prometheus from a live
+//! agent
+//! Promise (Code, boards and alerts): An alloc is selected on boards by `job.group[index]`, as Grafana reads what
+//! Prometheus answers
 
 use std::path::Path;
 use std::time::Duration;

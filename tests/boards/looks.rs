@@ -1,5 +1,8 @@
 //! How boards look: the same thing the same way everywhere. What is asked here was seen in pictures
 //! (`cargo xtask pictures`).
+//!
+//! Promise (Code, boards and alerts): A limit, a peak, an outcome look the same on every board; an empty cell is a
+//! dash, no sentence
 
 use serde_json::{Value, json};
 

@@ -34,7 +34,7 @@ job "once" {
 "#;
 
 #[test]
-fn a_batch_task_that_fails_before_its_first_scrape_and_is_not_restarted_leaves_a_mark_on_each_board_of_it() {
+fn failed_batch_task_before_its_first_scrape_is_annotated_on_each_of_its_boards() {
     if !is_root() {
         skip_test!("not-root");
     }

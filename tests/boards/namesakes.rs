@@ -1,5 +1,9 @@
 //! Two hosts with workloads of the same names: an `alloc_id` such as `docker:web` is one host's, so that whatever goes
 //! by it goes by `job` and `instance` too.
+//!
+//! Promise (Code, boards and alerts): Allocs of equal names on two hosts are joined and shown each by itself
+//! Promise (Code, boards and alerts): `Alloc` on a board selects one alloc of one host, and its panels show that one
+//! alone
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -49,7 +53,7 @@ fn labels_after<'a>(text: &'a str, word: &str) -> Vec<BTreeSet<&'a str>> {
 }
 
 #[test]
-fn every_join_and_every_sum_by_alloc_goes_by_job_and_instance() {
+fn every_join_and_every_sum_by_alloc_includes_job_and_instance() {
     let pages = [in_folder("docs", "md"), in_folder("docs/runbooks", "md"), vec![root().join("README.md")]].concat();
     let inline = pages.iter().flat_map(|path| {
         // What looks like an expression.

@@ -1,4 +1,7 @@
 //! Pictures: `cargo xtask pictures` draws one of each board; docs/boards.md shows them.
+//!
+//! Promise (Code, boards and alerts): Each board has a current picture, on a page that says what is Grafana's drawing
+//! and what is not
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -31,7 +34,7 @@ fn height(board: &Board) -> u64 {
 }
 
 #[test]
-fn every_board_has_its_picture_and_its_words_on_the_page_of_boards() {
+fn every_board_has_its_picture_and_its_text_on_the_page_of_boards() {
     let page = read(&root().join("docs/boards.md"));
     for board in boards() {
         let (stem, title) = (&board.stem, text(&board.json, "title"));

@@ -1,5 +1,8 @@
 //! Boards and alerts in each profile: what a profile leaves out is listed in docs/profiles.md with every panel and
 //! alert that would need it, and no alert that is not listed there misses anything.
+//!
+//! Promise (Code, boards and alerts): The default profile has everything that boards, alerts and examples use; what
+//! `lean` lacks is listed
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -70,7 +73,7 @@ const BEGIN: &str = "<!-- made from the boards and the catalogue: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
 #[test]
-fn what_a_smaller_profile_cannot_show_is_listed_with_it() {
+fn panels_missing_from_a_smaller_profile_are_documented() {
     let mut made = String::from("| not in `lean` | because it has no |\n|---|---|\n");
     for (place, families) in all_missing(Profile::Lean) {
         let families: Vec<String> = families.iter().map(|name| format!("`{name}`")).collect();
@@ -148,8 +151,10 @@ fn inputs_of_rule_tests_become_what_a_profile_shows_of_them() {
 /// Every firing and every silent case of every alert, with what each profile exposes of its input; in the gate with all
 /// of it. Each case is evaluated with the rules that its file names alone, which takes a fifth of the time of
 /// `rules::the_rule_tests_pass`.
+///
+/// Promise (Code, boards and alerts): Every alert fires and stays silent in each profile as with everything exposed
 #[test]
-fn every_alert_fires_and_stays_silent_in_each_profile_as_in_the_whole() {
+fn every_alert_fires_or_is_silent_in_each_profile_as_in_the_full_one() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     let mut profiles = Profile::ALL;
     profiles.sort_by_key(|profile| *profile != Profile::Full);

@@ -192,7 +192,7 @@ fn metrics_labels_windows_and_functions_are_found() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused() {
+fn unsupported_promql_is_refused() {
     for odd in [r#"{__name__=~"a.*"}"#, "sum(a", "a)", "a{b}", r#"a{b="c}"#, "a[5m:1m]", "a;b", r#"a{b="\"c"}"#] {
         assert!(names(odd).is_err(), "{odd} must be refused: {:?}", names(odd));
     }

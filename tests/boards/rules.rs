@@ -1,4 +1,9 @@
 //! The alerts, judged by promtool: the rules themselves, their tests, and the example scrape configuration.
+//!
+//! Promise (Code, boards and alerts): Host alerts as node-mixin has them fire, end, and are silent on a flat line
+//! Promise (Code, boards and alerts): A GPU that is lost, hangs, is too hot, has errors, is held idle or has unowned
+//! memory alerts
+//! Promise (Code, boards and alerts): Each alert fires when it should, is silent when it should, with its exact labels
 
 use crate::boards::files::{alerts, in_folder, read, root, rules};
 use crate::boards::scraped::for_version;
@@ -27,7 +32,7 @@ fn the_rule_tests_pass() {
 
 /// A rule test that names no alert proves nothing.
 #[test]
-fn every_alert_has_a_test_that_fires_and_one_that_stays_silent() {
+fn every_alert_has_a_firing_and_a_silent_test_case() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
     for rule in alerts() {
         let mine = format!("alertname: {}\n", rule.name);
@@ -40,6 +45,8 @@ fn every_alert_has_a_test_that_fires_and_one_that_stays_silent() {
 }
 
 /// The user who is paged must be notified of the end: in one of its tests each alert is silent after it fired.
+///
+/// Promise (Code, boards and alerts): Each alert ends in one of its tests: silent after it fired
 #[test]
 fn every_alert_has_a_test_in_which_it_ends() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
@@ -96,6 +103,8 @@ fn promtool_accepts_the_example_scrape_configurations() {
 }
 
 /// Where a Prometheus has none of our series, or of a host only that it answers, no alert fires.
+///
+/// Promise (Code, boards and alerts): No alert fires because an agent restarts, or where its input is absent
 #[test]
 fn no_alert_fires_where_its_input_is_absent() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };

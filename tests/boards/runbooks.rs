@@ -1,4 +1,7 @@
 //! A page for each alert, in docs/runbooks: what it means, what to look at, what to do. Its head is made from the rule.
+//!
+//! Promise (Code, boards and alerts): Each alert has a page with meaning, diagnosis and mitigation, and each page its
+//! alert
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -96,6 +99,8 @@ fn the_links_of_the_runbooks_lead_somewhere() {
 }
 
 /// The place of the docs of one installation, as its Prometheus has it.
+///
+/// Promise (Code, boards and alerts): Runbook links are complete with the external label of an installation
 #[test]
 fn runbook_links_are_complete_with_the_external_label_of_an_installation() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };

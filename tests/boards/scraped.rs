@@ -72,6 +72,8 @@ fn scrape_examples_store_classic_histograms() {
     assert_eq!(scrapes, FILES.len());
 }
 
+/// Promise (Code, boards and alerts): Each documented scrape configuration stores the buckets of all histograms on
+/// Prometheus 2.42 and 3.5
 #[test]
 fn each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3() {
     if !is_root() {
@@ -166,8 +168,10 @@ fn stored(server: &Prometheus, job: &str) -> (BTreeMap<String, BTreeSet<String>>
     (by_alloc, totals)
 }
 
+/// Promise (Code, boards and alerts): Each documented relabelling keeps every total of a workload, and drops series
+/// with an `alloc_id`
 #[test]
-fn each_documented_relabelling_keeps_the_totals_of_workloads_and_drops_single_allocs() {
+fn documented_relabelling_retains_workload_totals_and_drops_single_allocs() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -1,5 +1,8 @@
 //! Other stores than Prometheus take what the examples in deploy/ send: a real VictoriaMetrics, by its own scraping and
 //! by remote write.
+//!
+//! Promise (Code, boards and alerts): The examples for Prometheus serve VictoriaMetrics too, by its own scraping and by
+//! remote write
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,7 +53,7 @@ fn victoria_metrics_scrapes_agents_by_the_example_for_prometheus_as_it_is() {
 }
 
 #[test]
-fn a_prometheus_sends_on_to_victoria_metrics_what_the_example_keeps_and_nothing_by_alloc() {
+fn prometheus_remote_write_sends_to_victoria_metrics_no_series_by_alloc() {
     if !is_root() {
         skip_test!("not-root");
     }

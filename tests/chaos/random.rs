@@ -2,6 +2,9 @@
 //! exit, no counter that falls, and every alloc ends as the pure model of the runner says it may.
 //!
 //! `ALLOSTAT_CHAOS_KILLS` says how often (default 50; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
+//!
+//! Promise (Durability and recovery): 200 allocs of all kinds, the agent killed at random moments: nothing is left
+//! over, started twice, lost or half done
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::task::Outcome;
-use allostat::runner::explore::{Ask, Course, Demand};
+use allostat::runner::explore::{Course, CourseRequest, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};
@@ -48,7 +51,7 @@ fn kinds(starts: &Path) -> Vec<Kind> {
         name,
         hcl: job(name, kind, count, attempts, tasks),
         courses,
-        asked: if kind == "service" { &[(Ask::Stop, &[])] } else { &[] },
+        asked: if kind == "service" { &[(CourseRequest::Stop, &[])] } else { &[] },
     };
     vec![
         kind(
@@ -91,7 +94,7 @@ impl Moments {
 }
 
 #[test]
-fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
+fn agent_kills_at_random_moments_lose_double_and_leave_nothing() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -3,6 +3,9 @@
 //!
 //! `ALLOSTAT_CHAOS_STRIDE` says how many moments are between one that is met and the next (default 8, from a place by
 //! chance; `cargo xtask chaos` meets each), `ALLOSTAT_SEED` repeats a run.
+//!
+//! Promise (Durability and recovery): P-12.6 The agent dies right before and after each write: each start has one exit,
+//! acknowledged data is there
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,7 +14,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use allostat::model::task::Outcome;
-use allostat::runner::explore::{Ask, Course, CourseEnd, Demand};
+use allostat::runner::explore::{Course, CourseEnd, CourseRequest, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};
@@ -82,7 +85,7 @@ const SCENARIOS: &[Scenario] = &[
             });
             run.insist("stop");
         },
-        asked: &[(Ask::Stop, &[0, 1])],
+        asked: &[(CourseRequest::Stop, &[0, 1])],
         courses: &[Runs, Runs, Ends(&[Success])],
     },
     Scenario {
@@ -101,7 +104,7 @@ const SCENARIOS: &[Scenario] = &[
             }
             run.insist("stop");
         },
-        asked: &[(Ask::Restart(1), &[1]), (Ask::RestartAll, &[1]), (Ask::Stop, &[1])],
+        asked: &[(CourseRequest::Restart(1), &[1]), (CourseRequest::RestartAll, &[1]), (CourseRequest::Stop, &[1])],
         courses: &[Ends(&[Success]), Runs],
     },
 ];
@@ -378,8 +381,10 @@ struct Line {
     over: bool,
 }
 
+/// Promise (Task groups and lifecycle order): A recovered task that ends before its first reading is in the counts of
+/// the first snapshot
 #[test]
-fn nothing_is_lost_doubled_or_left_between_any_two_writes() {
+fn agent_deaths_between_any_two_writes_lose_double_and_leave_nothing() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{alloc_of, job, logs, long, over};
 use crate::common::{Agent, Docker, Random, how_many, is_root, wait_for};
 
+/// Promise (Durability and recovery): A container outlives its agent; no line of its output is lost or repeated
 #[test]
 fn a_container_outlives_its_agent_and_no_line_of_its_output_is_lost_or_comes_twice() {
     if !is_root() {
@@ -48,6 +49,7 @@ fn a_container_outlives_its_agent_and_no_line_of_its_output_is_lost_or_comes_twi
     agent.stop();
 }
 
+/// Promise (Durability and recovery): A container without a record is ended; one of another owner is left alone
 #[test]
 fn a_container_that_no_record_names_is_ended_by_the_next_agent() {
     if !is_root() {
@@ -71,6 +73,8 @@ fn a_container_that_no_record_names_is_ended_by_the_next_agent() {
 }
 
 /// Services go on as they are, batch jobs end as they would have, and nothing is started twice or left.
+///
+/// Promise (Durability and recovery): Agents killed at random moments lose no container and start none twice
 #[test]
 fn agents_killed_at_random_moments_lose_no_container_and_start_none_twice() {
     if !is_root() {
@@ -135,6 +139,8 @@ fn agents_killed_at_random_moments_lose_no_container_and_start_none_twice() {
     agent.stop();
 }
 
+/// Promise (Durability and recovery): Thirty containers at once (100 at full size) all end, with their output, and
+/// leave nothing
 #[test]
 fn containers_at_once_all_end_and_leave_nothing() {
     if !is_root() {

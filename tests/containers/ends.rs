@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::{MIB, alloc_of, job, long, over};
 use crate::common::{Agent, Docker, Sample, is_root, wait_for};
 
+/// Promise (Durability and recovery): A container's exit codes and OOM kills are `docker inspect`'s, its peak the
+/// kernel's
 #[test]
 fn ends_are_those_of_docker_inspect_and_peaks_those_of_the_kernel() {
     if !is_root() {

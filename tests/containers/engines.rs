@@ -70,7 +70,7 @@ fn under_an_engine_that_hangs_a_container_is_ended_all_the_same() {
 }
 
 #[test]
-fn an_engine_that_hangs_makes_its_driver_unhealthy_and_what_runs_is_kept() {
+fn hanging_engine_makes_its_driver_unhealthy_and_running_containers_continue() {
     use rustix::process::Signal;
     if !is_root() {
         skip_test!("not-root");

@@ -1,4 +1,6 @@
 //! `allostat exec` in a container: the engine runs the command, the agent ends it.
+//!
+//! Promise (Commands in tasks): `exec` in a container runs in it, and is killed with its client
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -5,6 +5,8 @@ use serde_json::Value;
 use super::{MIB, alloc_of, job, logs, long, over};
 use crate::common::{Agent, Docker, Sample, is_root, wait_for};
 
+/// Promise (Durability and recovery): A container has its limits, environment, mounts and logs, is shown once, and
+/// leaves nothing behind
 #[test]
 fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
     if !is_root() {

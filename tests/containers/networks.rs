@@ -1,4 +1,7 @@
 //! Containers in the network namespace of their group.
+//!
+//! Promise (Input validation): Containers and processes of a group share its network namespace, over restarts of agent
+//! and engine
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -65,7 +68,7 @@ fn namespace_link(path: &Path) -> String {
 }
 
 #[test]
-fn containers_and_processes_of_a_group_share_its_network_over_restarts_of_agent_and_engine() {
+fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -116,7 +119,7 @@ fn containers_and_processes_of_a_group_share_its_network_over_restarts_of_agent_
 }
 
 #[test]
-fn a_pause_container_whose_network_namespace_is_gone_is_removed_and_no_other_one() {
+fn pause_container_without_its_network_namespace_is_removed_and_no_other_one() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -155,7 +158,7 @@ fn a_pause_container_whose_network_namespace_is_gone_is_removed_and_no_other_one
 }
 
 #[test]
-fn a_container_of_a_group_without_a_network_of_its_own_has_the_resolver_that_the_group_names() {
+fn container_of_a_group_without_own_network_has_the_resolver_of_the_group() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -172,7 +175,7 @@ fn a_container_of_a_group_without_a_network_of_its_own_has_the_resolver_that_the
 
 /// In a network that the test makes: its engine has no default bridge.
 #[test]
-fn an_address_that_is_known_after_the_start_is_shown_and_known_to_poststart_tasks() {
+fn container_address_assigned_after_the_start_is_shown_and_given_to_poststart_tasks() {
     if !is_root() {
         skip_test!("not-root");
     }

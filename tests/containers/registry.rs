@@ -1,5 +1,8 @@
 //! Pulls from a registry of the test's own: a server on loopback that speaks as much of the registry API as a pull
 //! needs.
+//!
+//! Promise (Durability and recovery): An image is pulled with events and removed after its last task; credentials go to
+//! their registry alone
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -235,6 +238,8 @@ fn version_of(name: &str, image: &str, more: &str) -> String {
     of_image(name, image, more).replace("echo pulled", "busybox cat /version")
 }
 
+/// Promise (Durability and recovery): A forced pull and the tag `latest` get the registry's image of now; a late pull
+/// fails its start alone
 #[test]
 fn forced_pull_and_tag_latest_run_the_image_that_the_registry_has_now() {
     if !is_root() {

@@ -1,103 +1,13 @@
-//! The gate is representative: each promise has a test in it, or its row names the slice whose tests hold it. And no
-//! test may be flaky again and again.
+//! Where tests run: the gate or a slice. And no test may be flaky again and again.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::papers::{proofs, tests_in};
 use super::source::walk;
-use super::tiers::Tiers;
 
 /// So often may one test be in `tests/ledger/flaky` and in the files of the slices.
 const MENTIONS: usize = 2;
-
-fn tiers() -> (Tiers, Vec<String>) {
-    let text = fs::read_to_string("xtask/src/test/slices.rs").expect("the slices must be there");
-    let names = text.lines().filter_map(|line| line.trim().split_once("name: \"")?.1.split('"').next());
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    let text = fs::read_to_string("tests/tiers").expect("the tiers must be there");
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    (Tiers::parse(&text, &known).expect("tests/tiers must be readable"), names)
-}
-
-/// The ID of every test, by its file: inline modules around it are left out.
-fn ids() -> Vec<String> {
-    let mut ids = Vec::new();
-    for (root, crate_name) in [
-        ("src", "allostat::"),
-        ("tests", ""),
-        ("fake-nvml/src", "fake_nvml::"),
-        ("fake-nvml/tests", ""),
-        ("xtask/src", "xtask-bin::"),
-    ] {
-        walk(Path::new(root), &mut |path| {
-            let module = path.strip_prefix(root).expect("it was found there").with_extension("");
-            let module = module.iter().map(|part| part.to_string_lossy()).filter(|part| part != "mod");
-            // `keeper_tests.rs` is the module `keeper::tests`.
-            let module: Vec<String> = module.map(|part| part.trim_end_matches("_tests").to_owned()).collect();
-            if path.extension().is_some_and(|e| e == "rs") {
-                let tests = tests_in(&fs::read_to_string(path).expect("source must be readable"));
-                ids.extend(tests.into_iter().map(|test| format!("{crate_name}{}::{test}", module.join("::"))));
-            }
-        });
-    }
-    ids
-}
-
-/// Whether a proof names a test: modules around it, in their order, and the beginning, the middle or the end of its
-/// name; or modules alone.
-fn names(proof: &str, id: &str) -> bool {
-    // Every case of an alert runs in the gate.
-    let proof = if proof.starts_with("alerts/tests/") { "boards::profiles::every_alert_…" } else { proof };
-    let fits = |proof: &str, part: &str| match (proof.strip_prefix('…'), proof.strip_suffix('…')) {
-        (Some(middle), Some(_)) => part.contains(middle.trim_end_matches('…')),
-        (Some(end), None) => part.ends_with(end),
-        (None, Some(beginning)) => part.starts_with(beginning),
-        (None, None) => part == proof,
-    };
-    let mut parts = id.split("::");
-    proof.split("::").filter(|part| *part != "tests").all(|one| parts.any(|part| fits(one, part)))
-}
-
-#[test]
-fn promise_has_a_test_in_the_gate_or_names_its_slice() {
-    let (tiers, slices) = tiers();
-    let ids = ids();
-    let text = fs::read_to_string("docs/promises.md").expect("the paper must be readable");
-    let mut rows: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for (line, proof) in proofs(&text) {
-        rows.entry(line).or_default().push(proof);
-    }
-    let lines: Vec<&str> = text.lines().collect();
-    let is_in_gate = |proof: &String| ids.iter().any(|id| names(proof, id) && tiers.slice_of(id).is_none());
-    // A slice that the row names, and in which one of its proofs runs.
-    let is_left = |line: usize, proofs: &[String]| {
-        let place = lines[line - 1].rsplit(" | ").next().unwrap_or_default();
-        let named: Vec<_> = slices.iter().filter(|slice| place.contains(slice.as_str())).collect();
-        let runs_in = |id: &String| tiers.slice_of(id).is_some_and(|of| named.iter().any(|slice| slice.as_str() == of));
-        let is_there = |proof: &String| ids.iter().any(|id| names(proof, id) && runs_in(id));
-        let is_command = proofs.iter().any(|proof| proof.contains('/'));
-        proofs.iter().any(is_there) || (is_command && !named.is_empty())
-    };
-    let missing = rows.iter().filter(|(line, proofs)| !proofs.iter().any(is_in_gate) && !is_left(**line, proofs));
-    let missing: Vec<String> =
-        missing.map(|(line, proofs)| format!("docs/promises.md:{line}: {}", proofs.join(", "))).collect();
-    assert!(
-        missing.is_empty(),
-        "no test of the gate holds these, and \"where\" names no slice:\n{}",
-        missing.join("\n")
-    );
-}
-
-#[test]
-fn proof_names_tests_by_modules_and_parts_of_their_names() {
-    let id = "live::memory::held_memory_is_usage";
-    for proof in ["live::memory", "live::held_…", "memory::tests::…is_usage", "…memory_is…", "live"] {
-        assert!(names(proof, id), "{proof}");
-    }
-    assert!(!names("memory::live", id) && !names("live::memory::usage", id));
-}
 
 /// Of the files of `tests`, those that the binaries share, and one that is no test.
 const NO_SUITES: [&str; 3] = ["common", "pictures", "synthetic"];

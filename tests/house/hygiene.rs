@@ -82,6 +82,8 @@ fn no_file_names_this_machine_or_a_home_directory() {
 }
 
 /// What a test kills the agent with must not be in anybody's hands.
+///
+/// Promise (Durability and recovery): No release can be made to die at a write, nor its supervisor at a moment
 #[test]
 fn no_release_has_the_switch_to_die_at_a_write() {
     let variable = concat!("ALLOSTAT_TEST", "_DIE");
@@ -132,7 +134,7 @@ fn packages_come_from_the_public_registry_alone() {
 }
 
 #[test]
-fn word_of_a_developers_machine_is_found_where_it_stands() {
+fn developer_machine_path_is_found_at_its_place() {
     let files = [("a.rs".to_owned(), "fine\nlet x = \"/srv/build-7/x\";\n".to_owned())];
     assert_eq!(offences(&files, &["/srv/build-7".to_owned()]), ["a.rs:2: /srv/build-7"]);
     assert!(offences(&files, &["/srv/build-8".to_owned(), "/build-7".to_owned()]).is_empty());

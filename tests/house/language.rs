@@ -1,5 +1,7 @@
 //! The language law: text that a person reads uses the field's terms. `tests/house/language.txt` says how many words of
 //! the old dialect each place may still have; a number there may only fall.
+//!
+//! Promise (Input validation): Text for people uses the terms of the glossary; in each place old words only decrease
 
 use std::fmt::Write as _;
 use std::fs;

@@ -2,6 +2,9 @@
 //!
 //! It reads the source as text, and only outside of comments, strings and `#[cfg(test)]` modules: a test may reach for
 //! whatever it needs.
+//!
+//! Promise (Code, boards and alerts): Imports go only downwards; foreign crates, unsafe and async stay where they
+//! belong
 
 mod circles;
 mod doors;
@@ -13,6 +16,7 @@ mod links;
 mod logs;
 mod names;
 mod papers;
+mod promises;
 mod sentences;
 mod settings;
 mod source;
@@ -159,6 +163,7 @@ fn every_room_is_in_the_drawing_and_every_drawn_room_exists() {
     assert_eq!(drawn, found);
 }
 
+/// Promise (Durability and recovery): P-6.1 Facts of the host are values of `model`, which depends on nothing else here
 #[test]
 fn imports_go_only_downwards() {
     let floors = drawing();
@@ -178,7 +183,7 @@ fn imports_go_only_downwards() {
 }
 
 #[test]
-fn foreign_crates_stay_in_their_rooms() {
+fn foreign_crates_are_used_only_in_their_rooms() {
     let mut wrong = Vec::new();
     for source in sources() {
         for (name, rooms) in PLACES {
@@ -233,6 +238,7 @@ fn unsafe_stands_only_where_it_may() {
     assert!(wrong.is_empty(), "unsafe code outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
 }
 
+/// Promise (Input validation): A reader that disconnects changes no exit code; no failed output panics
 #[test]
 fn no_failed_output_panics_and_there_is_one_way_to_write() {
     let mut wrong = Vec::new();
@@ -248,12 +254,15 @@ fn no_failed_output_panics_and_there_is_one_way_to_write() {
             }
         }
     }
-    assert!(wrong.is_empty(), "write by cli::output (Out, say):\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "write by cli::output (CommandOutput, say):\n{}", wrong.join("\n"));
 }
 
 /// `remove_dir_all` goes through whatever is mounted in the directory: a user's data that a task had bound there.
+///
+/// Promise (Task groups and lifecycle order): P-13.3 A directory tree is removed through no mount and no link, however
+/// deep
 #[test]
-fn directories_are_removed_by_the_one_that_goes_through_no_mount() {
+fn directories_are_removed_by_the_function_that_crosses_no_mount() {
     let mut wrong = Vec::new();
     for source in sources().into_iter().filter(|s| s.path != "host/tree.rs") {
         let lines = source.code().filter(|(_, line)| source::has_word(line, "remove_dir_all"));

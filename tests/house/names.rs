@@ -1,70 +1,86 @@
-//! One name, one meaning: no public type of a room is called what another room calls something else.
+//! Names: each type has one of its own, and a test is called by its subject, condition and outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
-use crate::house::source::{Source, sources};
+use crate::house::papers::tests_in;
+use crate::house::source::{Source, sources, walk};
 
-/// Names that two rooms have, and why.
-const SHARED: &[(&str, &str)] = &[
-    ("Config", "the settings of a room, which it owns; always with the room's name in front"),
-    ("Context", "what the files of a room work with"),
-    ("Parts", "what a room is built from"),
-    ("Cgroup", "a hook is called after what it makes"),
+/// Names that several modules may give to a type of theirs: the module's name stands in front of them where they are
+/// used, or nothing else uses them.
+const IDIOMATIC: [&str; 13] = [
+    "Action", "Client", "Config", "Entry", "Event", "Inner", "Manager", "Parts", "Reader", "Sample", "Settings",
+    "State", "Step",
 ];
 
-/// `pub struct Name`, and its like.
-fn public_type(line: &str) -> Option<&str> {
-    let rest = line.trim_start().strip_prefix("pub ")?;
-    let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
-    let rest = kinds.iter().find_map(|kind| rest.strip_prefix(kind))?;
+/// `pub(super) struct Name`, and its like.
+fn type_name(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => line,
+    };
+    let rest = ["struct ", "enum ", "trait ", "union "].iter().find_map(|kind| line.strip_prefix(kind))?;
     let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
     (!name.is_empty()).then_some(name)
 }
 
-/// A command is called what it does, whatever that is called elsewhere.
-fn is_command(source: &Source, name: &str) -> bool {
-    source.path == format!("cli/{}.rs", name.to_lowercase())
-}
-
-/// The rooms that have a public type of a name.
-fn rooms_by_name(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
-    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+/// The files that define a type of a name, of those that several define.
+fn files_by_name(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources {
-        let names = source.code().filter_map(|(_, line)| public_type(line));
-        for name in names.filter(|name| !is_command(source, name)) {
-            rooms.entry(name.to_owned()).or_default().insert(source.room.clone());
+        for name in source.code().filter_map(|(_, line)| type_name(line)) {
+            files.entry(name.to_owned()).or_default().push(source.path.clone());
         }
     }
-    rooms.retain(|_, rooms| rooms.len() > 1);
-    rooms
+    files.retain(|_, files| files.len() > 1);
+    files
 }
 
 #[test]
-fn no_public_name_means_two_things() {
-    let found = rooms_by_name(&sources());
-    let known: BTreeSet<&str> = SHARED.iter().map(|(name, _)| *name).collect();
-    let wrong: Vec<String> = found
-        .iter()
-        .filter(|(name, _)| !known.contains(name.as_str()))
-        .map(|(name, rooms)| format!("{name}: {}", rooms.iter().cloned().collect::<Vec<_>>().join(", ")))
-        .collect();
-    assert!(wrong.is_empty(), "rename one of each, or say why both have it:\n{}", wrong.join("\n"));
-    let past: Vec<&str> = known.into_iter().filter(|name| !found.contains_key(*name)).collect();
-    assert_eq!(past, Vec::<&str>::new(), "no two rooms have these any more");
+fn type_name_means_one_thing() {
+    let found = files_by_name(&sources());
+    let wrong = found.iter().filter(|(name, _)| !IDIOMATIC.contains(&name.as_str()));
+    let wrong: Vec<String> = wrong.map(|(name, files)| format!("{name}: {}", files.join(", "))).collect();
+    assert!(wrong.is_empty(), "rename all but one of each:\n{}", wrong.join("\n"));
+    let past: BTreeSet<&str> = IDIOMATIC.into_iter().filter(|name| !found.contains_key(*name)).collect();
+    assert!(past.is_empty(), "no two files have these any more: {past:?}");
 }
 
 #[test]
-fn a_name_of_two_rooms_is_found_and_a_command_is_none() {
+fn type_name_of_two_files_is_found() {
     let source = |path: &str, text: &str| Source::new(path.to_owned(), text);
     let all = [
         source("host/a.rs", "pub struct Stop;\npub(super) struct Inner;\n// pub enum Comment\n"),
-        source(
-            "runner/b.rs",
-            "    pub enum Stop {}\npub type Inner = u8;\n#[cfg(test)]\nmod tests {\n    pub struct Comment;\n}\n",
-        ),
-        source("runner/c.rs", "pub trait Restart {}\n"),
-        source("cli/restart.rs", "pub struct Restart;\n"),
+        source("host/b.rs", "    enum Stop {}\ntype Inner = u8;\n#[cfg(test)]\nmod tests {\n    struct Inner;\n}\n"),
     ];
-    let found = rooms_by_name(&all);
-    assert_eq!(found.into_keys().collect::<Vec<_>>(), ["Stop"]);
+    assert_eq!(files_by_name(&all).into_keys().collect::<Vec<_>>(), ["Stop"]);
+}
+
+/// Words with which the name of a test says nothing about its subject.
+const NO_SUBJECTS: [&str; 11] =
+    ["what", "who", "whose", "that", "where", "when", "how", "nobody", "nothing", "it", "of"];
+/// Of the name of a test.
+const LONGEST_TEST: usize = 80;
+
+fn is_odd(test: &str) -> bool {
+    let first = test.split('_').next().unwrap_or_default();
+    test.len() > LONGEST_TEST || NO_SUBJECTS.contains(&first)
+}
+
+#[test]
+fn test_is_named_by_subject_condition_and_outcome() {
+    let mut odd = Vec::new();
+    for root in ["src", "tests", "fake-nvml", "xtask"] {
+        walk(Path::new(root), &mut |path| {
+            if path.extension().is_some_and(|e| e == "rs") {
+                let tests = tests_in(&fs::read_to_string(path).expect("source must be readable"));
+                odd.extend(tests.into_iter().filter(|t| is_odd(t)).map(|t| format!("{}: {t}", path.display())));
+            }
+        });
+    }
+    assert!(odd.is_empty(), "at most {LONGEST_TEST} characters, and the subject first:\n{}", odd.join("\n"));
+    assert!(is_odd("what_is_written_is_read") && is_odd(&"a".repeat(81)) && !is_odd("whatever"));
 }

@@ -1,5 +1,8 @@
 //! Settings on a page are settings of the agent: each name between backticks (`telemetry.profile`) is in the table of
 //! settings, and each configuration in a code block is read without a problem.
+//!
+//! Promise (Code, boards and alerts): Every setting that a page names exists, and every configuration on a page can be
+//! read
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,19 +1,19 @@
-//! No wait without an end: whatever the runner awaits is one of its own functions, whose waits are looked at likewise,
-//! has a time in its name, or says what ends it; and nothing runs without an owner.
+//! No wait without an end. Each thing that the runner awaits is one of its own functions, whose waits are checked too,
+//! or has a time in its name, or states what ends it (`EndsWith`). And nothing runs without an owner.
+//!
+//! Promise (Task groups and lifecycle order): P-10.1, P-18.3 Every wait of the runner states what ends it, and every
+//! task of the runtime has an owner
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::house::source::sources;
 
-/// End by themselves: at a time, or with work that is at hand.
-const BOUNDED: [&str; 4] = ["timeout", "sleep", "yield_now", "spawn_blocking"];
+/// End by themselves: at a time, with work that is at hand, or as they state.
+const BOUNDED: [&str; 5] = ["timeout", "sleep", "yield_now", "spawn_blocking", "ends_with"];
 /// Wait for as long as another part likes, in any module with a function of that name.
 const WAITS: [&str; 9] =
     ["changed", "notified", "recv", "acquire", "acquire_owned", "join_next", "wait_for", "pending", "readable"];
-/// So far above the wait its reason may stand.
-const NEAR: usize = 2;
-const REASON: &str = "// Ends: ";
 
 /// The code of one file: lines with their numbers, from 1.
 type Code<'a> = Vec<(usize, &'a str)>;
@@ -65,61 +65,57 @@ fn called(text: &str) -> String {
     if name == "pin" { called(&inside[open + 1..]) } else { name.to_owned() }
 }
 
-/// Lines of code that wait without a word on what ends it. `text`: the same file with its comments.
-fn without_reason(code: &Code<'_>, known: &BTreeSet<String>, text: &[&str]) -> Vec<usize> {
+/// Lines of code that wait without stating what ends it.
+fn without_end(code: &Code<'_>, known: &BTreeSet<String>) -> Vec<usize> {
     let ends = |name: &str| BOUNDED.contains(&name) || (known.contains(name) && !WAITS.contains(&name));
-    awaited(code)
-        .into_iter()
-        .filter(|(number, name)| !ends(name) && !says(REASON, *number, text))
-        .map(|(number, _)| number)
-        .collect()
+    awaited(code).into_iter().filter(|(_, name)| !ends(name)).map(|(number, _)| number).collect()
 }
 
-/// Lines that begin what goes on by itself and is not held in the same line, without a word on what ends it.
-fn detached(code: &Code<'_>, text: &[&str]) -> Vec<usize> {
+/// Lines that begin what goes on by itself and is not held in the same line.
+fn detached(code: &Code<'_>) -> Vec<usize> {
     let held = |line: &str| line.contains("AbortOnDrop(") || line.contains(".abort_handle()");
     let begins = code.iter().filter(|(_, line)| line.contains("tokio::spawn(") && !held(line));
-    begins.map(|(number, _)| *number).filter(|number| !says(REASON, *number, text)).collect()
-}
-
-fn says(what: &str, number: usize, text: &[&str]) -> bool {
-    text[number.saturating_sub(1 + NEAR)..number].iter().any(|line| line.contains(what))
+    begins.map(|(number, _)| *number).collect()
 }
 
 /// What `wrong` finds in the runner, as `src/path:line: text`.
-fn of_the_runner(wrong: impl Fn(&Code<'_>, &BTreeSet<String>, &[&str]) -> Vec<usize>) -> Vec<String> {
-    let sources: Vec<_> = sources().into_iter().filter(|s| s.room == "runner").collect();
+fn of_the_runner(wrong: impl Fn(&Code<'_>, &BTreeSet<String>) -> Vec<usize>) -> Vec<String> {
+    let sources: Vec<_> = sources().into_iter().filter(|s| s.room == "runner" && s.path != "runner/ends.rs").collect();
     let known = sources.iter().flat_map(|s| awaitable(&s.code().collect())).collect();
     let mut found = Vec::new();
     for source in &sources {
         let text = fs::read_to_string(format!("src/{}", source.path)).expect("source must be readable");
         let lines: Vec<&str> = text.lines().collect();
-        let numbers = wrong(&source.code().collect(), &known, &lines);
+        let numbers = wrong(&source.code().collect(), &known);
         found.extend(numbers.into_iter().map(|n| format!("src/{}:{n}: {}", source.path, lines[n - 1].trim())));
     }
     found
 }
 
 #[test]
-fn every_wait_of_the_runner_says_what_ends_it() {
-    let seen = of_the_runner(|code, _, _| awaited(code).into_iter().map(|(number, _)| number).collect());
+fn every_wait_of_the_runner_names_what_ends_it() {
+    let seen = of_the_runner(|code, _| awaited(code).into_iter().map(|(number, _)| number).collect());
     assert!(seen.len() > 100, "the waits were not found: {}", seen.len());
-    let wrong = of_the_runner(without_reason);
-    assert!(wrong.is_empty(), "add `{REASON}...`, or a deadline:\n{}", wrong.join("\n"));
+    let wrong = of_the_runner(without_end);
+    assert!(wrong.is_empty(), "add `.ends_with(Ends::...)`, or a deadline:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn nothing_of_the_runner_runs_without_an_owner() {
-    let wrong = of_the_runner(|code, _, text| detached(code, text));
-    assert!(wrong.is_empty(), "hold it (`AbortOnDrop`, `Context::see_to`), or say what ends it:\n{}", wrong.join("\n"));
+fn runner_code_starts_no_task_without_an_owner() {
+    let wrong = of_the_runner(|code, _| detached(code));
+    assert!(
+        wrong.is_empty(),
+        "hold it (`AbortOnDrop`, `Context::see_to`), or state what ends it (`spawn_until`):\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn a_wait_without_a_reason_is_found_where_it_stands() {
     let text = [
         "async fn ours() {",
-        "// Ends: soon.",
-        "a.changed().await;",
+        "// A comment.",
+        "a.changed().ends_with(Ends::Caller).await;",
         "",
         "",
         "b.recv().await;",
@@ -132,6 +128,6 @@ fn a_wait_without_a_reason_is_found_where_it_stands() {
     ];
     let code: Code<'_> =
         text.iter().enumerate().map(|(at, line)| (at + 1, *line)).filter(|(_, l)| !l.starts_with("//")).collect();
-    assert_eq!(without_reason(&code, &awaitable(&code), &text), [6, 10, 10]);
-    assert_eq!(detached(&code, &text), [12]);
+    assert_eq!(without_end(&code, &awaitable(&code)), [6, 10, 10]);
+    assert_eq!(detached(&code), [12]);
 }

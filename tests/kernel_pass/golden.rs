@@ -1,10 +1,12 @@
 //! Which files rows replace, kernel by kernel: a field that falls back to its file is right, but costs a reading of it
 //! at each tick, and no other test would see that.
+//!
+//! Promise (Measured values): The rows of a busy task are pinned for each kernel, and no other file is opened for it
 
 use std::time::{Duration, Instant};
 
 use allostat::collectors::TaskReader;
-use allostat::host::hierarchy::Version;
+use allostat::host::hierarchy::CgroupVersion;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Field;
 
@@ -70,7 +72,7 @@ const THERE: &[Field] = &[
 ];
 
 #[test]
-fn rows_of_a_working_task_keep_their_fields_and_cost_no_other_file() {
+fn rows_of_a_working_task_provide_their_fields_without_reading_other_files() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -80,7 +82,7 @@ fn rows_of_a_working_task_keep_their_fields_and_cost_no_other_file() {
     scene.work(0, &["burn", "600000", "1"]);
     let sampling = scene.sampling_by_rows(&bytes);
     let path = &scene.tasks[0].0;
-    let is_v1 = scene.layout.controller("memory").is_some_and(|home| home.version == Version::V1);
+    let is_v1 = scene.layout.controller("memory").is_some_and(|home| home.version == CgroupVersion::V1);
     let keys = if is_v1 { V1 } else { V2 };
     let is_there = |key: &&&str| {
         let (home, name) = key.split_once('/').expect("a key has two parts");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Description, description, is_root, must_have_pass, patience, wait_for, work_in};
 use allostat::collectors::{KernelPass, Sampling, TaskReader};
 use allostat::host::cgroup::Cgroup;
-use allostat::host::hierarchy::{Hierarchy, Layout, Version};
+use allostat::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use allostat::host::roots::Roots;
 use allostat::kernel::bpf::btf::Btf;
 use allostat::model::id::CgroupPath;
@@ -21,6 +21,8 @@ use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
 use scene::{Scene, between, outside, read};
 
+/// Promise (Measured values): The kernel pass equals the files in every field: of busy, throttled, killed and idle
+/// tasks
 #[test]
 fn every_value_of_a_row_is_that_of_its_file_while_tasks_work_and_when_they_rest() {
     if !is_root() {
@@ -113,6 +115,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     }
 }
 
+/// Promise (Measured values): For a sleeping task no file is read while the kernel pass shows no change
 #[test]
 fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     if !is_root() {
@@ -168,6 +171,8 @@ fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
 
 /// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take
 /// back.
+///
+/// Promise (Measured values): User and system time of a managed task never fall, whichever agent reads it next
 #[test]
 fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     if !is_root() {
@@ -200,6 +205,8 @@ fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     }
 }
 
+/// Promise (Measured values): A limit, quota or share set by another process is read when its row changed, and only
+/// then
 #[test]
 fn setting_is_read_again_when_its_row_changed_and_not_before() {
     if !is_root() {
@@ -246,7 +253,7 @@ fn setting_is_read_again_when_its_row_changed_and_not_before() {
     assert_eq!(of(&usage(70)), set);
     // Limits above it stand in no row of it: on cgroup v2 each has a file, which is read each minute. So is one of
     // whose numbers some were 0 wherever they were compared: that of CPU bursts.
-    let is_v2 = scene.layout.controller("memory").is_some_and(|home| home.version == Version::V2);
+    let is_v2 = scene.layout.controller("memory").is_some_and(|home| home.version == CgroupVersion::V2);
     let above = scene.tasks[1].0.relative().iter().count() as u64 - 1;
     let most = if is_v2 { 2 * (above + 1) } else { 0 };
     let opened = sampling.budget.reopened() - opened;
@@ -277,6 +284,8 @@ fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[Ta
     opened == 0 && in_row != earlier && in_row > Some(3 << 20) && in_row == before && in_row == rss(by_files)
 }
 
+/// Promise (Measured values): A line of `memory.stat` is taken from rows once all candidate counters agree; else the
+/// file is read
 #[test]
 fn memory_stat_is_read_from_rows_once_comparing_has_identified_its_lines() {
     if !is_root() {
@@ -307,8 +316,9 @@ fn memory_stat_is_read_from_rows_once_comparing_has_identified_its_lines() {
     assert!(!(4..8).any(|mib| is_seen_without_a_file(&scene, &sampling, &readers, mib)));
 }
 
+/// Promise (Measured values): Without the rights for it the kernel pass is absent; the reason and the fix are reported
 #[test]
-fn without_permission_or_btf_the_reason_says_what_would_help() {
+fn pass_without_permission_or_btf_is_unavailable_with_a_helpful_reason() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -341,7 +351,7 @@ fn cgroups_that_come_or_go_are_noticed_where_all_are_walked() {
     let scene = Scene::new();
     // Of the others nothing is read.
     let is_walked = |home: &Hierarchy| {
-        home.version == Version::V2 || ["memory", "pids", "cpuacct"].iter().any(|controller| home.has(controller))
+        home.version == CgroupVersion::V2 || ["memory", "pids", "cpuacct"].iter().any(|controller| home.has(controller))
     };
     let hierarchies = scene.layout.hierarchies().iter().enumerate();
     let homes: Vec<usize> = hierarchies.filter(|(_, home)| is_walked(home)).map(|(at, _)| at).collect();
@@ -368,6 +378,8 @@ fn cgroups_that_come_or_go_are_noticed_where_all_are_walked() {
 }
 
 /// Where it stands the walk has met another one before.
+///
+/// Promise (Measured values): A cgroup that is created again under the same path gets a row of its own
 #[test]
 fn a_cgroup_that_is_made_again_has_a_row_of_its_own() {
     if !is_root() {

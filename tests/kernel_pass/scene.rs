@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use allostat::collectors::{FdBudget, KernelPass, KernelPassError, Sampling, TaskReader};
 use allostat::host::cgroup::Cgroup;
-use allostat::host::hierarchy::{Layout, Version};
+use allostat::host::hierarchy::{CgroupVersion, Layout};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
@@ -81,7 +81,9 @@ impl Scene {
 
     /// More cgroups than there are otherwise, whose memory is all the kernel's: of v1 two files say the same there.
     pub fn idle(&mut self) {
-        let Some(memory) = self.layout.controller("memory").filter(|home| home.version == Version::V1) else { return };
+        let Some(memory) = self.layout.controller("memory").filter(|home| home.version == CgroupVersion::V1) else {
+            return;
+        };
         let held = tempfile::tempdir_in("/dev/shm").expect("there is memory to write to");
         for n in 0..16 {
             let directory = memory.directory(self.parent.child("idle").child(&n.to_string()).as_str());

@@ -48,6 +48,8 @@ const FIELDS: &[(&str, &str, &str)] = &[
 /// As many reads as there are in the longest time after which a file is read again that rows replace, and some more.
 const LOOKS: u32 = 70;
 
+/// Promise (Measured values): A moved or missing field in the kernel's types, or a foreign kernel, falls back to files,
+/// not to wrong numbers
 #[test]
 fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
     if !is_root() {
@@ -154,6 +156,8 @@ fn suffer_and_end(scene: &mut Scene) {
     });
 }
 
+/// Promise (Measured values): A value first seen in a row is read from its file until both agree; one that stays 0 is
+/// checked against its file
 #[test]
 fn number_not_read_before_is_taken_from_a_row_only_once_its_file_agrees() {
     if !is_root() {
@@ -188,7 +192,7 @@ fn number_not_read_before_is_taken_from_a_row_only_once_its_file_agrees() {
 
 /// What rows do not have is not taken from them for longer than a minute.
 #[test]
-fn number_that_stays_0_in_its_row_is_read_from_its_file() {
+fn number_that_is_always_0_in_its_row_is_read_from_its_file() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -221,8 +225,9 @@ fn a_foreign_or_damaged_description_ends_in_files_and_never_in_a_pass() {
     assert!(why.contains("bpf_iter_cgroup") && why.contains("files are read instead"), "{why}");
 }
 
+/// Promise (Measured values): If the kernel's verifier refuses the program, its message is reported and files are read
 #[test]
-fn where_the_verifier_refuses_the_program_that_is_said_and_files_are_read_instead() {
+fn program_refused_by_the_verifier_is_reported_and_files_are_read_instead() {
     if !is_root() {
         skip_test!("not-root");
     }

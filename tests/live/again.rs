@@ -9,8 +9,10 @@ fn pid(agent: &Agent, id: &str) -> Option<u64> {
     agent.json(&format!("/v1/allocs/{id}"))["tasks"].as_object()?.values().next()?["main"]["pid"].as_u64()
 }
 
+/// Promise (Durability and recovery): A requested restart: exactly one new attempt at once, over a SIGKILL and a crash
+/// at any write too
 #[test]
-fn a_restart_brings_a_new_process_keeps_the_log_and_lets_no_counter_fall() {
+fn restart_starts_a_new_process_retains_the_log_and_no_counter_falls() {
     let mut agent = Agent::start();
     let id = {
         let alloc = Work::batch("again", &["burn", "120000"]).run(&agent);

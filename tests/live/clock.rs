@@ -1,5 +1,8 @@
 //! The wall clock of a whole machine is set by a day under a running agent. In guests alone: no test sets the clock of
 //! a host.
+//!
+//! Promise (Durability and recovery, slice v2-6.12): A machine's wall clock that is set by a day changes no limit,
+//! delay or grace, also over a SIGKILL
 
 use std::time::{Duration, Instant};
 
@@ -86,7 +89,7 @@ fn limited(id: &str) -> Work {
 /// Ahead, then back to a day behind: in each case an alloc with a time limit, one whose policy has seen one end, one in
 /// its grace, and one that is measured; under one agent, and over a SIGKILL of it.
 #[test]
-fn a_wall_clock_that_is_set_by_a_day_ends_nothing_early_keeps_nothing_alive_and_lets_no_counter_fall() {
+fn wall_clock_steps_of_a_day_change_no_deadline_and_no_counter_falls() {
     if !in_guest() {
         skip_test!("not-in-a-guest");
     }

@@ -185,6 +185,8 @@ fn contradictions(allocs: &BTreeMap<&str, Alloc<'_>>) -> Vec<String> {
     found
 }
 
+/// Promise (Measured values): In each body an alloc is not below its tasks, and their live series begin and end
+/// together
 #[test]
 fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_together() {
     if let Some(reason) = lacks("memory") {
@@ -229,8 +231,9 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
     agent.stop();
 }
 
+/// Promise (Measured values): Page faults of an alloc are those of its tasks, to the last one, over restarts too
 #[test]
-fn page_faults_of_an_alloc_are_those_of_its_only_task_while_it_runs_and_over_its_restarts() {
+fn alloc_page_faults_equal_those_of_its_only_task_over_restarts() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }
@@ -259,7 +262,7 @@ fn page_faults_of_an_alloc_are_those_of_its_only_task_while_it_runs_and_over_its
 }
 
 #[test]
-fn what_a_sleeping_task_shows_is_as_old_as_metrics_say_though_the_sampler_is_at_work() {
+fn oldest_sample_metric_covers_a_sleeping_task_while_the_sampler_runs() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }

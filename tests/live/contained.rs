@@ -22,8 +22,11 @@ fn children(of: u32) -> Vec<(u32, String)> {
 
 /// As the first process of a container, or a subreaper, the agent reaps what lost its supervisor, and takes the exit of
 /// no child that has a waiting parent.
+///
+/// Promise (Durability and recovery): As a container's first process, or a subreaper, the agent reaps orphans of
+/// supervisors and nothing else
 #[test]
-fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_loses_no_exit() {
+fn first_process_of_a_container_reaps_orphaned_tasks_and_loses_no_exit() {
     let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc", "true"];
     if !Command::new("unshare").args(unshare).output().is_ok_and(|tried| tried.status.success()) {
         skip_test!("cannot-unshare");

@@ -81,8 +81,11 @@ fn kept(agent: &Agent) -> Vec<u64> {
 
 /// `events -f` goes on over SIGKILLs of the agent without loss or repeat; what was gone before it began is reported
 /// once, exactly, what it missed later in its place.
+///
+/// Promise (Event streams): `events -f` continues over SIGKILLs of the agent without loss or repeat; missed events are
+/// reported
 #[test]
-fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
+fn event_follower_continues_over_agent_deaths_without_loss_or_repeat() {
     let mut agent = without_devices();
     let follower = Follower::start(&agent, "followed");
     for round in 0..3 {
@@ -163,8 +166,9 @@ fn rss_mib(pid: u32) -> f64 {
     line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).expect("a number") / 1024.0
 }
 
+/// Promise (Event streams): 10,000 events past stalled readers: the agent's memory stays, other readers get every event
 #[test]
-fn a_reader_that_stalls_costs_the_agent_no_memory_and_others_no_event() {
+fn stalled_event_reader_uses_no_agent_memory_and_other_readers_miss_nothing() {
     const FLOW: u64 = 10_000;
     let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
@@ -236,8 +240,9 @@ fn is_not_held_up(ends: &[[Duration; 2]]) -> bool {
     shortest(0) < shortest(1) + Duration::from_millis(2500)
 }
 
+/// Promise (Event streams): `run` shows progress by following, and by polling where no place is left
 #[test]
-fn run_shows_what_happens_by_following_and_by_asking_where_no_place_is_left() {
+fn run_shows_events_by_following_and_by_polling_without_a_free_place() {
     const SEATS: usize = 4;
     let config = format!("agent {{\n  max_connections = {}\n}}\n", 2 * SEATS);
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });

@@ -1,5 +1,7 @@
 //! What has ended stays on record: over kills of the agent, when it is shown no more, and for each reader as much as is
 //! his.
+//!
+//! Promise (Devices): Each end is in the history once, over kills of the agent and when its alloc is gone
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +33,7 @@ fn wait_for_ends(agent: &Agent, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
+fn ended_alloc_is_in_the_history_once_over_kills_and_after_its_collection() {
     let env = [("ALLOSTAT_RETENTION", "0s"), ("ALLOSTAT_RETENTION_MAX", "0s")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
@@ -94,8 +96,9 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
     agent.stop();
 }
 
+/// Promise (Devices): Over HTTP an end has what its alloc had there, and no more
 #[test]
-fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
+fn history_over_http_has_only_what_the_alloc_answer_had() {
     let env = vec![("ALLOSTAT_TELEMETRY_PUBLIC".to_owned(), "read".to_owned())];
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     let over_tcp = |path: &str| -> Value {
@@ -122,7 +125,7 @@ fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
 }
 
 #[test]
-fn disabled_history_is_empty_and_the_answer_says_so() {
+fn disabled_history_is_empty_and_the_answer_reports_so() {
     let env = vec![("ALLOSTAT_HISTORY_KEEP".to_owned(), "0s".to_owned())];
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     agent.run(&job("good", "/bin/sh", "exit 0"));

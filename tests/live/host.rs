@@ -1,4 +1,7 @@
 //! What the agent says of the host itself is what the kernel and other programs say of it.
+//!
+//! Promise (Measured values): Disk activity, free space, load, memory and swap of the host equal the kernel's files and
+//! `df`
 
 use std::process::Command;
 use std::time::Duration;
@@ -33,7 +36,7 @@ fn between(what: &str, found: f64, before: u64, after: u64, per: f64) {
 }
 
 #[test]
-fn what_disks_did_is_what_the_kernel_counts_of_each_whole_one() {
+fn disk_counters_equal_those_of_the_kernel_for_each_whole_disk() {
     let agent = agent();
     let before = disks();
     let metrics = fresh_metrics(&agent);
@@ -85,7 +88,7 @@ fn mounted() -> u64 {
 }
 
 #[test]
-fn what_file_systems_have_left_is_what_df_says() {
+fn free_space_of_file_systems_equals_that_of_df() {
     let agent = agent();
     // Others mount things at the same time, which is seen within 10 s.
     let all = "every file system to answer, and each mount to be counted once";
@@ -141,7 +144,7 @@ fn mounted_and_removed_file_systems_are_counted_as_the_kernel_reports_them() {
 }
 
 #[test]
-fn load_memory_and_swap_are_what_the_kernel_says() {
+fn load_memory_and_swap_equal_those_of_the_kernel() {
     let agent = agent();
     let metrics = agent.metrics();
     let of = |file: &str, key: &str| -> Option<u64> {

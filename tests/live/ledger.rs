@@ -31,6 +31,9 @@ fn seq(event: &Value) -> u64 {
 }
 
 /// Of tasks, workloads and node; each event under one number and with one time.
+///
+/// Promise (Durability and recovery): SIGKILL of the agent at any moment: no counter falls, each event is recorded
+/// once, and none is missing
 #[test]
 fn no_counter_falls_and_no_event_is_lost_or_repeated_whenever_the_agent_is_killed() {
     let (mut random, seed) = Random::seeded();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::common::{Agent, is_root, mounted_v1, mounted_v2, patience, wait_for};
 use crate::live::work::{MIB, Work, assert_near, keyed, lacks};
 
+/// Promise (Measured values): CPU time under a quota and its throttling are counted; user and system add up to usage
 #[test]
 fn cpu_burnt_under_a_quota_is_counted_and_its_throttling_too() {
     if let Some(reason) = lacks("cpu") {
@@ -61,6 +62,7 @@ fn cpu_burnt_under_a_quota_is_counted_and_its_throttling_too() {
     agent.stop();
 }
 
+/// Promise (Measured values): Without a quota there is no throttling series
 #[test]
 fn without_a_quota_there_is_no_throttling_series() {
     if let Some(reason) = lacks("cpu") {
@@ -79,6 +81,7 @@ fn without_a_quota_there_is_no_throttling_series() {
     agent.stop();
 }
 
+/// Promise (Measured values): Forks refused at the pids limit equal `pids.events`
 #[test]
 fn a_fork_refused_at_the_pids_limit_is_counted() {
     if let Some(reason) = lacks("pids") {
@@ -100,8 +103,10 @@ fn a_fork_refused_at_the_pids_limit_is_counted() {
     agent.stop();
 }
 
+/// Promise (Measured values): An OOM-killed task is one kill with outcome `oom` in metrics, API and events; no other
+/// outcome counts it
 #[test]
-fn a_task_that_dies_of_oom_says_so_everywhere() {
+fn oom_killed_task_is_reported_so_everywhere() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }
@@ -152,6 +157,7 @@ fn a_child_that_dies_of_oom_is_counted_under_nomads_name() {
     agent.stop();
 }
 
+/// Promise (Measured values): Attempts add up: three OOM kills of one service are 3, with 2 restarts
 #[test]
 fn an_oom_killed_service_is_restarted_and_its_counters_add_up() {
     if let Some(reason) = lacks("memory") {
@@ -172,6 +178,7 @@ fn an_oom_killed_service_is_restarted_and_its_counters_add_up() {
     agent.stop();
 }
 
+/// Promise (Measured values): Bytes written under a throttle are counted, and the throttle works
 #[test]
 fn a_throttled_disk_write_is_counted_to_the_byte() {
     let controller = if crate::common::mounted_v1("blkio").is_some() { "blkio" } else { "io" };
@@ -202,6 +209,7 @@ fn direct_io_works(mut options: std::fs::OpenOptions, dir: &std::path::Path) -> 
     options.write(true).create(true).custom_flags(libc::O_DIRECT).open(dir.join("probe")).is_ok()
 }
 
+/// Promise (Durability and recovery): A task that ignores its kill signal is killed by force after its kill timeout
 #[test]
 fn a_task_that_ignores_its_kill_signal_is_killed_by_force() {
     let agent = Agent::start();
@@ -227,6 +235,7 @@ impl Drop for Freezer {
     }
 }
 
+/// Promise (Durability and recovery): A frozen task is killed, and nothing of it is left
 #[test]
 fn frozen_task_is_killed_all_the_same() {
     let v1 = mounted_v1("freezer");
@@ -250,6 +259,7 @@ fn frozen_task_is_killed_all_the_same() {
     agent.stop();
 }
 
+/// Promise (Durability and recovery): A descendant in a session of its own does not outlive its task
 #[test]
 fn a_descendant_that_hides_in_a_session_of_its_own_does_not_outlive_its_task() {
     let agent = Agent::start();

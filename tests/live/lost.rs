@@ -63,12 +63,12 @@ fn no_counter_falls_when_supervisors_are_killed(options: AgentOptions) {
 }
 
 #[test]
-fn what_a_task_used_stays_counted_when_its_supervisor_is_killed() {
+fn task_usage_is_still_counted_after_a_kill_of_its_supervisor() {
     no_counter_falls_when_supervisors_are_killed(AgentOptions::default());
 }
 
 #[test]
-fn without_cgroups_too_what_a_task_used_stays_counted_when_its_supervisor_is_killed() {
+fn task_usage_without_cgroups_is_still_counted_after_a_kill_of_its_supervisor() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -77,7 +77,7 @@ fn without_cgroups_too_what_a_task_used_stays_counted_when_its_supervisor_is_kil
 
 /// An agent that does not have its driver any more cannot find it; its cgroup shows what it used all the same.
 #[test]
-fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
+fn usage_of_an_unrecoverable_task_is_read_from_its_cgroup() {
     let mut agent = Agent::start();
     let id = burnt(&agent, "lost");
     let main = main_pid(&Alloc { agent: &agent, id: id.clone(), task: "lost".into() });

@@ -6,8 +6,10 @@ use crate::live::work::{MIB, Work, assert_near, keyed, lacks};
 /// Batched charges: 64 pages per processor, and a little for the process itself between two reads.
 const SLACK: u64 = MIB;
 
+/// Promise (Measured values): Memory usage, working set, rss and peak equal the kernel's files; without a limit there
+/// is no limit series
 #[test]
-fn held_memory_is_usage_working_set_rss_and_peak_as_the_kernel_says() {
+fn held_memory_is_usage_working_set_rss_and_peak_of_the_kernel() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }
@@ -42,6 +44,7 @@ fn held_memory_is_usage_working_set_rss_and_peak_as_the_kernel_says() {
     agent.stop();
 }
 
+/// Promise (Measured values): Page cache raises usage and peak, not the working set (usage less inactive file)
 #[test]
 fn page_cache_raises_usage_and_peak_but_not_the_working_set() {
     if let Some(reason) = lacks("memory") {
@@ -71,6 +74,7 @@ fn page_cache_raises_usage_and_peak_but_not_the_working_set() {
     agent.stop();
 }
 
+/// Promise (Measured values): A spike between two samples is in the peak, and no longer in the usage
 #[test]
 fn a_spike_between_two_samples_is_in_the_peak_and_no_longer_in_the_usage() {
     if let Some(reason) = lacks("memory") {
@@ -89,6 +93,7 @@ fn a_spike_between_two_samples_is_in_the_peak_and_no_longer_in_the_usage() {
     agent.stop();
 }
 
+/// Promise (Measured values): 50 MiB shared by two processes count once
 #[test]
 fn fifty_mib_shared_by_two_processes_count_once() {
     if let Some(reason) = lacks("memory") {

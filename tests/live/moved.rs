@@ -63,10 +63,10 @@ fn begin() -> (PathBuf, PathBuf, Ran) {
 
 /// By the record of its attempt.
 fn supervisor(place: &Path, id: &str, task: &str) -> u32 {
-    use allostat::supervisor::record::{Record, Slot};
-    let record = Record::open(&place.join("run").join(id).join(task).join("0"));
+    use allostat::supervisor::record::{RecordSlot, SupervisorRecord};
+    let record = SupervisorRecord::open(&place.join("run").join(id).join(task).join("0"));
     match record.expect("it can be read").expect("it is there").read_start().expect("it can be read") {
-        Slot::Written(start) => start.supervisor.pid,
+        RecordSlot::Written(start) => start.supervisor.pid,
         other => panic!("{other:?}"),
     }
 }
@@ -110,8 +110,10 @@ impl Ran {
     }
 }
 
+/// Promise (Durability and recovery): A moved data directory keeps all its tasks and exits; nothing is written at the
+/// old place
 #[test]
-fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
+fn data_directory_moved_and_linked_retains_its_tasks() {
     let (top, place, mut ran) = begin();
     ran.away(&place);
     let big = top.join("big");
@@ -132,7 +134,7 @@ fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
 
 /// An agent that begins in the old place touches nothing of it.
 #[test]
-fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_nothing_where_it_was() {
+fn data_directory_moved_without_a_link_retains_its_tasks_and_leaves_nothing_behind() {
     let (top, place, mut ran) = begin();
     ran.away(&place);
     let big = top.join("big");
@@ -156,7 +158,7 @@ fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_noth
 
 /// Without the state database, which would name them: by its supervisors alone.
 #[test]
-fn of_a_moved_directory_without_its_database_what_runs_is_still_known_as_its_own() {
+fn moved_data_directory_without_its_database_still_owns_its_running_tasks() {
     let (top, place, mut ran) = begin();
     ran.agent.kill();
     let big = top.join("big");
@@ -175,6 +177,8 @@ fn of_a_moved_directory_without_its_database_what_runs_is_still_known_as_its_own
     ran.agent.stop();
 }
 
+/// Promise (Durability and recovery): A copy of a data directory, beside the original or in its place, owns and ends no
+/// running task
 #[test]
 fn a_copy_of_a_data_directory_owns_nothing_of_what_runs() {
     let (top, place, mut ran) = begin();

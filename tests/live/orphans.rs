@@ -7,7 +7,7 @@ use std::time::Duration;
 use allostat::host::process::boot_id;
 use allostat::host::roots::Roots;
 use allostat::model::id::BootId;
-use allostat::supervisor::record::{Record, Start};
+use allostat::supervisor::record::{SupervisedStart, SupervisorRecord};
 
 use crate::common::{Agent, AgentOptions, is_root, patience, wait_for};
 use crate::live::stale::Foreign;
@@ -117,13 +117,16 @@ fn lost_state(options: AgentOptions) {
 
 /// With its directory in `run/` or its supervisor gone too: kill signal, grace, force, then its cgroups and records;
 /// counted, listed, logged with where its logs are kept. Readiness waits for none of it.
+///
+/// Promise (Durability and recovery): Tasks of a lost state are ended by the next agent, even over a SIGKILL in
+/// between, and reported
 #[test]
-fn what_runs_of_a_state_that_is_lost_is_ended_over_a_sigkill_in_the_middle() {
+fn running_tasks_of_a_lost_state_are_ended_over_a_sigkill_in_the_middle() {
     lost_state(AgentOptions::default());
 }
 
 #[test]
-fn what_runs_of_a_state_that_is_lost_is_ended_without_cgroups_too() {
+fn running_tasks_of_a_lost_state_are_ended_without_cgroups() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -145,9 +148,9 @@ fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
         let boot = if stale { this } else { BootId("another-boot".to_owned()) };
         let run_dir = agent.data_dir().join("run").join(&task.id).join(name).join("0");
         std::fs::remove_file(run_dir.join("record")).expect("it was there");
-        let record = Record::create(&run_dir).expect("a new record");
+        let record = SupervisorRecord::create(&run_dir).expect("a new record");
         let ids = foreign.ids(stale);
-        let start = Start { boot_id: boot, supervisor: ids[1], main: Some(ids[0]), started_at: None };
+        let start = SupervisedStart { boot_id: boot, supervisor: ids[1], main: Some(ids[0]), started_at: None };
         record.write_start(&start).expect("the record is ours");
         record.unlock().expect("the record is ours");
     }
@@ -162,7 +165,7 @@ fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
 
 /// A user copies what a living agent has into the directory of another one: the tasks are not that one's.
 #[test]
-fn what_was_copied_from_another_agent_is_left_alone() {
+fn run_directory_copied_from_another_agent_is_left_alone() {
     let agent = Agent::start();
     let task = run(&agent, "theirs", &["hold", "600000"]);
     let mut other = Agent::to_start(AgentOptions::default());

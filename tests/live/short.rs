@@ -12,6 +12,9 @@ fn at_a_time() -> usize {
 }
 
 /// Of 1, 5, 50 and 300 ms.
+///
+/// Promise (Short tasks): 1,000 short tasks, 20 at a time: each is present once, with exit, CPU, faults and peak;
+/// totals are exact
 #[test]
 fn a_thousand_short_tasks_are_each_there_once_with_exit_cpu_and_peak() {
     if let Some(reason) = lacks("memory") {

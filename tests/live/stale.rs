@@ -1,4 +1,7 @@
 //! Pids that belong to others by now: records that name them cost their own task, and no other process.
+//!
+//! Promise (Durability and recovery): T-12.2 Processes that now belong to another owner are not touched, whatever a
+//! record or handle names
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -8,7 +11,7 @@ use allostat::host::process::identity;
 use allostat::host::roots::Roots;
 use allostat::model::id::{BootId, ProcessId};
 use allostat::store::{Batch, SledStore, Store};
-use allostat::supervisor::record::{Record, Start};
+use allostat::supervisor::record::{SupervisedStart, SupervisorRecord};
 
 use crate::common::{Agent, patience, wait_for};
 use crate::live::survive::{main_pid, parent};
@@ -70,9 +73,9 @@ fn forge(data: &Path, id: &str, case: &Case, learned: &[ProcessId]) {
     let run_dir = data.join("run").join(id).join(case.name).join("0");
     std::fs::remove_file(run_dir.join("record")).expect("it was there");
     if case.recorded {
-        let record = Record::create(&run_dir).expect("a new record");
+        let record = SupervisorRecord::create(&run_dir).expect("a new record");
         let (main, supervisor) = (Some(learned[0]), learned[1]);
-        let start = Start { boot_id: boot_id.clone(), supervisor, main, started_at: None };
+        let start = SupervisedStart { boot_id: boot_id.clone(), supervisor, main, started_at: None };
         record.write_start(&start).expect("the record is ours");
         record.unlock().expect("the record is ours");
     }

@@ -46,7 +46,7 @@ fn outcome(agent: &Agent, outcome: &str) -> u64 {
 /// Started again with too few, an agent shows as many as fit, says so, ends nothing, and finds each of the others when
 /// one is free; with far too few it does not start (73).
 #[test]
-fn want_of_descriptors_is_no_verdict_on_a_task() {
+fn descriptor_exhaustion_ends_no_task_and_recovery_continues_when_one_is_free() {
     if place() != "host" {
         skip_test!("emulated-processor");
     }
@@ -141,8 +141,11 @@ impl Drop for Few {
 
 /// A start that cannot have its threads, or has a step that does not end, says which and ends with 73: it does not live
 /// on and do nothing.
+///
+/// Promise (Durability and recovery): A start without enough threads, or with a step that hangs, names it and exits
+/// with 73
 #[test]
-fn an_agent_that_can_have_too_few_processes_says_so_and_does_not_hang() {
+fn agent_with_too_few_processes_exits_with_the_reason_and_does_not_hang() {
     let Some(few) = Few::make(6) else { skip_test!("no-cgroup-controller") };
     let dir = tempfile::tempdir().expect("a directory");
     for most in [2_u32, 4, 5, 6, 9] {

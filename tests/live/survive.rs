@@ -51,6 +51,8 @@ impl Ending {
     }
 }
 
+/// Promise (Durability and recovery): SIGKILL of the agent: tasks and logs continue, exits meanwhile are counted once,
+/// nothing starts twice
 #[test]
 fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
     let mut agent = Agent::start();
@@ -92,8 +94,9 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
     agent.stop();
 }
 
+/// Promise (Durability and recovery): SIGTERM leaves tasks running
 #[test]
-fn sigterm_leaves_tasks_running_and_the_log_goes_on() {
+fn sigterm_leaves_tasks_running_with_their_logs_written() {
     let mut agent = Agent::start();
     let (id, pid);
     {
@@ -120,8 +123,10 @@ fn sigterm_leaves_tasks_running_and_the_log_goes_on() {
 /// `ALLOSTAT_OLD_BINARY`: an agent of an earlier version, to begin with.
 /// The old binary is killed and gone from the disk, another is in its place: with `ALLOSTAT_OLD_BINARY` from an earlier
 /// version.
+///
+/// Promise (Durability and recovery): An upgrade of the binary under running tasks keeps every task, log and counter
 #[test]
-fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
+fn agent_upgrade_retains_every_task_log_and_counter() {
     let bin = tempfile::tempdir().expect("a directory for binaries");
     let binary = bin.path().join("allostat");
     let old = std::env::var_os("ALLOSTAT_OLD_BINARY").map_or_else(allostat, Into::into);
@@ -175,6 +180,9 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
 }
 
 /// A cleaning job runs in the wrong place. What is lost with a directory is said, and nothing else is.
+///
+/// Promise (Durability and recovery): A removed directory loses its content and nothing else: the next start creates it
+/// again
 #[test]
 fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     let agent = Agent::start();

@@ -20,7 +20,7 @@ fn spike(alloc: &Alloc<'_>, mib: &str) {
 /// The window peak is gone 60 s after its 5 s; absent with its reason on kernel 6.1, on v1 without
 /// `cgroup.peak_window_v1`, and of a task that was found running until a minute of it is known.
 #[test]
-fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_lifetime_peak() {
+fn spike_is_in_the_window_peak_and_lifetime_peak_survives_resets_and_agent_deaths() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }
@@ -94,8 +94,11 @@ fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_l
 }
 
 /// Settings lose their descriptors first, the probes last; metrics, node and log say so.
+///
+/// Promise (Measured values): With few descriptors every value is right except v2's window peak, which is absent and
+/// reported as such
 #[test]
-fn with_few_descriptors_the_values_are_right_and_the_agent_says_what_that_costs() {
+fn few_descriptors_leave_values_right_and_the_agent_reports_the_cost() {
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }

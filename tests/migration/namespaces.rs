@@ -67,7 +67,7 @@ impl Drop for Namespaces {
 }
 
 #[test]
-fn data_moves_between_namespaces_over_a_slow_link_that_goes_down() {
+fn data_migrates_between_namespaces_over_a_slow_interrupted_link() {
     let Some(namespaces) = Namespaces::new(if how_many(0, 1) == 0 { "40mbit" } else { "2gbit" }) else {
         skip_test!("cannot-unshare");
     };

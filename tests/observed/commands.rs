@@ -1,4 +1,7 @@
 //! The ID of an observed workload (`docker:web`) as the argument of each command that takes a job's name.
+//!
+//! Promise (Observed workloads): Each command takes the ID or name of an observed workload; those that act name the
+//! runtime's own command
 
 use std::time::Duration;
 

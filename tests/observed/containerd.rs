@@ -1,4 +1,7 @@
 //! A real containerd, and a real runc with nothing above it, beside a real agent.
+//!
+//! Promise (Observed workloads): Containers of a real Podman, containerd and runc have the names, limits, peaks and
+//! ends that these report
 
 use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};

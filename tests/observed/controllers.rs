@@ -84,7 +84,7 @@ impl Scene {
 }
 
 #[test]
-fn on_v2_what_is_not_handed_down_to_a_cgroup_is_absent_and_the_rest_is_as_its_files_say() {
+fn v2_values_of_controllers_that_are_not_delegated_are_absent_and_others_present() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -166,7 +166,7 @@ fn unsampled_life_on_v2_lacks_values_of_controllers_that_are_not_delegated() {
 
 /// As systemd does it to all services of a slice when one of them gets a limit.
 #[test]
-fn on_v2_a_controller_that_is_turned_off_is_absent_and_is_there_again_when_it_is_turned_on() {
+fn v2_controller_that_is_disabled_is_absent_and_present_again_once_enabled() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -201,7 +201,7 @@ fn on_v2_a_controller_that_is_turned_off_is_absent_and_is_there_again_when_it_is
 }
 
 #[test]
-fn on_v1_a_cgroup_that_is_not_in_every_hierarchy_has_the_values_of_those_where_it_is() {
+fn v1_cgroup_missing_from_some_hierarchies_has_the_values_of_the_remaining_ones() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -1,4 +1,7 @@
 //! A real Docker beside a real agent: names, values and ends are those that Docker reports.
+//!
+//! Promise (Observed workloads): Containers have the names, chosen labels, limits, exit codes and OOM kills of a real
+//! Docker, over restarts
 
 use std::time::Duration;
 
@@ -101,7 +104,7 @@ fn containers_have_the_names_values_and_ends_that_docker_reports() {
 
 /// An end that was requested from Docker is on request, whatever the exit code; other failures stay failures.
 #[test]
-fn an_end_that_docker_was_asked_for_is_no_failure() {
+fn end_requested_from_docker_is_no_failure() {
     if !is_root() {
         skip_test!("not-root");
     }

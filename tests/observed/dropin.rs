@@ -59,6 +59,9 @@ impl Drop for Container {
 }
 
 /// A socket of Docker's that takes each question and never answers costs the name, and nothing else.
+///
+/// Promise (Observed workloads): A runtime that never answers loses the names of its containers, and affects nothing
+/// else
 #[test]
 fn a_runtime_that_never_answers_costs_the_names_of_its_containers_alone() {
     if !is_root() {
@@ -116,8 +119,10 @@ const SAME: [(&str, &str); 10] = [
     ("container_processes", "allostat_task_processes"),
 ];
 
+/// Promise (Observed workloads): Values under cAdvisor's names equal `/metrics` at the same moment, and the kernel's
+/// files
 #[test]
-fn values_under_cadvisors_names_are_those_of_the_same_moment_and_of_the_kernels_files() {
+fn cadvisor_values_are_those_of_the_same_moment_and_of_the_kernel_files() {
     if !is_root() {
         skip_test!("not-root");
     }

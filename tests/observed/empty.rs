@@ -11,7 +11,7 @@ use crate::observed::live::{Scene, long};
 
 /// inotify reports each file that is opened. An empty cgroup may be sampled once a second, whatever happens to others.
 #[test]
-fn an_empty_cgroup_is_not_read_because_another_one_comes_or_goes() {
+fn empty_cgroup_is_not_read_when_another_one_is_created_or_removed() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -53,8 +53,10 @@ impl Scene {
     }
 }
 
+/// Promise (Observed workloads): Observed workloads have CPU time, peak and end however short; a runtime's report of
+/// the end takes precedence
 #[test]
-fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
+fn cgroup_life_of_milliseconds_has_its_cpu_time_peak_and_end() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -129,8 +131,10 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
     assert_eq!(listed["tasks"]["again"]["restarts"], 7, "the list says the same");
 }
 
+/// Promise (Observed workloads): Of hundreds of lives each is present and ends once; a reused name is one alloc with
+/// its ends in order
 #[test]
-fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_none() {
+fn hundreds_of_short_cgroups_each_end_once_and_their_parents_are_none() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -183,6 +187,8 @@ while True:
 ";
 
 /// A user with a delegated subtree made thousands of empty cgroups a second: the ends of others were lost.
+///
+/// Promise (Observed workloads): A user who makes and removes cgroups without end loses no end of root's workloads
 #[test]
 fn ends_of_root_are_all_recorded_while_a_user_makes_and_removes_cgroups() {
     const ENDS: usize = 50;
@@ -221,6 +227,8 @@ fn ends_of_root_are_all_recorded_while_a_user_makes_and_removes_cgroups() {
 }
 
 /// A service that makes a cgroup for each request, and a user's manager, which does so right below `user@UID.service`.
+///
+/// Promise (Observed workloads): A cgroup of milliseconds right below a service is in the usage of the service
 #[test]
 fn cgroups_of_some_milliseconds_right_below_a_service_are_counted() {
     const SHORT: usize = 20;
@@ -258,6 +266,8 @@ fn cgroups_of_some_milliseconds_right_below_a_service_are_counted() {
     }
 }
 
+/// Promise (Observed workloads): Missed ends of observed workloads are counted, and the reason is given if the kernel
+/// reports none
 #[test]
 fn ends_missed_without_kernel_ends_are_counted() {
     if !is_root() {

@@ -1,4 +1,7 @@
 //! The agent in a container of a real Docker, built and started as `deploy/README.md` says.
+//!
+//! Promise (Observed workloads): In a container, started as documented, the agent sees the others under their names,
+//! with their ends
 
 use std::path::Path;
 use std::process::Command;

@@ -85,6 +85,7 @@ pub fn agent(others: &Cgroups, more: &[(&str, &str)]) -> Agent {
 const IDLE: &str = "exec sleep 1000";
 pub const SOME_WORK: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
 
+/// Promise (Observed workloads): Running workloads are in the first snapshot, with the values of the kernel's files
 #[test]
 fn observed_workloads_are_in_the_first_snapshot_with_the_kernels_values() {
     if !is_root() {
@@ -158,8 +159,10 @@ fn late_scrape_has_observed_usage_up_to_the_newest_tick() {
     scene.end("busy", child);
 }
 
+/// Promise (Observed workloads): New workloads are found; ended ones keep their last series, and continue under their
+/// name
 #[test]
-fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it_was_under_its_name() {
+fn observed_cgroup_is_found_retains_final_series_and_continues_under_its_name() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -193,6 +196,8 @@ fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it
     assert!(body.all("allostat_workload_events_total", &whose).is_empty(), "an observed workload has no events");
 }
 
+/// Promise (Observed workloads): An empty cgroup is no workload until it has a process; it is not read because another
+/// one comes or goes
 #[test]
 fn empty_cgroup_and_parent_of_a_task_are_no_allocs() {
     if !is_root() {
@@ -211,8 +216,9 @@ fn empty_cgroup_and_parent_of_a_task_are_no_allocs() {
     scene.end("empty", late);
 }
 
+/// Promise (Observed workloads): Workloads above `observe.max_allocs` are counted
 #[test]
-fn what_is_over_the_limit_is_counted_and_comes_when_there_is_room() {
+fn observed_cgroup_above_the_limit_is_counted_and_admitted_when_there_is_room() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -235,6 +241,8 @@ fn what_is_over_the_limit_is_counted_and_comes_when_there_is_room() {
     scene.end(second.0, second.1);
 }
 
+/// Promise (Observed workloads): Actions on observed workloads are refused with the command of their runtime; `stop
+/// --all` ends managed ones alone
 #[test]
 fn commands_on_observed_allocs_are_refused_with_the_command_of_their_source() {
     if !is_root() {
@@ -256,6 +264,8 @@ fn commands_on_observed_allocs_are_refused_with_the_command_of_their_source() {
 }
 
 /// inotify reports each file that was open for writing and is closed.
+///
+/// Promise (Observed workloads): No file of an observed workload is ever written
 #[test]
 fn no_file_of_an_observed_workload_is_ever_written() {
     if !is_root() {
@@ -290,6 +300,9 @@ fn no_file_of_an_observed_workload_is_ever_written() {
 }
 
 /// The least of all limits is below what any agent takes: everything that can be left out is, and it is reported.
+///
+/// Promise (Code, boards and alerts): Near its memory limit the agent leaves out observed workloads, then details; it
+/// reports that and recovers
 #[test]
 fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
     if !is_root() {

@@ -5,7 +5,7 @@ use crate::observed::live::{SOME_WORK, Scene, agent, long};
 
 /// On cgroup v2 a cgroup has either processes or cgroups with controllers.
 #[test]
-fn what_runs_inside_of_a_task_is_counted_once_and_the_task_has_not_ended() {
+fn cgroup_inside_of_a_task_is_counted_once_and_the_task_has_not_ended() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -32,8 +32,9 @@ fn what_runs_inside_of_a_task_is_counted_once_and_the_task_has_not_ended() {
     scene.end("outer", outer);
 }
 
+/// Promise (Short tasks): A process that existed between two samples is shown as long as its cgroup exists
 #[test]
-fn a_process_that_came_and_went_between_two_looks_is_there_as_long_as_its_cgroup_is() {
+fn process_between_two_samples_is_shown_as_long_as_its_cgroup_exists() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -51,8 +52,10 @@ fn a_process_that_came_and_went_between_two_looks_is_there_as_long_as_its_cgroup
     }
 }
 
+/// Promise (Short tasks): A filtered workload takes no place and is not counted as left out; one found running has no
+/// start time
 #[test]
-fn what_is_not_wanted_takes_no_place_and_is_not_counted_as_left_out() {
+fn excluded_cgroup_takes_no_place_and_is_not_counted_as_left_out() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -1,4 +1,7 @@
 //! Cgroups of any name: the kernel takes every byte but `/`, 0 and a newline.
+//!
+//! Promise (Observed workloads): Cgroups of any name (quotes, 30 levels, 4 kB, non-text bytes) are measured, bounded,
+//! distinct, and ended once
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -1,4 +1,6 @@
 //! Agents that may do little: an ordinary user's, one on a system that it may not write to, one in a container.
+//!
+//! Promise (Observed workloads): An ordinary user, a read-only agent and one in a container measure observed workloads
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -114,6 +116,7 @@ fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there()
     assert_eq!(looked.missing("memory"), None, "that of others is measured");
 }
 
+/// Promise (Observed workloads): A cgroup that an agent may not read is logged once, not at each pass
 #[test]
 fn unreadable_cgroup_is_logged_once_by_an_unprivileged_agent() {
     if !is_root() {
@@ -156,6 +159,9 @@ const BLAMES: [&str; 7] = [
 
 /// The parent of root's agent is shut to others where that one's umask says so: what they may not look into says
 /// nothing of the kernel.
+///
+/// Promise (Input validation): An ordinary user's agent blames no kernel for root's measures; unreadable facts are not
+/// reported as missing
 #[test]
 fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     if !is_root() {
@@ -207,7 +213,7 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
 
 /// Systemd's `ProtectSystem=strict` and `ProtectControlGroups=yes`, and no more rights than `docs/security.md` lists.
 #[test]
-fn who_may_write_nowhere_and_has_the_listed_capabilities_alone_measures_everything() {
+fn agent_without_write_access_and_only_documented_capabilities_measures_everything() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -236,7 +242,7 @@ fn who_may_write_nowhere_and_has_the_listed_capabilities_alone_measures_everythi
 
 /// `--volume /sys/fs/cgroup:/host/sys/fs/cgroup:ro`, as containers of monitors have it.
 #[test]
-fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
+fn container_agent_observes_the_host_tree_at_any_mount_point() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -275,8 +281,11 @@ fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
 }
 
 /// As where it was left out when the kernel was built, or is not mounted.
+///
+/// Promise (Observed workloads): Without a controller its values are absent and all others present; enabled later, they
+/// appear
 #[test]
-fn a_controller_that_the_machine_lacks_is_absent_everywhere_with_a_reason_and_costs_no_other_value() {
+fn controller_missing_on_the_machine_is_absent_with_a_reason_and_affects_no_other() {
     if !is_root() {
         skip_test!("not-root");
     }

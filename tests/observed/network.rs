@@ -1,4 +1,7 @@
 //! What a task carried over a network of its own, beside tasks that share the host's or another task's.
+//!
+//! Promise (Observed workloads): Traffic of a task in its own network is exact to the byte and counted once, if shared
+//! too; the host's is no task's
 
 use std::process::Child;
 

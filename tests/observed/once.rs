@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use crate::common::{Cgroups, Cli, Exposition, Sample, allostat, is_root, patience};
 
 /// An observed cgroup and a container, whose runtime takes the request and never answers: it costs its name alone.
+///
+/// Promise (Devices): `metrics` without an agent has observed workloads, in bounded time though a runtime hangs
 #[test]
-fn one_pass_without_an_agent_has_observed_workloads_within_a_bounded_time() {
+fn sweep_without_an_agent_has_observed_workloads_within_a_bounded_time() {
     const HUNG: &str = "88aa9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
     if !is_root() {
         skip_test!("not-root");

@@ -1,4 +1,6 @@
 //! Cgroups above those of tasks: what several tasks share.
+//!
+//! Promise (Devices): Usage of a slice or another parent of tasks is exposed where it is limited, or requested
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +42,7 @@ fn end(others: &Cgroups, children: impl IntoIterator<Item = (&'static str, Child
 }
 
 #[test]
-fn what_tasks_share_is_shown_where_it_is_limited_or_asked_for_and_as_the_kernels_files_say() {
+fn parent_cgroup_is_shown_if_limited_or_included_with_the_values_of_its_files() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -26,8 +26,10 @@ fn allocs(agent: &Agent) -> Vec<Value> {
     agent.json("/v1/allocs")["allocs"].as_array().unwrap().clone()
 }
 
+/// Promise (Observed workloads): A process group without a cgroup is an alloc if configured; its counters keep the
+/// usage of ended processes
 #[test]
-fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_used_stays() {
+fn process_group_without_a_cgroup_is_an_alloc_and_usage_of_ended_processes_remains() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -88,6 +90,7 @@ fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_use
     agent.stop();
 }
 
+/// Promise (Observed workloads): Processes are read only where that is configured
 #[test]
 fn processes_are_read_only_where_configured() {
     let agent = agent("*", false);

@@ -1,6 +1,9 @@
 //! Whole hosts of each runtime, written down (`recorded/*.txt`, explained in `recorded/host.rs`), before the real
 //! observer, sampler and exporter: each container has the names that its own tool shows and the numbers of its files,
 //! once, and ends once.
+//!
+//! Promise (Observed workloads): Whole hosts of each runtime, v1 and v2, have its tools' names and the files' numbers
+//! to the digit; each ends once
 
 mod chosen;
 mod host;
@@ -61,7 +64,7 @@ impl Looked {
         let mut config =
             observe::Config { docker_socket: roots.file("/run/docker.sock"), ..observe::Config::default() };
         set(&mut config);
-        let keep = observe::Keep { path: dir.path().join("kept"), boot_id: BootId("boot".into()) };
+        let keep = observe::RecordLocation { path: dir.path().join("kept"), boot_id: BootId("boot".into()) };
         let sampling = Sampling::new(roots, layout, FdBudget::of(10_000));
         let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));
         let parts = observe::Parts {
@@ -291,6 +294,7 @@ fn allocs_of_nomad_are_as_its_status_shows_them() {
     assert_as_recorded(include_str!("recorded/nomad-v2.txt"));
 }
 
+/// Promise (Observed workloads): A cgroup that becomes a task when its inner tasks end counts from there
 #[test]
 fn jobs_of_slurm_are_as_squeue_shows_them() {
     assert_as_recorded(include_str!("recorded/slurm-v1.txt"));
@@ -328,8 +332,11 @@ fn cgroup_that_reports_its_emptiness_has_its_last_sample() {
 }
 
 /// A cgroup is there before the process that says whose it is.
+///
+/// Promise (Observed workloads): An unnamed workload is queried again: a job whose processes start late then has its
+/// names
 #[test]
-fn a_job_whose_processes_come_late_has_its_names_when_they_are_there() {
+fn job_with_late_processes_gets_its_names_once_they_exist() {
     let host = Recorded::parse(include_str!("recorded/slurm-v2.txt"));
     let late = |roots: &Roots| fs::rename(&roots.proc, roots.root.join("later")).unwrap();
     let looked = Looked::before(host, |roots| {
@@ -352,6 +359,8 @@ fn a_job_whose_processes_come_late_has_its_names_when_they_are_there() {
 }
 
 /// As in a container that has the host's files at another place than its own.
+///
+/// Promise (Observed workloads): Files of the host are read where they were mounted
 #[test]
 fn files_of_the_host_are_read_where_they_were_mounted() {
     if !is_root() {

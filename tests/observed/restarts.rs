@@ -1,4 +1,7 @@
 //! Usage of observed workloads before an agent was started again.
+//!
+//! Promise (Observed workloads): Sums, names and start times of observed workloads continue with the next agent, after
+//! SIGTERM and SIGKILL
 
 use crate::common::{Sample, is_root, wait_for};
 use crate::observed::live::{SOME_WORK, Scene, long};
@@ -21,7 +24,7 @@ fn ended(alloc: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn sums_names_and_beginnings_go_on_with_the_next_agent_and_what_ended_meanwhile_is_in_them() {
+fn observed_sums_names_and_start_times_continue_under_the_next_agent() {
     if !is_root() {
         skip_test!("not-root");
     }

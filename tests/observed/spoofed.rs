@@ -57,8 +57,9 @@ fn running(agent: &Agent) -> Vec<serde_json::Value> {
     all.into_iter().filter(|alloc| alloc["status"] == "running" && alloc["source"] != "managed").collect()
 }
 
+/// Promise (Observed workloads): A user's cgroup named like a runtime's tasks stays that user's, and hides nothing
 #[test]
-fn what_a_user_calls_like_the_tasks_of_others_is_shown_as_his() {
+fn user_cgroups_named_like_tasks_of_other_runtimes_belong_to_the_user() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -101,6 +102,9 @@ fn what_a_user_calls_like_the_tasks_of_others_is_shown_as_his() {
 }
 
 /// A user's cgroup that names the managed job `svc`, its group and its task, works and fails beside it.
+///
+/// Promise (Observed workloads): Totals of a managed job contain nothing of a user's cgroup that names its job, group
+/// and task
 #[test]
 fn totals_of_a_managed_job_contain_nothing_of_a_users_cgroup_that_names_it() {
     if !is_root() {
@@ -141,6 +145,8 @@ fn totals_of_a_managed_job_contain_nothing_of_a_users_cgroup_that_names_it() {
 }
 
 /// Sleeping cgroups of a user's, more than all places that there are.
+///
+/// Promise (Observed workloads): The cgroups of one user leave places, and room for ends, to those of root
 #[test]
 fn the_cgroups_of_one_user_leave_places_to_those_of_root() {
     if !is_root() {

@@ -1,4 +1,7 @@
 //! Start times of observed tasks: what began before the agent, and what it saw begin.
+//!
+//! Promise (Observed workloads): Running tasks have a start time, also those that ran before the agent; the next agent
+//! finds the same
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,7 +22,7 @@ fn started_at(pid: u32) -> f64 {
 }
 
 #[test]
-fn start_time_of_a_task_is_known_whether_it_began_before_the_agent_or_after() {
+fn task_start_time_is_exposed_for_tasks_older_and_newer_than_the_agent() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -43,8 +43,10 @@ impl Scene {
     }
 }
 
+/// Promise (Devices): OOM kills in cgroups inside a task count as the task's, on v1 too
+/// Promise (Devices): A limit of the job or pod itself reports how often it throttled
 #[test]
-fn what_the_oom_killer_chose_in_a_rank_is_its_steps_and_what_the_job_was_refused_is_the_jobs() {
+fn oom_kill_in_a_rank_belongs_to_its_step_and_the_job_limit_to_the_job() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -95,6 +97,8 @@ fn cpu_quota_of_a_slurm_job_is_exposed_with_its_throttling() {
 }
 
 /// The last process of a step is Slurm's own and ends well: its ranks say how the step ended.
+///
+/// Promise (Devices): A step of Slurm ends as its first rank that failed, not as Slurm's own process
 #[test]
 fn a_step_has_ended_as_its_first_rank_that_failed() {
     if !is_root() {

@@ -1,18 +1,22 @@
 //! The paths that systemd and runtimes give to cgroups, as their documentation and their tools show them, and what each
 //! is to us.
+//!
+//! Promise (Observed workloads): Each runtime's cgroups are recognized by their paths; lookalikes belong to no runtime
+//! Promise (Observed workloads): One cgroup is one task, once; those above it are none; what a container runs is the
+//! container's
 
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
 };
-use allostat::observe::identity::{OwnCgroup, Recognised};
-use allostat::observe::tree::{CgroupTree, TaskOf};
+use allostat::observe::identity::{AllocCgroup, RecognisedTask};
+use allostat::observe::tree::{CgroupTree, TaskCgroup};
 
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
 const SHORT: &str = "3f2a9c0b1d4e";
 const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
 
 /// Where no directory belongs to a user.
-fn identify(path: &str) -> Option<(String, Recognised)> {
+fn identify(path: &str) -> Option<(String, RecognisedTask)> {
     CgroupTree::new("/allostat").identify(path)
 }
 
@@ -148,7 +152,7 @@ fn each_runtimes_cgroups_are_recognised() {
 }
 
 #[test]
-fn what_is_inside_of_a_task_is_the_task() {
+fn cgroup_paths_inside_of_a_task_belong_to_the_task() {
     let inside = [
         ("/docker/{id}/system.slice/inner.service", "/docker/{id}"),
         ("/ecs/task/{id}/docker/{id}", "/ecs/task/{id}"),
@@ -241,9 +245,9 @@ fn tasks(listing: &str) -> Vec<(String, &'static str)> {
     for line in listing.lines().map(str::trim).filter(|line| !line.is_empty()) {
         tree.add(0, &path(line));
     }
-    let word = |whose: TaskOf<'_>| match whose {
-        TaskOf::Recognised(task) => task.source.as_str(),
-        TaskOf::Plain => "cgroup",
+    let word = |whose: TaskCgroup<'_>| match whose {
+        TaskCgroup::Recognised(task) => task.source.as_str(),
+        TaskCgroup::Plain => "cgroup",
     };
     let mut tasks = Vec::new();
     tree.each_task(|path, whose| tasks.push((path.replace(ID, "{id}").replace(UUID, "{uuid}"), word(whose))));
@@ -333,8 +337,10 @@ fn a_host_of_slurm_and_docker_on_v1_has_each_step_and_container_once() {
     assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
 }
 
+/// Promise (Observed workloads): A Docker container is recognized below any parent; a lookalike stays plain if Docker
+/// does not know it
 #[test]
-fn a_host_of_amazon_ecs_has_each_container_once_and_what_we_run_ourselves_is_not_taken_for_one() {
+fn amazon_ecs_host_has_each_container_once_and_no_managed_cgroup() {
     let found = tasks(
         "/ecs
          /ecs/0123456789abcdef0123456789abcdef
@@ -352,16 +358,16 @@ fn a_host_of_amazon_ecs_has_each_container_once_and_what_we_run_ourselves_is_not
 #[test]
 fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
     let own = |pattern: &str| identify(&path(pattern)).unwrap().1.own;
-    assert_eq!(own("/kubepods/pod{uuid}/{id}"), OwnCgroup::Parent);
-    assert_eq!(own("/slurm/uid_1/job_2/step_0"), OwnCgroup::Parent);
-    assert_eq!(own("/nomad/{uuid}.web"), OwnCgroup::None);
-    assert_eq!(own("/docker/{id}"), OwnCgroup::Task);
+    assert_eq!(own("/kubepods/pod{uuid}/{id}"), AllocCgroup::Parent);
+    assert_eq!(own("/slurm/uid_1/job_2/step_0"), AllocCgroup::Parent);
+    assert_eq!(own("/nomad/{uuid}.web"), AllocCgroup::None);
+    assert_eq!(own("/docker/{id}"), AllocCgroup::Task);
 }
 
 /// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what
 /// runs there.
 #[test]
-fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
+fn cgroups_named_by_a_user_belong_to_the_user_and_none_is_hidden() {
     let mut tree = CgroupTree::new("/allostat");
     tree.give("/jobs/u", 1001);
     for (pattern, alloc, workload) in [
@@ -387,7 +393,7 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
         tree.add(0, &format!("/jobs/u/{name}"));
     }
     let mut shown = Vec::new();
-    tree.each_task(|path, whose| shown.push((path.to_owned(), whose == TaskOf::Plain)));
+    tree.each_task(|path, whose| shown.push((path.to_owned(), whose == TaskCgroup::Plain)));
     assert_eq!(shown.len(), hidden.len(), "{shown:?}");
     assert!(shown.iter().all(|(_, is_plain)| *is_plain), "{shown:?}");
     // What root alone can name is what it was.
@@ -398,7 +404,7 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
 /// The directory of a unit is its user's as soon as systemd gives it to him, and what he made there stays his after it
 /// is gone.
 #[test]
-fn to_whom_a_directory_belonged_is_known_for_a_while_after_it_is_gone() {
+fn owner_of_a_removed_directory_is_remembered_for_a_while() {
     let mut tree = CgroupTree::new("/allostat");
     tree.add(0, "/system.slice/a.service");
     tree.give("/system.slice/a.service", 1001);

@@ -1,4 +1,7 @@
 //! Plain cgroups whose names come once, under the workload that a rule gives them.
+//!
+//! Promise (Observed workloads): Cgroups and containers with single-use names get the workload of the first matching
+//! rule, and few series
 
 use std::collections::BTreeSet;
 
@@ -22,7 +25,7 @@ fn ends(scene: &Scene, workload: &str) -> f64 {
 }
 
 #[test]
-fn cgroups_whose_names_come_once_are_one_row_of_totals_and_the_churn_limit_bounds_their_series() {
+fn short_lived_cgroup_names_are_one_row_of_totals_bounded_by_the_churn_limit() {
     if !is_root() {
         skip_test!("not-root");
     }

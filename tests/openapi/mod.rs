@@ -219,8 +219,10 @@ fn busy_agent(directory: &Path) -> (Checked, String, String) {
     (Checked::new(agent), web, fails)
 }
 
+/// Promise (Input validation): `/v1/openapi.json` describes every answer: no field of an answer is missing in it, no
+/// required one in the answer
 #[test]
-fn every_endpoint_answers_what_the_document_says() {
+fn every_endpoint_answers_as_documented_in_openapi() {
     let directory = test_dir();
     let (mut checked, web, fails) = busy_agent(directory.path());
     let fill = |path: &str| {

@@ -95,8 +95,9 @@ fn differences_add_up_to_the_sums_through_outages_and_kills() {
     assert!(agreed > 10, "{agreed} sums were compared");
 }
 
+/// Promise (Measured values): OTLP is sent as gzip, zstd or plain, whatever is queued; flat points name their resource
 #[test]
-fn a_backlog_that_was_packed_otherwise_goes_out_as_it_is_set_now_and_flat_points_say_whose_they_are() {
+fn backlog_in_another_compression_is_sent_as_configured_with_resource_attributes() {
     let is_up = Arc::new(AtomicBool::new(false));
     let up = Arc::clone(&is_up);
     let receiver = Receiver::start(move |_, _| if up.load(Ordering::SeqCst) { plain(200) } else { Reaction::Reset });
@@ -124,7 +125,7 @@ fn a_backlog_that_was_packed_otherwise_goes_out_as_it_is_set_now_and_flat_points
 
 /// One says so by 415, one by 400.
 #[test]
-fn a_collector_that_does_not_know_zstd_gets_gzip_and_nothing_is_lost() {
+fn collector_without_zstd_gets_gzip_and_nothing_is_lost() {
     for refusal in [415, 400] {
         let is_zstd = |request: &Request| request.header("content-encoding") == Some("zstd");
         let receiver = Receiver::start(move |_, request| plain(if is_zstd(request) { refusal } else { 200 }));

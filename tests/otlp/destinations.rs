@@ -1,4 +1,7 @@
 //! To several collectors at once, each with its own queue, pace and counters.
+//!
+//! Promise (Measured values): OTLP goes to several destinations, each with its own queue and counters: none delays
+//! another or gets its secrets
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;

@@ -162,6 +162,8 @@ async fn serve(
     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }
 
+/// Promise (Measured values): A gRPC collector receives what was queued while it was away; points that it rejects are
+/// counted
 #[test]
 fn a_collector_gets_over_grpc_what_it_was_not_there_for() {
     let collector = Collector::start(None);

@@ -138,8 +138,12 @@ fn drawn(all: &[&Span]) -> String {
     trees.collect::<Vec<_>>().join("\n")
 }
 
+/// Promise (Measured values): Each event is one OTLP log record, each alloc and attempt one trace: the trees in
+/// `docs/otlp.md`
+/// Promise (Measured values): A task with `traceparent` finds its attempt's span in `TRACEPARENT`; exemplars lead to
+/// the trace of their alloc
 #[test]
-fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_a_record() {
+fn alloc_with_a_restart_has_the_documented_traces_and_a_record_per_event() {
     let receiver = Receiver::start(|_, _| plain(200));
     let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
     agent.run(&failing(1));
@@ -250,6 +254,9 @@ fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_
 
 /// While the collector is there and while it is not: what the agent had not queued yet is made by the next one.
 /// Collectors that take metrics and nothing else answer 404 to the rest.
+///
+/// Promise (Measured values): A permanent refusal by a collector is reported with its signal; the span of a failed task
+/// has the reason
 #[test]
 fn refusal_of_a_collector_is_logged_with_its_signal() {
     let receiver = Receiver::start(|_, request| match request.path.as_str() {
@@ -267,6 +274,8 @@ fn refusal_of_a_collector_is_logged_with_its_signal() {
     agent.stop();
 }
 
+/// Promise (Measured values): Killed between events, the agent sends each event and each span once; only batches in
+/// flight are repeated
 #[test]
 fn agent_killed_between_events_exports_each_event_and_each_span_once() {
     const KILLS: usize = 4;
@@ -320,6 +329,7 @@ fn job(name: &str, kind: &str, command: &str) -> String {
     )
 }
 
+/// Promise (Measured values): The trace of a service has its root from the start; the spans of a crash loop are bounded
 #[test]
 fn restarted_alloc_has_a_second_alloc_span_and_a_stopped_one_a_kill() {
     let receiver = Receiver::start(|_, _| plain(200));

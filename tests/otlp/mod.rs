@@ -56,8 +56,10 @@ fn moments(requests: &[Request]) -> Vec<u64> {
     requests.iter().filter_map(of).collect()
 }
 
+/// Promise (Measured values): An OTLP/HTTP collector receives what `/metrics` exposes, with the configured headers and
+/// attributes
 #[test]
-fn what_a_live_agent_pushes_is_what_it_exposes() {
+fn live_agent_pushes_the_values_that_it_exposes() {
     let receiver = Receiver::start(|_, _| plain(200));
     let more = [
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-scope=tenant%20one"),
@@ -93,6 +95,7 @@ fn what_a_live_agent_pushes_is_what_it_exposes() {
     agent.stop();
 }
 
+/// Promise (Measured values): Without an OTLP endpoint there is no thread, no file and no series for it
 #[test]
 fn without_an_endpoint_there_is_no_thread_no_file_and_no_series_of_it() {
     let agent = Agent::start();
@@ -105,6 +108,9 @@ fn without_an_endpoint_there_is_no_thread_no_file_and_no_series_of_it() {
 }
 
 /// Each in its turn, and after them whole: every batch comes, in its order, and the books balance.
+///
+/// Promise (Measured values): A collector that is slow, throttles, fails, disconnects or hangs receives every batch in
+/// order once it accepts
 #[test]
 fn a_receiver_that_misbehaves_gets_everything_in_order_once_it_takes_it() {
     let receiver = Receiver::start(|n, _| match n {
@@ -139,8 +145,10 @@ fn a_receiver_that_misbehaves_gets_everything_in_order_once_it_takes_it() {
 }
 
 /// By itself an agent would come again after a fraction of a second.
+///
+/// Promise (Measured values): A collector that answers `Retry-After`, in seconds or as a date, is not contacted before
 #[test]
-fn a_collector_that_says_when_to_come_again_is_left_alone_until_then() {
+fn collector_with_retry_after_is_not_contacted_before() {
     const ASKED: u64 = 3;
     let receiver = Receiver::start(|n, _| {
         let date = || httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(ASKED + 1));
@@ -162,8 +170,10 @@ fn a_collector_that_says_when_to_come_again_is_left_alone_until_then() {
     agent.stop();
 }
 
+/// Promise (Measured values): A point that the collector rejects is rejected alone; a partial success is counted and
+/// never resent
 #[test]
-fn one_bad_point_is_refused_alone_and_a_partial_success_is_never_sent_again() {
+fn bad_point_is_rejected_alone_and_a_partial_success_is_never_sent_again() {
     let is_bad = |point: &otlp::DataPoint| point.metric == "allostat.tasks" && point.attributes["state"] == "dead";
     let receiver = Receiver::start(move |n, request| {
         let points = request.points();
@@ -193,7 +203,7 @@ fn one_bad_point_is_refused_alone_and_a_partial_success_is_never_sent_again() {
 
 /// A portal, a proxy's page, another service at this address: none of them has the points, whatever the status.
 #[test]
-fn a_page_with_status_200_is_no_success_and_the_batch_stays_durable() {
+fn page_with_status_200_is_no_success_and_the_batch_remains_durable() {
     let is_up = Arc::new(AtomicBool::new(false));
     let up = Arc::clone(&is_up);
     let receiver = Receiver::start(move |n, _| match up.load(Ordering::SeqCst) {
@@ -220,7 +230,7 @@ fn a_page_with_status_200_is_no_success_and_the_batch_stays_durable() {
 }
 
 #[test]
-fn what_will_never_be_taken_is_refused_once() {
+fn permanently_refused_batch_is_sent_once() {
     let receiver = Receiver::start(|n, _| plain(if n == 0 { 403 } else { 200 }));
     let agent = agent(&receiver, &[]);
     let rejected = wait_for("a second request", limit(), || ledger(&agent).filter(|l| l[1] > 0).map(|l| l[2]));
@@ -232,7 +242,7 @@ fn what_will_never_be_taken_is_refused_once() {
 
 /// It is the collector then, and not a point: it is not asked twice for each.
 #[test]
-fn a_receiver_to_which_everything_is_bad_is_not_asked_for_each_point() {
+fn receiver_that_refuses_everything_is_not_sent_each_point_alone() {
     let receiver = Receiver::start(|_, _| plain(400));
     let agent = agent(&receiver, &[("OTEL_METRIC_EXPORT_INTERVAL", "60000")]);
     let [enqueued, _, rejected, dropped, _] = wait_for("the end of it", limit(), || {
@@ -246,6 +256,9 @@ fn a_receiver_to_which_everything_is_bad_is_not_asked_for_each_point() {
 
 /// An outage with the agent killed in it, again and again: no batch that was counted is lost, what comes twice was in
 /// flight.
+///
+/// Promise (Measured values): Killed repeatedly during an outage, the agent delivers every batch in order; only those
+/// in flight are repeated
 #[test]
 fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order() {
     let kills = how_many(3, 6);
@@ -287,8 +300,10 @@ fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order()
     assert_eq!(distinct.len(), moments.len());
 }
 
+/// Promise (Measured values): OTLP settings are OpenTelemetry's variables; a wrong one is refused with its place, and
+/// no secret is shown
 #[test]
-fn what_cannot_be_is_refused_with_the_place_where_it_stands() {
+fn invalid_otlp_settings_are_refused_with_their_place() {
     let refused = |config: &str, env: &[(&str, &str)]| {
         let dir = crate::common::test_dir();
         let file = dir.path().join("agent.hcl");

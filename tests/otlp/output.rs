@@ -1,4 +1,7 @@
 //! Output of tasks as log records: bounded, in order, and once over kills of the agent and outages of the collector.
+//!
+//! Promise (Measured values): Pushed task output is bounded, in order over kills and repeats only batches in flight;
+//! what is left out is counted
 
 use std::collections::BTreeMap;
 
@@ -108,6 +111,7 @@ fn output_beyond_the_rate_is_left_out_and_counted_and_a_quiet_task_is_not_affect
     agent.stop();
 }
 
+/// Promise (Measured values): Task output is not pushed unless it is enabled
 #[test]
 fn output_of_tasks_is_not_pushed_unless_it_is_enabled() {
     let receiver = Receiver::start(|_, _| plain(200));

@@ -98,8 +98,10 @@ fn agreed(ours: &Receiver, theirs: &[DataPoint]) -> usize {
 }
 
 /// Of one alloc that ran and ended.
+///
+/// Promise (Measured values): Python and rotel read logs and traces, over gRPC and over HTTP
 #[test]
-fn logs_and_traces_say_in_another_language_the_same_over_grpc_and_over_http() {
+fn logs_and_traces_decode_equal_in_python_over_grpc_and_http() {
     let Some(python) = Python::start() else { skip_test!("no-python") };
     let config = format!(
         "otlp {{\n  metrics_exporter = \"none\"\n  endpoint = \"http://127.0.0.1:{}\"\n  destination \"grpc\" {{\n    \

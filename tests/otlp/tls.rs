@@ -1,4 +1,7 @@
 //! Over TLS, to collectors that are believed and to such that are not.
+//!
+//! Promise (Measured values): Each OTLP signal has its own endpoint, headers, TLS, queue and counters, and can be
+//! disabled
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +25,10 @@ fn refused(agent: &Agent) -> u64 {
     body.one("allostat_otlp_requests_total", &[("code", "tls")]).map_or(0, |sample| sample.u64())
 }
 
+/// Promise (Measured values): OTLP uses TLS with configured or system authorities and a client certificate, renewed
+/// without a restart
 #[test]
-fn a_collector_that_asks_who_it_is_gets_points_over_tls() {
+fn collector_with_client_authentication_gets_points_over_tls() {
     let (dir, authority) = (test_dir(), Authority::new("ours"));
     let server = authority.sign(|_| ()).server(Some(&authority), b"http/1.1");
     let receiver = Receiver::with(Some(Box::new(move || Arc::clone(&server))), |_, _| plain(200));
@@ -44,7 +49,7 @@ fn a_collector_that_asks_who_it_is_gets_points_over_tls() {
 
 /// By itself the agent believes whom the system believes.
 #[test]
-fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the_system() {
+fn grpc_endpoint_without_scheme_uses_tls_with_the_system_authorities() {
     let (dir, authority) = (test_dir(), Authority::new("ours"));
     let collector = Collector::start(Some(authority.sign(|_| ()).server(None, b"h2")));
     let believed = dir.path().join("system.pem");
@@ -67,8 +72,11 @@ fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the
 
 /// Each is refused, counted and logged with its reason; with a good certificate the same agent goes on, and nothing is
 /// lost.
+///
+/// Promise (Measured values): A collector with a wrong or expired certificate receives nothing; it is reported,
+/// counted, and nothing is lost
 #[test]
-fn whom_the_agent_does_not_believe_gets_nothing_and_it_says_why() {
+fn untrusted_collector_gets_nothing_and_the_reason_is_logged() {
     let (dir, authority, stranger) = (test_dir(), Authority::new("ours"), Authority::new("another"));
     let good = authority.sign(|_| ());
     let expired = authority.sign_expired();

@@ -1,4 +1,6 @@
 //! A headless Chromium: what a page's document becomes, and what it looks like.
+//!
+//! Promise (Devices): In Chromium the page shows tasks and curves at 400, 1280 and 2560 pixels
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -65,7 +67,7 @@ pub(super) fn document(chromium: &Path, url: &str) -> String {
 }
 
 #[test]
-fn in_a_browser_the_page_shows_a_task_with_its_curves_at_each_size_and_in_both_themes() {
+fn browser_page_shows_a_task_with_its_curves_at_each_size_and_in_both_themes() {
     let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
     let (agent, id) = agent();
     wait_for("points of its memory", LONG * patience(), || {
@@ -101,6 +103,8 @@ const TITLES: &str = "[...document.querySelectorAll('tr.row .name bdi')].map(one
 const FOCUSED: &str = "document.activeElement.closest('tr.row')?.querySelector('.name bdi').textContent ?? ''";
 const OPEN: &str = "!document.getElementById('detail').hidden";
 
+/// Promise (Devices): On the page keys search, walk, open and close; the last output of a failed task is text, for the
+/// owner alone
 #[test]
 fn in_a_browser_keys_search_walk_through_rows_and_open_and_close_the_details() {
     let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };

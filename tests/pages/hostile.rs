@@ -59,7 +59,7 @@ fn answer(mut stream: TcpStream, answers: &(dyn Fn(&str) -> Vec<u8> + Send + Syn
 }
 
 #[test]
-fn in_a_browser_names_with_markup_or_reordering_marks_stay_text() {
+fn browser_page_shows_names_with_markup_or_reordering_marks_as_text() {
     let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
     let agent = Agent::start();
     let real = agent.address;

@@ -30,8 +30,9 @@ fn points(agent: &Agent, id: &str, field: &str) -> Vec<f64> {
     values.iter().filter_map(serde_json::Value::as_f64).collect()
 }
 
+/// Promise (Devices): The last hour of each task is kept without a viewer; at its end it leaves the series
 #[test]
-fn an_hour_of_a_task_is_kept_without_a_viewer_and_its_end_leaves_the_series() {
+fn task_history_of_an_hour_is_recorded_without_a_viewer_and_ends_with_the_task() {
     let (agent, id) = agent();
     let cores = wait_for("two points with a rate", LONG * patience(), || {
         let cores = points(&agent, &id, "cpu_cores");
@@ -56,7 +57,7 @@ fn an_hour_of_a_task_is_kept_without_a_viewer_and_its_end_leaves_the_series() {
 }
 
 #[test]
-fn without_a_budget_there_is_no_last_hour_and_the_answer_says_so() {
+fn last_hour_without_a_budget_is_refused_with_the_reason() {
     let config = "history {\n  series_max_bytes = 0\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let refused = tcp(agent.address, "GET", "/v1/history/series", &[], b"").unwrap();

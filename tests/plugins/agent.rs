@@ -59,6 +59,7 @@ fn count(agent: &Agent) -> Option<f64> {
     value(agent, "allostat_device_stat", &[("device_uuid", "sound-0"), ("stat", "count")])
 }
 
+/// Promise (Device plugins): Plugins that fail in four ways affect neither the agent nor a sound plugin
 #[test]
 fn plugins_that_fail_leave_the_agent_and_a_sound_plugin_as_they_are() {
     let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
@@ -87,6 +88,7 @@ fn plugins_that_fail_leave_the_agent_and_a_sound_plugin_as_they_are() {
     assert!(agent.log().contains("open is writable by group or others"), "{}", agent.log());
 }
 
+/// Promise (Device plugins): No plugin outlives its agent, killed or not
 #[test]
 fn plugins_end_with_their_agent_however_it_ends() {
     let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
@@ -138,8 +140,11 @@ fn held(agent: &Agent, alloc: &str) -> Option<Held> {
 
 /// Four devices, five tasks that want one each, an agent that is killed and a plugin that is killed too, at any moment:
 /// starts and stops go on meanwhile.
+///
+/// Promise (Devices): Fifty kills of the agent and of a plugin, at any moment: each device keeps its holder, none has
+/// two, none is lost
 #[test]
-fn after_fifty_kills_of_agent_and_plugin_each_device_is_held_by_who_had_it_and_none_is_lost() {
+fn devices_after_fifty_kills_of_agent_and_plugin_have_their_holders_and_none_lost() {
     let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
     plugins.add("four", "four");
     let (mut random, seed) = Random::seeded();

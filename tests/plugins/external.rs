@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use allostat::devices::external::{External, PluginTimeouts, find};
+use allostat::devices::external::{ExternalPlugin, PluginTimeouts, find};
 use allostat::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use allostat::model::device::{DeviceGroup, DeviceReading};
 use allostat::model::id::DeviceId;
@@ -56,10 +56,10 @@ impl Made {
     fn program(&self) -> PathBuf {
         self.dir.path().join("acme")
     }
-    fn plugin(&self, change: impl FnOnce(&mut PluginTimeouts)) -> External {
+    fn plugin(&self, change: impl FnOnce(&mut PluginTimeouts)) -> ExternalPlugin {
         let mut patience = impatient();
         change(&mut patience);
-        External::new("acme", self.program(), Map::new()).with_timeouts(patience)
+        ExternalPlugin::new("acme", self.program(), Map::new()).with_timeouts(patience)
     }
 }
 
@@ -78,20 +78,20 @@ pub fn certificate(dir: &Path, curve: &str, certificate: &str, key: &str) -> Opt
     Some(())
 }
 
-pub fn external(program: PathBuf) -> External {
-    External::new("acme", program, Map::new()).with_timeouts(impatient())
+pub fn external(program: PathBuf) -> ExternalPlugin {
+    ExternalPlugin::new("acme", program, Map::new()).with_timeouts(impatient())
 }
 
 /// A plugin that runs.
 pub struct Running {
-    plugin: Arc<External>,
+    plugin: Arc<ExternalPlugin>,
     reports: Receiver<PluginReport>,
     ends: Arc<StopSignal>,
     thread: JoinHandle<PluginError>,
 }
 
 impl Running {
-    pub fn start(plugin: External) -> Running {
+    pub fn start(plugin: ExternalPlugin) -> Running {
         let (to, reports) = sync_channel(1024);
         let (ends, plugin) = (Arc::new(StopSignal::default()), Arc::new(plugin));
         let (reported, own) = (PluginReports::new(to, Arc::clone(&ends), TICK), Arc::clone(&plugin));
@@ -230,8 +230,10 @@ fn sound(running: &Running) {
     assert!(unknown.message.ends_with("failed with code 5: unknown device IDs: gone"), "{unknown}");
 }
 
+/// Promise (Device plugins): A plugin written for Nomad runs unchanged: groups, readings, reservations, settings by its
+/// schema's defaults
 #[test]
-fn a_sound_plugin_is_followed_and_ends_when_it_is_asked_to() {
+fn external_plugin_is_read_and_ends_on_request() {
     let made = made!(Made::new("", None));
     // One that had to be killed would go on for longer than `stop` waits.
     let running = Running::start(made.plugin(|p| p.grace = Duration::from_secs(3_600)));
@@ -253,6 +255,9 @@ fn a_plugin_on_a_loopback_port_is_followed_too() {
 }
 
 /// P-521 is what go-plugin makes.
+///
+/// Promise (Device plugins): Both sides of a connection trust only the one certificate that they were given, P-521
+/// included
 #[test]
 fn both_sides_show_the_certificate_that_the_other_expects() {
     for curve in ["P-521", "P-256"] {
@@ -272,7 +277,7 @@ fn a_plugin_that_shows_another_certificate_is_not_believed() {
 }
 
 #[test]
-fn what_a_plugin_has_started_ends_with_it() {
+fn child_processes_of_a_plugin_end_with_it() {
     let made = made!(Made::new("child", None));
     let running = Running::start(made.plugin(|_| ()));
     running.reading();
@@ -291,8 +296,10 @@ fn change_is_reported_as_it_comes() {
     running.stop();
 }
 
+/// Promise (Device plugins): A program that is no plugin, prints garbage or speaks another version is named, and
+/// nothing of it is left
 #[test]
-fn what_is_no_plugin_or_speaks_another_language_is_named_and_ended() {
+fn program_that_is_no_plugin_is_named_and_ended() {
     let cases = [
         ("garbage", PluginFault::Protocol, "is not a handshake line"),
         ("version", PluginFault::Protocol, "Nomad plugin protocol version \"1\", expected 2"),
@@ -329,7 +336,7 @@ fn a_program_that_is_none_is_named() {
         (dir.path().join("none"), "No such file or directory"),
         ("/bin/true".into(), "the process ended before its handshake line; it ended with exit status: 0"),
     ] {
-        let (error, _) = Running::start(External::new("x", program, Map::new())).ended();
+        let (error, _) = Running::start(ExternalPlugin::new("x", program, Map::new())).ended();
         assert!(error.message.contains(message), "{error}");
     }
 }
@@ -359,7 +366,7 @@ fn a_report_that_cannot_be_ends_the_plugin_and_names_the_field() {
 }
 
 #[test]
-fn a_plugin_that_ends_or_fails_says_how() {
+fn plugin_that_ends_or_fails_has_its_reason() {
     let cases = [
         ("fingerprint refused", 0, PluginFault::Failed, "Fingerprint failed with code 13: no driver: 100% gone"),
         ("fingerprint error", 1, PluginFault::Failed, "Fingerprint failed with code 13: the driver went away"),
@@ -375,6 +382,8 @@ fn a_plugin_that_ends_or_fails_says_how() {
     }
 }
 
+/// Promise (Device plugins): A plugin that hangs in any state is reported within its deadline, and killed with its
+/// children
 #[test]
 fn plugin_that_hangs_is_reported_within_its_deadline_and_killed() {
     type Change = fn(&mut PluginTimeouts);
@@ -402,8 +411,9 @@ fn plugin_that_hangs_is_reported_within_its_deadline_and_killed() {
     assert_eq!(left(made.dir.path()), 0);
 }
 
+/// Promise (Device plugins): If readings stop, the devices stay and readings are retried
 #[test]
-fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
+fn interrupted_plugin_readings_are_removed_and_requested_again() {
     for (fault, message) in
         [("stats error", "Stats failed with code 13: busy"), ("stats end", "the plugin closed its stream of readings")]
     {

@@ -97,6 +97,7 @@ fn check(mut heard: Value) {
     assert!(instance["timestamp"].is_string());
 }
 
+/// Promise (Device plugins): A client in another language reads our plugin, over TLS and without, and ends it
 #[test]
 fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
     match heard(&[], None) {
@@ -127,7 +128,7 @@ fn a_client_with_another_certificate_is_not_believed() {
 }
 
 #[test]
-fn a_plugin_that_finds_nothing_says_so_at_once_and_stays() {
+fn plugin_without_devices_reports_so_at_once_and_runs_on() {
     match heard(&[("DEVICE_PLUGIN", "missing")], None) {
         Some(heard) => assert_eq!((&heard["groups"], &heard["stats"]), (&json!([{}]), &json!([{}, {}]))),
         None => skip_test!("no-python"),
@@ -135,7 +136,7 @@ fn a_plugin_that_finds_nothing_says_so_at_once_and_stays() {
 }
 
 #[test]
-fn plugin_run_by_hand_says_what_it_is() {
+fn plugin_run_by_hand_reports_its_purpose() {
     let output = Command::new(plugin()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = String::from_utf8_lossy(&output.stderr);

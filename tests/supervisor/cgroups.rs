@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use allostat::host::cgroup::{Cgroup, Limits};
+use allostat::host::cgroup::{Cgroup, CgroupLimits};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
@@ -108,7 +108,7 @@ fn a_fresh_cgroup_has_nothing_of_the_one_before() {
         skip_test!("no-pids-controller");
     }
     let (mut child, _) = populated(&cgroup);
-    cgroup.limit(&Limits { pids: Some(50), ..Limits::default() }).unwrap();
+    cgroup.limit(&CgroupLimits { pids: Some(50), ..CgroupLimits::default() }).unwrap();
     cgroup.create_fresh().unwrap();
     child.wait().unwrap();
     assert_eq!(cgroup.pids().unwrap(), Vec::<u32>::new());

@@ -43,7 +43,7 @@ fn assert_nothing_left(world: &World, pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_task_of_the_user_nobody_runs_in_its_own_root_and_leaves_nothing() {
+async fn task_of_an_unprivileged_user_runs_in_its_own_root_and_leaves_nothing() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     std::fs::write(world.dir.path().join("shared/from-host"), "shared").unwrap();
     let text = "id -un; pwd; echo $(ls /); cat /alloc/from-host; echo; echo mine > /local/out; echo temp > /tmp/out; \
@@ -70,8 +70,9 @@ async fn a_task_of_the_user_nobody_runs_in_its_own_root_and_leaves_nothing() {
     assert_nothing_left(&world, &[handle.supervisor.unwrap().pid, handle.main.unwrap().pid]);
 }
 
+/// Promise (Short tasks): `exec`: mounts below a host directory come with it, without devices and setuid rights
 #[tokio::test]
-async fn what_the_host_mounted_below_a_directory_comes_with_it_without_devices_and_rights() {
+async fn host_mounts_below_a_directory_are_included_without_devices_and_setuid() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let below = world.dir.path().join("shared/below");
     std::fs::create_dir(&below).unwrap();
@@ -102,6 +103,7 @@ async fn nodes_of_the_host_can_be_used_and_not_changed() {
     attempt.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: nodes and mounts of reserved devices are in the root of the task
 #[tokio::test]
 async fn devices_and_mounts_that_were_reserved_for_a_task_are_in_its_root() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -150,6 +152,7 @@ async fn a_name_is_found_in_the_tasks_directory_before_the_path() {
     assert!(refused("odd").await.contains("the interpreter or loader"), "{}", refused("odd").await);
 }
 
+/// Promise (Short tasks): `exec`: capabilities are Nomad's, no program gains more, and `exec.allow_caps` limits them
 #[tokio::test]
 async fn its_rights_are_nomads_and_what_the_job_drops() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -181,6 +184,9 @@ async fn its_rights_are_nomads_and_what_the_job_drops() {
 }
 
 /// Of the process itself, as the host's kernel reports it.
+///
+/// Promise (Short tasks): `exec`: a running task has the capabilities of its job and the directories of
+/// `exec.chroot_env` alone
 #[tokio::test]
 async fn a_running_task_has_the_capabilities_that_its_job_adds_and_drops() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -217,7 +223,7 @@ async fn a_running_task_has_the_capabilities_that_its_job_adds_and_drops() {
 
 /// The root of the process, as the host's kernel shows it.
 #[tokio::test]
-async fn a_running_task_has_the_directories_that_chroot_env_names_and_no_others() {
+async fn chrooted_task_has_only_the_directories_of_chroot_env() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let given = world.dir.path().join("given");
     std::fs::create_dir(&given).unwrap();
@@ -247,6 +253,8 @@ async fn a_running_task_has_the_directories_that_chroot_env_names_and_no_others(
     assert_nothing_left(&world, &[main]);
 }
 
+/// Promise (Short tasks): `exec`: a signal without a handler ends the task, orphans are reaped, the whole tree ends
+/// with it
 #[tokio::test]
 async fn a_signal_that_the_task_does_not_handle_ends_it() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -262,7 +270,7 @@ async fn a_signal_that_the_task_does_not_handle_ends_it() {
 }
 
 #[tokio::test]
-async fn it_sees_its_own_processes_and_zombies_are_reaped() {
+async fn exec_task_sees_its_own_processes_and_zombies_are_reaped() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     // The children are orphans when they end: no process here waits for them.
     let text = "cat /proc/1/comm; for i in 1 2 3 4 5; do (sh -c 'exit 3' &) ; done; \
@@ -323,8 +331,9 @@ async fn oom_kill_and_peak_are_reported_for_its_cgroup() {
     attempt.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: a task outlives the agent and is recovered; OOM and peak are those of its cgroup
 #[tokio::test]
-async fn it_outlives_the_agent_and_is_found_again() {
+async fn exec_task_outlives_the_agent_and_is_recovered() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let attempt = world.start(script("echo ready; until [ -e /local/go ]; do sleep 0.01; done; exit 3")).await.unwrap();
     world.ready().await;
@@ -338,8 +347,9 @@ async fn it_outlives_the_agent_and_is_found_again() {
     again.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: nothing of a task outlives its supervisor or its init, killed at any moment
 #[tokio::test]
-async fn nothing_of_it_outlives_its_supervisor_or_its_init() {
+async fn exec_task_processes_end_with_their_supervisor_or_init() {
     for whom in ["supervisor", "init"] {
         let Some(world) = World::confined() else { skip_test!("no-cgroup") };
         let attempt = world.start(script("setsid sleep 600 & echo ready; wait")).await.unwrap();
@@ -381,7 +391,7 @@ async fn a_supervisor_killed_during_the_start_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_set_up_is_named_and_leaves_nothing() {
+async fn exec_setup_failure_is_named_and_leaves_nothing() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let start = async |request: StartRequest| {
         let handle = world.driver.prepare(&request).unwrap();
@@ -410,6 +420,7 @@ async fn what_cannot_be_set_up_is_named_and_leaves_nothing() {
     assert!(!std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(world.dir.path().to_str().unwrap()));
 }
 
+/// Promise (Short tasks): `exec`: the task runs in the network namespace of its alloc
 #[tokio::test]
 async fn a_network_namespace_is_joined() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -432,6 +443,8 @@ async fn a_network_namespace_is_joined() {
     attempt.destroy().await.unwrap();
 }
 
+/// Promise (Short tasks): `exec`: no mount, process, namespace or cgroup is left, also of fifty at once and of a failed
+/// start
 #[tokio::test]
 async fn fifty_at_once_start_end_and_leave_nothing() {
     const MANY: usize = 50;
@@ -455,7 +468,7 @@ async fn fifty_at_once_start_end_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn it_is_not_there_without_root_or_cgroups() {
+async fn exec_driver_is_undetected_without_root_or_cgroups() {
     let world = World::of("exec", false);
     let build = ALL.iter().find(|driver| driver.name == "exec").unwrap().build;
     let context = driver_context(std::sync::Arc::clone(&world.sampling));

@@ -2,7 +2,7 @@
 //! v2.
 
 use allostat::collectors::capability;
-use allostat::host::hierarchy::Version;
+use allostat::host::hierarchy::CgroupVersion;
 use allostat::model::id::CgroupPath;
 use allostat::runner::drivers::StartRequest;
 
@@ -10,14 +10,14 @@ use crate::common::must_have_pass;
 use crate::supervisor::world::{World, ended, shell};
 
 #[tokio::test]
-async fn what_is_denied_cannot_be_opened_by_the_task_and_its_place_goes_with_it() {
+async fn denied_device_cannot_be_opened_by_the_task_and_its_cgroup_is_removed() {
     let world = World::new();
     if !world.has_cgroups() {
         skip_test!("no-cgroup");
     }
     let layout = &world.sampling.layout;
     let devices =
-        layout.controller("devices").filter(|home| home.version == Version::V1).map(|home| home.mount.clone());
+        layout.controller("devices").filter(|home| home.version == CgroupVersion::V1).map(|home| home.mount.clone());
     let all = capability::probe(&world.sampling.roots, layout, &CgroupPath::from("/"), false);
     let closes = all.into_iter().find(|c| c.feature == "device_nodes").expect("it is always listed");
     if !closes.available {

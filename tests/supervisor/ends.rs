@@ -10,6 +10,7 @@ use crate::supervisor::world::{World, ended, lives, program, runs, shell, until,
 
 const MIB: u64 = 1 << 20;
 
+/// Promise (Short tasks): A task of a millisecond has its exit, CPU, peak and faults
 #[tokio::test]
 async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
     let world = World::new();
@@ -42,6 +43,7 @@ async fn signal_of_its_own_is_reported_with_its_number() {
     assert_eq!(end.status, ExitStatus::Signal(6));
 }
 
+/// Promise (Short tasks): The peak of 200 MiB is the kernel's own, to the byte
 #[tokio::test]
 async fn the_peak_of_200_mib_is_the_kernels_own_to_the_byte() {
     let world = World::new();
@@ -140,8 +142,11 @@ async fn a_supervisor_passes_sigterm_on_and_ignores_the_terminals_signals() {
 }
 
 /// By a user who meant the task, or a job controller.
+///
+/// Promise (Durability and recovery): A stopped supervisor (SIGSTOP) is continued when its task is to end: no stop gets
+/// slow
 #[tokio::test]
-async fn a_supervisor_that_was_stopped_goes_on_when_its_task_is_to_end() {
+async fn stopped_supervisor_is_continued_when_its_task_must_end() {
     for world in [World::new(), World::without_cgroups()] {
         for by_force in [true, false] {
             let attempt = world.start(program("sleep", &["600"])).await.unwrap();
@@ -187,7 +192,7 @@ async fn the_supervisor_is_outside_of_its_tasks_cgroup() {
 }
 
 #[tokio::test]
-async fn the_task_gets_nothing_of_ours_but_what_it_was_given() {
+async fn task_process_inherits_only_its_own_environment_and_descriptors() {
     let world = World::new();
     let attempt = world.start(program("sleep", &["600"])).await.unwrap();
     let proc = std::path::PathBuf::from(format!("/proc/{}", attempt.handle().main.unwrap().pid));
@@ -269,8 +274,10 @@ async fn limits_are_in_the_kernels_files() {
 }
 
 /// Of root and of others alike: everybody may lower theirs.
+///
+/// Promise (Input validation): Limits of each process (`ulimit`) are what the job sets; an impossible one is named
 #[tokio::test]
-async fn limits_of_each_process_are_what_the_job_names_and_the_others_as_ever() {
+async fn process_limits_are_those_of_the_job_and_unnamed_ones_are_unchanged() {
     let world = World::new();
     let ulimit = serde_json::json!({"nofile": "64:128", "core": 0, "fsize": "8192:unlimited", "cpu": "3600:7200"});
     let mut task = shell("exec sleep 60");

@@ -48,6 +48,7 @@ async fn traced(world: &World, path: &str, program: &str, task: impl Fn(&str) ->
     world.stdout()[before..].to_owned()
 }
 
+/// Promise (Short tasks): `exec`: a task cannot trace its supervisor, in a PID namespace of its own and in the host's
 #[tokio::test]
 async fn a_task_cannot_trace_its_supervisor() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -77,6 +78,7 @@ fn marker(world: &World) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// Promise (Short tasks): `exec`: no listed way leads a task out of its sandbox, neither as nobody nor as root
 #[tokio::test]
 async fn no_way_leads_out_of_the_sandbox() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -108,6 +110,7 @@ async fn the_same_ways_are_open_without_it() {
     assert_eq!((held, ways.len()), (Vec::new(), open.len()));
 }
 
+/// Promise (Short tasks): `exec`: a task cannot reach the record, the requests or the directory of another task
 #[tokio::test]
 async fn the_record_of_its_supervisor_and_other_tasks_are_out_of_reach() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
@@ -139,6 +142,7 @@ async fn the_record_of_its_supervisor_and_other_tasks_are_out_of_reach() {
     }
 }
 
+/// Promise (Short tasks): `exec`: signals of a task reach its own processes alone
 #[tokio::test]
 async fn a_signal_to_all_reaches_its_own_processes_alone() {
     let (Some(world), Some(other)) = (World::confined(), World::confined()) else { skip_test!("no-cgroup") };
@@ -160,6 +164,8 @@ async fn a_signal_to_all_reaches_its_own_processes_alone() {
 }
 
 /// What a task leaves in its root for the next attempt leads nowhere: no link in it is followed on the host.
+///
+/// Promise (Short tasks): `exec`: links that a task left in its root lead the next attempt nowhere
 #[tokio::test]
 async fn links_that_a_task_left_in_its_root_do_not_lead_the_next_attempt_out() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };

@@ -1,4 +1,7 @@
 //! What cannot be started says why, and leaves nothing behind.
+//!
+//! Promise (Input validation): Missing program, forbidden directory, unknown user, impossible limit: named; nothing
+//! incomplete is left
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -46,7 +49,7 @@ async fn a_path_longer_than_the_record_does_not_lose_the_reason() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_program_says_what_is_wrong_with_it() {
+async fn file_that_is_no_program_fails_with_the_reason() {
     let world = World::new();
     let file = world.dir.path().join("task/file");
     let run = |mode: u32, content: &'static str| {
@@ -85,7 +88,7 @@ async fn a_directory_that_the_user_may_not_enter_is_named_with_the_user() {
 
 /// Removed after the agent made it, it comes again with the next start; one that the job names does not.
 #[tokio::test]
-async fn a_start_whose_directory_has_vanished_may_be_tried_again() {
+async fn start_with_a_missing_task_directory_is_recoverable() {
     for world in [World::new(), World::without_cgroups()] {
         let directory = world.dir.path().join("task");
         let mut elsewhere = shell("true");
@@ -149,6 +152,7 @@ async fn the_command_of_the_supervisor_is_not_for_people() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("this command is for the agent"));
 }
 
+/// Promise (Durability and recovery): A full disk loses neither the exit nor the state
 #[tokio::test]
 async fn a_full_disk_loses_output_but_not_the_exit() {
     if !is_root() {
@@ -193,8 +197,10 @@ async fn a_start_after_a_failed_one_finds_a_clean_place() {
 
 /// As in a container that was started without a session of its own: the session of everything around us has no number
 /// here.
+///
+/// Promise (Task groups and lifecycle order): A session of another pid namespace is never taken for a task's
 #[test]
-fn processes_whose_session_is_of_another_pid_namespace_are_left_alone() {
+fn processes_with_a_session_of_another_pid_namespace_are_left_alone() {
     let user: &[&str] = if is_root() { &[] } else { &["--user", "--map-root-user"] };
     let apart = |program: &std::path::Path, args: &[&str]| {
         let mut unshare = std::process::Command::new("unshare");

@@ -1,4 +1,7 @@
 //! A supervisor that is killed, in each moment of its life.
+//!
+//! Promise (Durability and recovery): A supervisor killed at any moment leaves nothing running and claims no more than
+//! is known
 
 use std::sync::Arc;
 
@@ -45,7 +48,7 @@ async fn what(attempt: &Arc<dyn Attempt>) -> Then {
 }
 
 #[tokio::test]
-async fn whenever_a_supervisor_is_killed_nothing_runs_on_and_no_more_is_said_than_is_known() {
+async fn supervisor_killed_at_any_moment_leaves_no_process_and_a_truthful_exit() {
     for with_cgroups in [is_root(), false] {
         for (moment, ran, then) in MOMENTS {
             let world = world(with_cgroups, moment);

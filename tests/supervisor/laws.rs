@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use allostat::model::job::Task;
 use allostat::model::task::ExitStatus;
-use allostat::runner::drivers::{ALL, DriverEntry, DriverError, EventSink, Health, Recovered};
+use allostat::runner::drivers::{ALL, DriverEntry, DriverError, EventSink, Health, RecoveryOutcome};
 use serde_json::json;
 
 use crate::common::workload;
@@ -77,7 +77,7 @@ async fn an_unknown_field_is_refused_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn all_who_wait_hear_the_same_end_also_afterwards() {
+async fn all_waiters_receive_the_same_end_even_afterwards() {
     for (world, words) in each() {
         let attempt = world.start(words.ends_with_3).await.unwrap();
         let others: Vec<_> = (0..3)
@@ -101,7 +101,7 @@ async fn all_who_wait_hear_the_same_end_also_afterwards() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_gives_up_costs_the_others_nothing() {
+async fn cancelled_waiter_does_not_affect_other_waiters() {
     for (world, words) in each() {
         let attempt = world.start(words.runs_on).await.unwrap();
         let impatient = tokio::time::timeout(std::time::Duration::from_millis(20), attempt.wait()).await;
@@ -125,7 +125,7 @@ async fn signal_that_is_not_caught_ends_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_start_is_an_error_and_no_attempt() {
+async fn failed_start_is_an_error_and_no_attempt() {
     for (world, words) in each() {
         let error = world.start(words.cannot_start).await.err().expect("it must not start");
         assert!(matches!(error, DriverError::Start { .. }), "{error:?}");
@@ -133,11 +133,14 @@ async fn what_cannot_start_is_an_error_and_no_attempt() {
 }
 
 #[tokio::test]
-async fn what_was_only_prepared_was_never_started() {
+async fn prepared_attempt_is_recovered_as_never_started() {
     for (world, words) in each() {
         let handle = world.driver.prepare(&world.request(words.runs_on)).unwrap();
         // As the runner does, before it records a handle.
         std::fs::create_dir_all(&handle.run_dir).unwrap();
-        assert!(matches!(world.driver.recover(handle, EventSink::default()).await.unwrap(), Recovered::NeverStarted));
+        assert!(matches!(
+            world.driver.recover(handle, EventSink::default()).await.unwrap(),
+            RecoveryOutcome::NeverStarted
+        ));
     }
 }

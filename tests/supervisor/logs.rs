@@ -30,7 +30,7 @@ async fn every_line_is_there_once_and_in_order_and_none_is_split() {
 }
 
 #[tokio::test]
-async fn old_files_go_and_the_streams_stay_apart() {
+async fn old_log_files_are_removed_and_the_streams_are_separate() {
     let world = World::new();
     let mut task = shell("i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done");
     task.logs = LogConfig { max_files: 2, max_file_bytes: 500, disabled: false };
@@ -52,7 +52,7 @@ async fn old_files_go_and_the_streams_stay_apart() {
 }
 
 #[tokio::test]
-async fn what_was_written_just_before_the_end_is_kept() {
+async fn output_written_just_before_the_end_is_logged() {
     let world = World::new();
     let (attempt, _) = world.run(shell("printf 'last words'; kill -9 $$")).await;
     assert_eq!(world.stdout(), "last words");
@@ -82,7 +82,7 @@ async fn full_pipe_of_an_ended_task_is_written_to_its_last_byte() {
 }
 
 #[tokio::test]
-async fn output_of_a_task_without_logs_goes_nowhere() {
+async fn output_of_a_task_without_logs_is_discarded() {
     let world = World::new();
     let mut task = shell("echo x; echo y >&2; exit 2");
     task.logs.disabled = true;

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use allostat::host::process;
 use allostat::model::id::BootId;
 use allostat::model::task::{ExitStatus, TaskHandle};
-use allostat::runner::drivers::{Attempt, DriverError, EventSink, Recovered};
-use allostat::supervisor::record::{Record, Start};
+use allostat::runner::drivers::{Attempt, DriverError, EventSink, RecoveryOutcome};
+use allostat::supervisor::record::{SupervisedStart, SupervisorRecord};
 
 use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
 
 pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
     match world.driver.recover(handle, EventSink::default()).await.unwrap() {
-        Recovered::Attempt(attempt) => attempt,
-        Recovered::NeverStarted => panic!("it was started"),
+        RecoveryOutcome::Attempt(attempt) => attempt,
+        RecoveryOutcome::NeverStarted => panic!("it was started"),
     }
 }
 
@@ -71,6 +71,7 @@ async fn an_attempt_that_ended_meanwhile_is_found_with_its_last_reading() {
     );
 }
 
+/// Promise (Durability and recovery): A killed supervisor leaves nothing running, and an `unknown` end
 #[tokio::test]
 async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
     for world in [World::new(), World::without_cgroups()] {
@@ -94,8 +95,11 @@ async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
 }
 
 /// As an attacker does it: a session of its own, then SIGKILL to who watches. In a cgroup it is found all the same.
+///
+/// Promise (Input validation): A task that killed its supervisor is ended in a cgroup; without one the end reports that
+/// it may still run
 #[tokio::test]
-async fn what_killed_its_supervisor_and_left_its_session_is_ended_in_a_cgroup_and_else_said_to_run_perhaps() {
+async fn process_outside_its_session_is_ended_by_cgroup_or_reported_as_possibly_running() {
     for world in [World::new(), World::without_cgroups()] {
         let script = "setsid sh -c 'echo escaped $$; exec sleep 600' & echo ready; wait";
         let attempt = world.start(shell(script)).await.unwrap();
@@ -139,10 +143,10 @@ async fn a_record_that_nothing_was_written_to_means_never_started() {
     let request = world.request(work(&["exit", "0"]));
     let handle = world.driver.prepare(&request).unwrap();
     std::fs::create_dir_all(&handle.run_dir).unwrap();
-    drop(Record::create(&handle.run_dir).unwrap());
+    drop(SupervisorRecord::create(&handle.run_dir).unwrap());
     assert!(matches!(
         world.driver.recover(handle.clone(), EventSink::default()).await.unwrap(),
-        Recovered::NeverStarted
+        RecoveryOutcome::NeverStarted
     ));
     // And so it may be started, in the same place.
     let attempt = world.driver.start(request, handle).await.unwrap();
@@ -157,10 +161,10 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     let other = BootId("another".into());
     let handle = TaskHandle { boot_id: other.clone(), ..world.driver.prepare(&request).unwrap() };
     std::fs::create_dir_all(&handle.run_dir).unwrap();
-    let record = Record::create(&handle.run_dir).unwrap();
+    let record = SupervisorRecord::create(&handle.run_dir).unwrap();
     // In that boot our own pid was the task's.
     let me = process::identity(std::process::id()).unwrap();
-    let start = Start { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
+    let start = SupervisedStart { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
     record.write_start(&start).unwrap();
     // Held for a moment, as by a process that is just being forked and has a copy of the descriptor: that is no
     // supervisor. Paused time goes on only while the driver waits for its next look, so it has met the lock by then.
@@ -175,6 +179,7 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     again.destroy().await.unwrap();
 }
 
+/// Promise (Durability and recovery): T-12.3 A torn exit record is unknown; a record of another boot touches no process
 #[tokio::test]
 async fn a_torn_exit_is_unknown_and_not_an_exit() {
     let world = World::new();
@@ -191,6 +196,9 @@ async fn a_torn_exit_is_unknown_and_not_an_exit() {
 
 /// The record is overwritten or cut short in its place, while its supervisor lives, who goes on to write its exit into
 /// it.
+///
+/// Promise (Durability and recovery): A damaged record under a living supervisor loses no living task and no exit, and
+/// delays nothing
 #[tokio::test]
 async fn a_damaged_record_loses_no_living_task_and_no_exit() {
     for damaged in [vec![0xff; 4096], vec![0xff; 32_768], Vec::new()] {
@@ -287,6 +295,9 @@ async fn task_abandoned_as_lost_does_not_run_on() {
 }
 
 /// A supervisor's record is still there when its name is gone, as long as the supervisor lives.
+///
+/// Promise (Durability and recovery): A record removed without an agent loses no living task and no exit as long as its
+/// supervisor lives
 #[tokio::test]
 async fn a_removed_record_loses_no_living_task_and_no_exit() {
     for world in [World::new(), World::without_cgroups()] {
@@ -315,7 +326,7 @@ async fn a_removed_record_loses_no_living_task_and_no_exit() {
 }
 
 #[tokio::test]
-async fn what_a_removed_record_and_a_killed_supervisor_left_is_ended_and_not_started_again() {
+async fn attempt_with_removed_record_and_killed_supervisor_is_ended_and_not_restarted() {
     for world in [World::new(), World::without_cgroups()] {
         for settled in [true, false] {
             if !settled && !world.has_cgroups() {
@@ -346,14 +357,16 @@ async fn what_a_removed_record_and_a_killed_supervisor_left_is_ended_and_not_sta
 
 /// What ran and has ended before its start was recorded, too: it left its directory, and its cgroup.
 /// What lives on in a cgroup is not called gone.
+///
+/// Promise (Durability and recovery): An attempt without a recorded start is started only if nothing shows that it was
 #[tokio::test]
-async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
+async fn attempt_is_started_only_without_any_trace_of_an_earlier_start() {
     for world in [World::new(), World::without_cgroups()] {
         let request = world.request(work(&["exit", "0"]));
         let handle = world.driver.prepare(&request).unwrap();
         let what = async || match world.driver.recover(handle.clone(), EventSink::default()).await.unwrap() {
-            Recovered::Attempt(attempt) => ended(&attempt).await.status,
-            Recovered::NeverStarted => ExitStatus::NotStarted(String::new()),
+            RecoveryOutcome::Attempt(attempt) => ended(&attempt).await.status,
+            RecoveryOutcome::NeverStarted => ExitStatus::NotStarted(String::new()),
         };
         let never = ExitStatus::NotStarted(String::new());
         assert_ne!(what().await, never, "its directory was made, and is gone");
@@ -378,7 +391,7 @@ async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
 
 /// As a process that is stuck in the kernel after its supervisor was killed.
 #[tokio::test]
-async fn what_lives_on_in_a_cgroup_is_not_called_gone() {
+async fn attempt_with_a_live_process_in_its_cgroup_is_not_reported_as_ended() {
     let world = World::new();
     if !world.has_cgroups() {
         skip_test!("no-cgroup");

@@ -1,4 +1,7 @@
 //! Who forks supervisors: one process beside the agent, which may vanish at any time.
+//!
+//! Promise (Durability and recovery): A killed or hung spawner of supervisors touches no running task; the next start
+//! has another
 
 use allostat::host::process;
 use allostat::model::task::ExitStatus;
@@ -34,7 +37,7 @@ fn waiting() -> allostat::model::job::Task {
 }
 
 #[tokio::test]
-async fn a_supervisor_is_named_for_its_run_directory_and_has_nothing_of_who_forked_it() {
+async fn supervisor_is_named_by_its_run_directory_and_inherits_nothing_of_the_spawner() {
     let world = World::new();
     let attempt = world.start(waiting()).await.unwrap();
     let pid = supervisor(&attempt);
@@ -54,7 +57,7 @@ async fn a_supervisor_is_named_for_its_run_directory_and_has_nothing_of_who_fork
 
 /// By anybody, or by systemd, which ends a scope with SIGTERM.
 #[tokio::test]
-async fn where_it_was_killed_another_takes_its_place_and_what_it_forked_goes_on() {
+async fn killed_spawner_is_replaced_and_its_tasks_continue() {
     for signal in [9, 15] {
         let world = World::new();
         let attempt = world.start(waiting()).await.unwrap();
@@ -74,7 +77,7 @@ async fn where_it_was_killed_another_takes_its_place_and_what_it_forked_goes_on(
 
 /// A stopped one does not answer: the start fails in time, and the next one has another.
 #[tokio::test]
-async fn one_that_says_nothing_fails_one_start_and_no_more() {
+async fn unresponsive_spawner_fails_one_start_only() {
     let world = World::new();
     let attempt = world.start(waiting()).await.unwrap();
     world.ready().await;
@@ -106,7 +109,7 @@ async fn a_program_that_is_no_supervisor_is_named() {
 /// It is not known then whether there is a supervisor: none is left, nor what it had started, before the start has
 /// failed.
 #[tokio::test]
-async fn one_that_dies_before_it_answers_leaves_no_supervisor_and_no_task() {
+async fn spawner_that_dies_before_its_answer_leaves_no_supervisor_and_no_task() {
     for world in [World::new(), World::without_cgroups()] {
         let world = world.with_supervisors("ALLOSTAT_TEST_DIE_AT=spawned");
         let main =

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use allostat::board::{BoardView, Published};
+use allostat::board::{BoardView, PublishedAlloc};
 use allostat::collectors::Reading;
 use allostat::jobspec;
 use allostat::model::alloc::{AllocIdentity, AllocSource, AllocState, AllocStatus, Desired, TaskIdentity};
@@ -23,7 +23,7 @@ use allostat::model::task::{Exit, ExitStatus, LostOutput, Outcome, TaskState, Ta
 use allostat::model::totals::Totals;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
+use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Config, Snapshot};
 
 /// 2026-01-02 03:04:05 UTC: nothing in a golden file depends on the day.
@@ -67,7 +67,7 @@ pub fn task(name: &str, state: TaskState, since: Timestamp) -> TaskStatus {
 }
 
 /// One that runs here, with no reader: what it uses comes from [`Said`].
-pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
+pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> PublishedAlloc {
     let tasks: Vec<Arc<TaskStatus>> = tasks.into_iter().map(Arc::new).collect();
     let group = &job.groups[0].name;
     let known = |task: &Arc<TaskStatus>| TaskIdentity {
@@ -104,14 +104,14 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         generation: 1,
     };
     let readers = vec![None; status.tasks.len()];
-    Published { identity: Arc::new(identity), status: Some(Arc::new(status)), readers, ..observed(id, &[]) }
+    PublishedAlloc { identity: Arc::new(identity), status: Some(Arc::new(status)), readers, ..observed(id, &[]) }
 }
 
 /// An observed one.
-pub fn observed(id: &str, tasks: &[&str]) -> Published {
+pub fn observed(id: &str, tasks: &[&str]) -> PublishedAlloc {
     let cgroup = CgroupPath::new(format!("/allostat/{id}"));
     let identity = AllocIdentity::of_cgroup(AllocId::from(id), cgroup, tasks.iter().map(|name| TaskName::from(*name)));
-    Published {
+    PublishedAlloc {
         identity: Arc::new(identity),
         status: None,
         observed: None,
@@ -155,15 +155,15 @@ impl Said {
     pub fn alloc(&mut self, alloc: &str, usage: Usage) {
         self.0.insert((AllocId::from(alloc), None), Arc::new(usage));
     }
-    fn get(&self, alloc: &Published, place: Option<usize>) -> Option<Reading> {
+    fn get(&self, alloc: &PublishedAlloc, place: Option<usize>) -> Option<Reading> {
         let usage = self.0.get(&(alloc.identity.id.clone(), place))?;
         Some(Reading::of(Arc::clone(usage), NOW))
     }
 }
 
 impl Readings for Said {
-    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
-        let of = |alloc: &Published| assemble::Said {
+    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+        let of = |alloc: &PublishedAlloc| assemble::AllocReadings {
             tasks: (0..alloc.identity.tasks.len()).map(|n| self.get(alloc, Some(n))).collect(),
             alloc: self.get(alloc, None),
         };
@@ -175,7 +175,7 @@ pub fn assembler(info: Arc<NodeInfo>) -> Assembler {
     Assembler::new(Snapshot::empty(info, NOW), &Config::default())
 }
 
-pub fn board(allocs: Vec<Arc<Published>>, totals: Totals) -> BoardView {
+pub fn board(allocs: Vec<Arc<PublishedAlloc>>, totals: Totals) -> BoardView {
     BoardView { version: 1, allocs, totals: Arc::new(totals), ..BoardView::default() }
 }
 

@@ -392,6 +392,7 @@ fn assert_forgotten(agent: &Agent) {
     }
 }
 
+/// Promise (Observed workloads): A service in each documented situation is shown as `systemctl show` has it
 #[test]
 fn service_in_each_documented_situation_is_shown_as_systemctl_show_has_it() {
     if !here() {

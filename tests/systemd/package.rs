@@ -39,8 +39,9 @@ fn main_pid() -> String {
     Who::Root.property("allostat.service", "MainPID")
 }
 
+/// Promise (Under systemd): A package keeps running tasks and settings over an upgrade; a purge leaves nothing
 #[test]
-fn a_package_starts_the_agent_keeps_tasks_and_settings_over_an_upgrade_and_leaves_nothing_after_a_purge() {
+fn package_retains_tasks_and_settings_over_an_upgrade_and_its_purge_leaves_nothing() {
     if !here() {
         skip_test!("no-systemd");
     }

@@ -53,8 +53,11 @@ fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
 
 /// Same pids, no counter falls, what ended meanwhile is there once. Tasks are in a delegated scope, supervisors in its
 /// leaf, the agent alone in its unit; nothing is left when all has ended.
+///
+/// Promise (Under systemd): Restart, SIGKILL and stop of the service leave tasks and supervisors running
+/// Promise (Under systemd): Tasks and supervisors are in a scope of their own; systemd finds nothing left over
 #[test]
-fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope_of_their_own() {
+fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -126,8 +129,10 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     agent.wait_scope_gone(&scope);
 }
 
+/// Promise (Durability and recovery): A moved data directory keeps its systemd scope; an agent that starts in its place
+/// gets another
 #[test]
-fn a_data_directory_that_is_moved_keeps_its_scope_and_who_begins_in_its_place_has_another() {
+fn moved_data_directory_retains_its_scope_and_a_new_agent_in_its_place_has_another() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -160,6 +165,7 @@ fn a_data_directory_that_is_moved_keeps_its_scope_and_who_begins_in_its_place_ha
     moved.wait_scope_gone(&scope);
 }
 
+/// Promise (Under systemd): Limits of tasks, and of the slice that they share, are enforced
 #[test]
 fn limits_of_tasks_and_of_the_slice_they_share_are_enforced() {
     if !here() {
@@ -187,6 +193,7 @@ fn limits_of_tasks_and_of_the_slice_they_share_are_enforced() {
     agent.wait_scope_gone(&scope);
 }
 
+/// Promise (Under systemd): A scope that is stopped under the agent is created again
 #[test]
 fn a_scope_that_is_stopped_is_made_again_where_the_agent_is() {
     if !here() {
@@ -230,8 +237,11 @@ const NOBODY_UID: u32 = 65534;
 
 /// A task of `nobody` runs under the unit as it is shipped, under one with `UMask=0077`, and under one that still says
 /// 0700.
+///
+/// Promise (Access of other users): A task of `nobody` runs under the unit as it is shipped, whatever its umask and
+/// modes
 #[test]
-fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_its_for_itself() {
+fn task_of_another_user_runs_under_the_shipped_unit_with_private_files() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -282,6 +292,9 @@ fn a_unit_that_has_ended_by_itself_is_stopped() {
 
 /// Services and scopes under the names that `systemctl` shows, with the values of their files; slices, the agent's own
 /// scope and what is above a unit are none.
+///
+/// Promise (Observed workloads): systemd units are observed under the names of `systemctl`, with the values of their
+/// files
 #[test]
 fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     if !here() {
@@ -339,8 +352,11 @@ fn ids(allocs: &serde_json::Value) -> BTreeSet<String> {
 }
 
 /// The first minute of a new user: twenty services run already, and nothing is configured.
+///
+/// Promise (Observed workloads): A new user sees each service that `systemctl` lists, with `top` alone and with the
+/// agent as shipped
 #[test]
-fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_with_one() {
+fn new_user_sees_each_service_of_systemctl_with_and_without_an_agent() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -373,8 +389,10 @@ fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_w
 }
 
 /// By its own words: `ExecMainStatus` is the code, or the signal where it was killed.
+///
+/// Promise (Observed workloads): How a service ended is what `systemctl show` reports
 #[test]
-fn how_a_service_ended_is_what_systemctl_says() {
+fn service_end_has_the_status_of_systemctl() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -399,7 +417,7 @@ fn how_a_service_ended_is_what_systemctl_says() {
 
 /// As it is shipped: a read-only system and four capabilities.
 #[test]
-fn the_unit_that_only_looks_on_measures_units_and_starts_nothing() {
+fn observe_only_unit_measures_units_and_starts_nothing() {
     if !here() {
         skip_test!("no-systemd");
     }

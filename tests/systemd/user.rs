@@ -53,6 +53,9 @@ impl Started {
 
 /// An ordinary user in a delegated scope or with the user's unit has limits and measures, over restarts too; what was
 /// not delegated is said.
+///
+/// Promise (Under systemd): An ordinary user in a delegated scope or with the user's unit has limits and measures, over
+/// restarts too
 #[test]
 fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
     if !here() {
@@ -103,7 +106,7 @@ fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
 }
 
 #[test]
-fn the_users_unit_keeps_tasks_over_a_restart() {
+fn user_unit_retains_tasks_over_a_restart() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -192,8 +195,10 @@ impl Demo {
 
 /// A demo of his has cgroups and limits as an agent of his has, in a scope that goes with it, also when it is killed;
 /// without delegation it shows how to get it.
+///
+/// Promise (Under systemd): A user's demo has cgroups and limits, in a scope that ends with it, also when it is killed
 #[test]
-fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_killed() {
+fn demo_in_a_user_unit_has_cgroups_and_leaves_nothing_even_when_killed() {
     use rustix::process::Signal;
     if !here() {
         skip_test!("no-systemd");
@@ -239,6 +244,7 @@ fn demo_without_delegation_shows_how_to_get_it() {
     assert_eq!(demo.wait_gone(&agent, "/none"), Some(0));
 }
 
+/// Promise (Under systemd): Without delegation the user gets the exact command that helps, and tasks run all the same
 #[test]
 fn user_without_delegation_sees_the_command_and_tasks_run_without_limits() {
     if !here() {

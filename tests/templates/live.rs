@@ -121,8 +121,11 @@ const LISTENS: &str = "trap 'changed=1' HUP; changed=1; while :; do if [ -n \"$c
                        echo \"$(cat local/out)\" >> $NOMAD_ALLOC_DIR/data/received; fi; sleep 0.02; done";
 const HUP: &str = "change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"";
 
+/// Promise (Input validation): A change of a key or a file is written and acted upon while the task runs, and the last
+/// one always
+/// Promise (Input validation): Restarts by templates leave the restart policy alone
 #[test]
-fn a_key_that_changes_restarts_the_task_whatever_its_restart_policy_says() {
+fn changed_key_restarts_the_task_whatever_its_restart_policy() {
     let keyed = Keyed::start(&[("app/color", "blue"), ("app/db/port", "5432")]);
     let stanzas = template(
         "COLOR={{ key \"app/color\" }}\nKEYS={{ range tree \"app\" }}{{ .Key }}={{ .Value }},{{ end }}",
@@ -194,6 +197,8 @@ fn many_changes_with_restarts_end_with_the_last_text() {
     keyed.agent.stop();
 }
 
+/// Promise (Input validation): A restart replaces what else would follow from templates; each signal and script follows
+/// once
 #[test]
 fn signals_and_scripts_follow_once_each_and_noop_changes_the_file_alone() {
     let keyed = Keyed::start(&[("n", "0")]);
@@ -244,7 +249,7 @@ fn an_exec_task_gets_signals_scripts_and_files_in_its_own_root() {
 }
 
 #[test]
-fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
+fn failed_change_script_is_an_event_and_ends_the_task_if_configured() {
     let script = |fails: bool| {
         format!(
             "change_mode = \"script\"\n splay = \"0s\"\n change_script {{\n command = \"/bin/sh\"\n args = [\"-c\", \"exit 3\"]\n \
@@ -273,6 +278,8 @@ fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
     keyed.agent.stop();
 }
 
+/// Promise (Input validation): A changed template is acted upon over a restart of the agent, and an unchanged one is
+/// not
 #[test]
 fn a_change_while_no_agent_runs_is_acted_upon_once_and_nothing_else_is() {
     let mut keyed = Keyed::start(&[("n", "0")]);
@@ -330,7 +337,7 @@ fn a_recorded_change_is_written_and_acted_upon_by_the_next_agent() {
 }
 
 #[test]
-fn a_recorded_change_without_an_action_is_written_too_and_a_record_that_cannot_be_read_is_an_event() {
+fn noop_template_change_is_written_and_an_unreadable_record_is_an_error() {
     let mut keyed = Keyed::start(&[("n", "0")]);
     let stanzas = template("{{ key \"n\" }} quiet", "local/quiet", "change_mode = \"noop\"")
         + &template("x", "local/out", "once = true");
@@ -353,6 +360,8 @@ fn a_recorded_change_without_an_action_is_written_too_and_a_record_that_cannot_b
 }
 
 /// No action follows a text that is not there, however often it is tried.
+///
+/// Promise (Input validation): A text that cannot be written is acted upon once it is there
 #[test]
 fn a_text_that_cannot_be_written_is_acted_upon_once_it_is_there() {
     let keyed = Keyed::start(&[("n", "0")]);
@@ -376,6 +385,7 @@ fn a_text_that_cannot_be_written_is_acted_upon_once_it_is_there() {
     keyed.agent.stop();
 }
 
+/// Promise (Input validation): The time in a template changes its file with something else, and never alone
 #[test]
 fn the_time_in_a_text_changes_with_something_else_and_never_alone() {
     let mut keyed = Keyed::start(&[("m", "0"), ("n", "0")]);
@@ -438,6 +448,7 @@ fn a_change_is_written_when_it_has_been_quiet_for_so_long() {
     keyed.agent.stop();
 }
 
+/// Promise (Input validation): A template that reads nothing costs nothing while its task runs; `wait` and `once` hold
 #[test]
 fn a_template_that_reads_nothing_has_no_watch() {
     let keyed = Keyed::start(&[("n", "0")]);
@@ -449,6 +460,7 @@ fn a_template_that_reads_nothing_has_no_watch() {
     keyed.agent.stop();
 }
 
+/// Promise (Input validation): A start waits for a missing key, and a stop ends the wait
 #[test]
 fn a_start_waits_for_a_missing_key_and_a_stop_ends_the_wait() {
     let stanzas = template("{{ key \"deep/down/key\" }}", "local/out", "splay = \"0s\"");
@@ -470,6 +482,7 @@ fn a_start_waits_for_a_missing_key_and_a_stop_ends_the_wait() {
     }
 }
 
+/// Promise (Input validation): Without `template.key_dir` a job that reads keys is refused with line and column
 #[test]
 fn a_job_that_reads_keys_is_refused_without_the_setting() {
     let agent = Agent::start();
@@ -485,8 +498,9 @@ fn a_job_that_reads_keys_is_refused_without_the_setting() {
     agent.stop();
 }
 
+/// Promise (Input validation): A template that fails while its task runs leaves the old file and says why
 #[test]
-fn a_fault_while_the_task_runs_leaves_the_old_file_and_says_why() {
+fn template_fault_while_the_task_runs_leaves_the_old_file_with_the_reason() {
     let keyed = Keyed::start(&[("json", "{\"a\": 1}")]);
     let stanzas = template("{{ with key \"json\" | parseJSON }}{{ .a }}{{ end }}", "local/out", HUP);
     keyed.submit(&job(LISTENS, &stanzas), &[]).ok();

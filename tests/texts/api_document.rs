@@ -233,6 +233,7 @@ impl<'d> Validator<'d> {
     }
 }
 
+/// Promise (Input validation): `/v1/openapi.json` is valid OpenAPI 3.1
 #[test]
 fn the_document_of_the_api_is_valid_openapi() {
     let document = allostat::api::document();

@@ -8,6 +8,7 @@ use super::ends_with;
 
 const HEADING: &str = "## Reference";
 
+/// Promise (Input validation): `docs/endpoints.md` has every endpoint and type of `/v1/openapi.json`
 #[test]
 fn the_reference_of_the_api_has_every_endpoint_and_type_of_the_document() {
     let document = allostat::api::document();

@@ -16,13 +16,13 @@ pub struct TestBinary {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Built {
+pub struct BuiltPrograms {
     pub tests: Vec<TestBinary>,
     pub benches: Vec<TestBinary>,
     pub binaries: Vec<(String, PathBuf)>,
 }
 
-impl Built {
+impl BuiltPrograms {
     pub fn binary(&self, name: &str) -> Option<&Path> {
         self.binaries.iter().find(|(n, _)| n == name).map(|(_, path)| path.as_path())
     }
@@ -52,13 +52,13 @@ fn program() -> OsString {
 }
 
 /// `cargo <arguments> --message-format=json`; compiler messages go to standard error as ever.
-pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
+pub fn build(root: &Path, arguments: &[&str]) -> Result<BuiltPrograms> {
     build_by(cargo(), root, arguments)
 }
 
 /// Every test binary, example and benchmark, with clippy's lints in the same pass: its driver is the compiler of the
 /// workspace's own crates. Where it is not found, `cargo clippy` comes first.
-pub fn build_tests(root: &Path) -> Result<Built> {
+pub fn build_tests(root: &Path) -> Result<BuiltPrograms> {
     const TESTS: &[&str] = &["test", "--no-run", "--workspace"];
     // By themselves: where they are named, cargo builds no plain examples, which tests run.
     const BENCHES: &[&str] = &["test", "--no-run", "--workspace", "--benches"];
@@ -137,13 +137,13 @@ fn numbers(version: &str) -> Vec<u32> {
     numbers
 }
 
-fn build_by(mut command: Command, root: &Path, arguments: &[&str]) -> Result<Built> {
+fn build_by(mut command: Command, root: &Path, arguments: &[&str]) -> Result<BuiltPrograms> {
     command.current_dir(root).args(arguments).arg("--message-format=json-render-diagnostics");
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("cargo {}: {}", arguments.join(" "), output.status).into());
     }
-    let mut built = Built::default();
+    let mut built = BuiltPrograms::default();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         if let Ok(message) = serde_json::from_str(line) {
             add(&mut built, &message);
@@ -152,7 +152,7 @@ fn build_by(mut command: Command, root: &Path, arguments: &[&str]) -> Result<Bui
     Ok(built)
 }
 
-fn add(built: &mut Built, message: &serde_json::Value) {
+fn add(built: &mut BuiltPrograms, message: &serde_json::Value) {
     let target = &message["target"];
     let (Some(path), Some(name), Some(manifest)) =
         (message["executable"].as_str(), target["name"].as_str(), message["manifest_path"].as_str())
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn test_binaries_and_plain_ones_are_distinguished() {
-        let mut built = Built::default();
+        let mut built = BuiltPrograms::default();
         for (test, kind) in [(true, "lib"), (false, "bin"), (false, "bench")] {
             add(
                 &mut built,

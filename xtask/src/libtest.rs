@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Printed {
+pub struct LibtestOutput {
     pub passed: usize,
     pub failed: Vec<String>,
     pub ignored: Vec<String>,
@@ -23,8 +23,8 @@ pub struct Printed {
 /// In place of a name that the list of failures lacks.
 const UNNAMED: &str = "a test whose name was not printed";
 
-pub fn parse(text: &str) -> Printed {
-    let mut printed = Printed::default();
+pub fn parse(text: &str) -> LibtestOutput {
+    let mut printed = LibtestOutput::default();
     let mut failures = 0;
     for line in text.lines() {
         if let Some(at) = line.find("test result: ") {
@@ -61,7 +61,7 @@ pub fn parse(text: &str) -> Printed {
     printed
 }
 
-impl Printed {
+impl LibtestOutput {
     /// The process ended before its summary, and `how` says how: each test without a line that it ended well has
     /// failed. If all have one, the process itself failed behind them.
     pub fn cut_off(&mut self, tests: &[String], how: &str) {
@@ -91,7 +91,7 @@ impl Printed {
     }
 
     /// Adds another process's tests under other names.
-    pub fn add(&mut self, other: Printed, id: impl Fn(&str) -> String) {
+    pub fn add(&mut self, other: LibtestOutput, id: impl Fn(&str) -> String) {
         self.passed += other.passed;
         self.failed.extend(other.failed.iter().map(|name| id(name)));
         self.ignored.extend(other.ignored.iter().map(|name| id(name)));
@@ -208,7 +208,7 @@ mod tests {
     fn tests_of_another_process_are_added_under_their_ids() {
         let text = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nthread 'a' panicked at x.rs:1:1:\nno\n\n\nfailures:\n    a\n\n\
                     test result: FAILED. 2 passed; 1 failed; 0 ignored";
-        let mut all = Printed { finished: true, passed: 1, ..Printed::default() };
+        let mut all = LibtestOutput { finished: true, passed: 1, ..LibtestOutput::default() };
         all.add(parse(text), |name| format!("lib::{name}"));
         assert_eq!((all.passed, &all.failed[..]), (3, &["lib::a".to_owned()][..]));
         assert_eq!(all.why("lib::a"), ": x.rs:1:1: no");

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_and_whether_to_hold_are_said_in_words() {
+    fn arguments_give_seconds_and_hold() {
         assert_eq!(Options::parse(&[]).unwrap(), Options { seconds: 480, hold: false });
         assert_eq!(Options::parse(&["--hold", "60"]).unwrap(), Options { seconds: 60, hold: true });
         assert!(Options::parse(&["soon"]).unwrap_err().to_string().contains("seconds"));

@@ -10,6 +10,9 @@
 //! What dies with the machine is its page cache: only what the guest has synced is on the disk, which writes through. A
 //! kill counts after 1,000 acknowledgements of its boot, with the writer still writing. The negative control is the
 //! same writer with syncs that do nothing: it must lose something, or the test could not see a loss.
+//!
+//! Promise (Durability and recovery, slice systemd-power): Nothing acknowledged is lost at a loss of power; without
+//! syncs the same test shows a loss
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +43,7 @@ echo 'the writer ended'
 
 /// What one boot said.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct BootReport {
     /// By writer: how many records it found.
     have: Vec<u64>,
     /// By writer: how many records it acknowledged, those of earlier boots included.
@@ -51,8 +54,8 @@ struct Said {
 }
 
 /// Only whole lines count: the last one may be half.
-fn read(text: &str) -> Said {
-    let mut said = Said::default();
+fn read(text: &str) -> BootReport {
+    let mut said = BootReport::default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in whole.lines() {
         let words: Vec<&str> = line.trim().split(' ').collect();
@@ -149,7 +152,7 @@ impl Machine<'_> {
     }
 
     /// Boots, lets it write, switches it off; `None`: only boots, and asks what is there.
-    fn boot(&self, number: u32, acks: Option<u64>) -> Result<Said> {
+    fn boot(&self, number: u32, acks: Option<u64>) -> Result<BootReport> {
         let said = self.work.join(format!("said-{number}.log"));
         let mut qemu = guest::emulator(self.parts)?;
         qemu.args(["-m", &MEMORY_MIB.to_string()])
@@ -166,7 +169,7 @@ impl Machine<'_> {
             .args(["-append", guest::COMMAND_LINE]);
         let log = fs::File::create(self.work.join("qemu.log"))?;
         qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let mut machine = Running(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);
+        let mut machine = RunningMachine(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);
         let began = Instant::now();
         let listen = || read(&String::from_utf8_lossy(&fs::read(&said).unwrap_or_default()));
         loop {
@@ -245,9 +248,9 @@ fn some_acks() -> u64 {
 }
 
 /// Switched off with the value, whatever happens.
-struct Running(Child);
+struct RunningMachine(Child);
 
-impl Running {
+impl RunningMachine {
     /// SIGKILL, like a cut cable.
     fn switch_off(&mut self) -> Result<()> {
         self.0.kill()?;
@@ -256,7 +259,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningMachine {
     fn drop(&mut self) {
         let _ = self.switch_off();
     }
@@ -267,11 +270,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_boot_said_is_counted_and_half_a_line_is_not() {
+    fn output_of_a_boot_is_counted_line_by_line() {
         let said = read("have 0 7\nhave 1 3\ngo\nack 1 3\nack 0 7\nack 1 4\nack 1 5");
         assert_eq!((said.have, said.acked, said.acks, said.going), (vec![7, 3], vec![8, 5], 3, true));
         assert_eq!(read("wrong task/0/1\n").wrong, ["wrong task/0/1"]);
-        assert_eq!(read("ack 0 1"), Said::default());
+        assert_eq!(read("ack 0 1"), BootReport::default());
     }
 
     #[test]

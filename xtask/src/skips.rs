@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use crate::Result;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum When {
+pub enum SkipCondition {
     Always,
     OrdinaryUser,
     NotDebian,
@@ -39,7 +39,7 @@ pub enum Judgement {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct AllowedSkips(BTreeMap<String, Vec<When>>);
+pub struct AllowedSkips(BTreeMap<String, Vec<SkipCondition>>);
 
 impl AllowedSkips {
     pub fn parse(text: &str) -> Result<AllowedSkips> {
@@ -47,7 +47,7 @@ impl AllowedSkips {
         for (number, line) in text.lines().enumerate() {
             let mut words = line.split('#').next().unwrap_or("").split_whitespace();
             let Some(reason) = words.next() else { continue };
-            let whens = words.map(when).collect::<Option<Vec<When>>>().filter(|whens| !whens.is_empty());
+            let whens = words.map(when).collect::<Option<Vec<SkipCondition>>>().filter(|whens| !whens.is_empty());
             let whens = whens.ok_or_else(|| {
                 format!("line {}: after the reason: always, ordinary-user, not-debian, elsewhere:PLACE,...", number + 1)
             })?;
@@ -61,16 +61,15 @@ impl AllowedSkips {
     /// `runs`: whether the test runs in that other place, now or by another slice.
     pub fn judge(&self, reason: &str, circumstances: Circumstances, runs: impl Fn(&str) -> bool) -> Judgement {
         let whens = self.0.get(reason).map_or(&[][..], Vec::as_slice);
-        let is_elsewhere =
-            |when: &When| matches!(when, When::Elsewhere(places) if places.iter().any(|place| runs(place)));
+        let is_elsewhere = |when: &SkipCondition| matches!(when, SkipCondition::Elsewhere(places) if places.iter().any(|place| runs(place)));
         if whens.iter().any(is_elsewhere) {
             return Judgement::RanElsewhere;
         }
         let allowed = whens.iter().any(|when| match when {
-            When::Always => true,
-            When::OrdinaryUser => !circumstances.root,
-            When::NotDebian => !circumstances.debian,
-            When::Elsewhere(_) => false,
+            SkipCondition::Always => true,
+            SkipCondition::OrdinaryUser => !circumstances.root,
+            SkipCondition::NotDebian => !circumstances.debian,
+            SkipCondition::Elsewhere(_) => false,
         });
         if allowed { Judgement::Allowed } else { Judgement::Forbidden }
     }
@@ -82,21 +81,21 @@ impl AllowedSkips {
             .values()
             .flatten()
             .flat_map(|when| match when {
-                When::Elsewhere(places) => places.as_slice(),
-                When::Always | When::OrdinaryUser | When::NotDebian => &[],
+                SkipCondition::Elsewhere(places) => places.as_slice(),
+                SkipCondition::Always | SkipCondition::OrdinaryUser | SkipCondition::NotDebian => &[],
             })
             .map(String::as_str)
     }
 }
 
-fn when(word: &str) -> Option<When> {
+fn when(word: &str) -> Option<SkipCondition> {
     match word.split_once(':') {
-        Some(("elsewhere", places)) => Some(When::Elsewhere(places.split(',').map(str::to_owned).collect())),
+        Some(("elsewhere", places)) => Some(SkipCondition::Elsewhere(places.split(',').map(str::to_owned).collect())),
         Some(_) => None,
         None => match word {
-            "always" => Some(When::Always),
-            "ordinary-user" => Some(When::OrdinaryUser),
-            "not-debian" => Some(When::NotDebian),
+            "always" => Some(SkipCondition::Always),
+            "ordinary-user" => Some(SkipCondition::OrdinaryUser),
+            "not-debian" => Some(SkipCondition::NotDebian),
             _ => None,
         },
     }

@@ -12,7 +12,7 @@ use crate::Result;
 pub type Step<'a, T> = (&'a str, Box<dyn FnOnce() -> Result<T> + Send + 'a>);
 
 #[derive(Debug)]
-struct Took {
+struct StepTime {
     name: String,
     wall: Duration,
     /// `None`: others ran beside it.
@@ -22,7 +22,7 @@ struct Took {
 #[derive(Debug)]
 pub struct Steps {
     begun: Instant,
-    took: Mutex<Vec<Took>>,
+    took: Mutex<Vec<StepTime>>,
 }
 
 impl Steps {
@@ -43,7 +43,7 @@ impl Steps {
 
     fn note(&self, name: String, wall: Duration, cpu: Option<f64>) -> Result<()> {
         let mut took = self.took.lock().map_err(|_| "a step panicked while it was noted")?;
-        took.push(Took { name, wall, cpu });
+        took.push(StepTime { name, wall, cpu });
         Ok(())
     }
 
@@ -89,7 +89,7 @@ fn cpu_seconds() -> f64 {
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<24} {:>8} {:>9}", "step", "seconds", "CPU-s")?;
-        for Took { name, wall, cpu } in self.took.lock().map_err(|_| fmt::Error)?.iter() {
+        for StepTime { name, wall, cpu } in self.took.lock().map_err(|_| fmt::Error)?.iter() {
             let cpu = cpu.map(|cpu| format!("{cpu:.0}")).unwrap_or_default();
             writeln!(f, "{name:<24} {:>8.0} {cpu:>9}", wall.as_secs_f64())?;
         }

@@ -26,13 +26,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use self::host::Chosen;
+use self::host::ChosenTests;
 use self::report::{Section, Strictness, Verdict};
 use self::slices::Slice;
 use self::suites::Suite;
 use self::tiers::Tiers;
-use crate::cargo::{self, Built};
-use crate::guest::{GUESTS, Guest, Selected, System};
+use crate::cargo::{self, BuiltPrograms};
+use crate::guest::{GUESTS, Guest, SelectedSuite, System};
 use crate::parts::{self, Parts, Purpose};
 use crate::skips::{AllowedSkips, Circumstances};
 use crate::steps::{Step, Steps};
@@ -162,7 +162,7 @@ struct Limits {
 struct Context<'a> {
     logs: &'a Path,
     parts: &'a Parts,
-    built: &'a Built,
+    built: &'a BuiltPrograms,
     steps: &'a Steps,
     size: Size,
     limits: Limits,
@@ -171,8 +171,8 @@ struct Context<'a> {
 
 /// What runs where.
 struct Plan<'a> {
-    host: Vec<Chosen<'a>>,
-    guests: Vec<(&'static Guest, Vec<Selected>)>,
+    host: Vec<ChosenTests<'a>>,
+    guests: Vec<(&'static Guest, Vec<SelectedSuite>)>,
     power: bool,
 }
 
@@ -342,9 +342,9 @@ fn plan<'a>(
     };
     let host = suites.iter().map(|suite| {
         let tests = suite.tests.iter().filter(|test| options.wants("host") && on_host(&suite.id(test)));
-        Chosen { suite, tests: tests.cloned().collect() }
+        ChosenTests { suite, tests: tests.cloned().collect() }
     });
-    let host: Vec<Chosen<'a>> = host.filter(|chosen| !chosen.tests.is_empty()).collect();
+    let host: Vec<ChosenTests<'a>> = host.filter(|chosen| !chosen.tests.is_empty()).collect();
 
     let of_the_gate = guests::of_the_gate(root);
     let in_guest = |guest: &Guest, id: &str| {

@@ -6,7 +6,7 @@ use super::frame::{exports, handle, known, write, write_list};
 use super::types::{Bar1, Handle, MemoryInfo, MemoryInfo2, PciInfo, Rates, Temperature, ViolationTime};
 use crate::codes::{self, Code};
 use crate::scenario::{Device, EccErrors, Memory, NvLinks, Power, PowerLimit, RetiredPage, RetiredPages};
-use crate::state::{Found, call};
+use crate::state::{ResolvedTarget, call};
 
 exports! {
     text nvmlDeviceGetUUID() -> String = |at| match at.instance() {
@@ -120,33 +120,33 @@ exports! {
 }
 
 /// What the hardware measures of itself as a whole is not supported while it is divided.
-fn without_mig(at: &Found) -> Result<&Device, Code> {
+fn without_mig(at: &ResolvedTarget) -> Result<&Device, Code> {
     let device = at.whole()?;
     let divided = device.mig.as_ref().is_some_and(|mig| mig.enabled);
     if divided { Err(codes::NOT_SUPPORTED) } else { Ok(device) }
 }
 
-fn memory(at: &Found) -> Result<Memory, Code> {
+fn memory(at: &ResolvedTarget) -> Result<Memory, Code> {
     match at.instance() {
         Some(instance) => Ok(instance.memory.clone()),
         None => known(at.device()?.memory.as_ref()),
     }
 }
 
-fn power(at: &Found) -> Result<&Power, Code> {
+fn power(at: &ResolvedTarget) -> Result<&Power, Code> {
     at.whole()?.power.as_ref().ok_or(codes::NOT_SUPPORTED)
 }
 
-fn limit(at: &Found) -> Result<&PowerLimit, Code> {
+fn limit(at: &ResolvedTarget) -> Result<&PowerLimit, Code> {
     power(at)?.limit.as_ref().ok_or(codes::NOT_SUPPORTED)
 }
 
-fn fans(at: &Found) -> Result<&[u32], Code> {
+fn fans(at: &ResolvedTarget) -> Result<&[u32], Code> {
     let fans = &at.whole()?.fans_percent;
     if fans.is_empty() { Err(codes::NOT_SUPPORTED) } else { Ok(fans) }
 }
 
-fn celsius(at: &Found, sensor: c_uint) -> Result<c_uint, Code> {
+fn celsius(at: &ResolvedTarget, sensor: c_uint) -> Result<c_uint, Code> {
     if sensor == 0 { known(at.whole()?.temperature_celsius.as_ref()) } else { Err(codes::INVALID_ARGUMENT) }
 }
 
@@ -168,7 +168,7 @@ fn ecc_errors(device: &Device, kind: c_uint, counter: c_uint) -> Result<u64, Cod
     }
 }
 
-fn retired(at: &Found, cause: c_uint) -> Result<&[RetiredPage], Code> {
+fn retired(at: &ResolvedTarget, cause: c_uint) -> Result<&[RetiredPage], Code> {
     let RetiredPages { single_bit, double_bit, .. } = at.whole()?.retired_pages.as_ref().ok_or(codes::NOT_SUPPORTED)?;
     match cause {
         0 => Ok(single_bit),
@@ -185,7 +185,7 @@ fn throughput(device: &Device, counter: c_uint) -> Result<c_uint, Code> {
 }
 
 /// All links, and whether this one is active.
-fn nvlink(at: &Found, link: c_uint) -> Result<(&NvLinks, bool), Code> {
+fn nvlink(at: &ResolvedTarget, link: c_uint) -> Result<(&NvLinks, bool), Code> {
     let links = at.whole()?.nvlink.as_ref().ok_or(codes::NOT_SUPPORTED)?;
     let active = links.active.get(link as usize).ok_or(codes::INVALID_ARGUMENT)?;
     Ok((links, *active))

@@ -24,7 +24,7 @@ macro_rules! export {
     (value $name:ident($($argument:ident: $type:ty),*) -> $out:ty = $answer:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(device: Handle, $($argument: $type,)* out: *mut $out) -> Code {
-            let answer: fn(&crate::state::Found $(, $type)*) -> Result<$out, crate::codes::Code> = $answer;
+            let answer: fn(&crate::state::ResolvedTarget $(, $type)*) -> Result<$out, crate::codes::Code> = $answer;
             crate::state::call(stringify!($name), crate::abi::frame::handle(device), |found| {
                 // SAFETY: the caller gives a place for one value, or null.
                 unsafe { crate::abi::frame::write(out, answer(found $(, $argument)*)?) }
@@ -34,7 +34,7 @@ macro_rules! export {
     (both $name:ident($($argument:ident: $type:ty),*) -> $out:ty = $answer:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(device: Handle, $($argument: $type,)* first: *mut $out, second: *mut $out) -> Code {
-            let answer: fn(&crate::state::Found $(, $type)*) -> Result<[$out; 2], crate::codes::Code> = $answer;
+            let answer: fn(&crate::state::ResolvedTarget $(, $type)*) -> Result<[$out; 2], crate::codes::Code> = $answer;
             crate::state::call(stringify!($name), crate::abi::frame::handle(device), |found| {
                 let [one, other] = answer(found $(, $argument)*)?;
                 // SAFETY: the caller gives a place for each value, or null.
@@ -45,7 +45,7 @@ macro_rules! export {
     (text $name:ident() -> $out:ty = $answer:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(device: Handle, buffer: *mut c_char, length: c_uint) -> Code {
-            let answer: fn(&crate::state::Found) -> Result<$out, crate::codes::Code> = $answer;
+            let answer: fn(&crate::state::ResolvedTarget) -> Result<$out, crate::codes::Code> = $answer;
             crate::state::call(stringify!($name), crate::abi::frame::handle(device), |found| {
                 // SAFETY: the caller gives a buffer of that length, or null.
                 unsafe { crate::abi::frame::write_text(buffer, length, &answer(found)?) }
@@ -55,7 +55,7 @@ macro_rules! export {
     (list $name:ident($($argument:ident: $type:ty),*) -> $out:ty = $answer:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(device: Handle, $($argument: $type,)* count: *mut c_uint, items: *mut $out) -> Code {
-            let answer: fn(&crate::state::Found $(, $type)*) -> Result<Vec<$out>, crate::codes::Code> = $answer;
+            let answer: fn(&crate::state::ResolvedTarget $(, $type)*) -> Result<Vec<$out>, crate::codes::Code> = $answer;
             crate::state::call(stringify!($name), crate::abi::frame::handle(device), |found| {
                 // SAFETY: the caller gives a place for the count, or null.
                 unsafe { crate::abi::frame::claim(count, found.claimed)? }

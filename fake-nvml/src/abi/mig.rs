@@ -6,7 +6,7 @@ use super::frame::{exports, handle, known, write};
 use super::types::{Attributes, Handle};
 use crate::codes::{self, Code};
 use crate::scenario::{Instance, Mig};
-use crate::state::{Found, call, state};
+use crate::state::{ResolvedTarget, call, state};
 
 exports! {
     both nvmlDeviceGetMigMode() -> c_uint = |at| mig(at).map(|mig| [mig.enabled.into(), mig.pending.into()]);
@@ -24,11 +24,11 @@ exports! {
     value nvmlDeviceGetAttributes_v2() -> Attributes = |at| Ok(attributes(instance(at)?));
 }
 
-fn mig(at: &Found) -> Result<Mig, Code> {
+fn mig(at: &ResolvedTarget) -> Result<Mig, Code> {
     known(at.whole()?.mig.as_ref())
 }
 
-fn instance(at: &Found) -> Result<&Instance, Code> {
+fn instance(at: &ResolvedTarget) -> Result<&Instance, Code> {
     at.instance().ok_or(codes::INVALID_ARGUMENT)
 }
 

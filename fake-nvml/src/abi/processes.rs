@@ -6,7 +6,7 @@ use super::frame::{claim, exports, handle, write_list};
 use super::types::{AccountingStats, Handle, ProcessInfo, ProcessInfoV1, UtilizationSample};
 use crate::codes::{self, Code};
 use crate::scenario::{Accounting, Device, Instance, Process, ProcessSample};
-use crate::state::{Found, call};
+use crate::state::{ResolvedTarget, call};
 
 exports! {
     list nvmlDeviceGetComputeRunningProcesses() -> ProcessInfoV1 = |at| compute(at).map(oldest);
@@ -40,7 +40,7 @@ fn process_info(process: &Process, instance: Option<&Instance>) -> ProcessInfo {
 }
 
 /// Of a MIG device its own; of the device all, those of its MIG devices with their instances.
-fn compute(at: &Found) -> Result<Vec<ProcessInfo>, Code> {
+fn compute(at: &ResolvedTarget) -> Result<Vec<ProcessInfo>, Code> {
     let of = |instance: &Instance| -> Vec<ProcessInfo> {
         instance.compute.iter().map(|process| process_info(process, Some(instance))).collect()
     };
@@ -56,7 +56,7 @@ fn compute(at: &Found) -> Result<Vec<ProcessInfo>, Code> {
     Ok(list)
 }
 
-fn others(at: &Found, which: fn(&Device) -> &[Process]) -> Result<Vec<ProcessInfo>, Code> {
+fn others(at: &ResolvedTarget, which: fn(&Device) -> &[Process]) -> Result<Vec<ProcessInfo>, Code> {
     let mut list = Vec::new();
     if at.instance().is_none() {
         list.extend(which(at.device()?).iter().map(|process| process_info(process, None)));
@@ -71,23 +71,23 @@ fn oldest(list: Vec<ProcessInfo>) -> Vec<ProcessInfoV1> {
 }
 
 /// Strangers whose pids no process has, as a fault wants it.
-fn grow(at: &Found, list: &mut Vec<ProcessInfo>) {
+fn grow(at: &ResolvedTarget, list: &mut Vec<ProcessInfo>) {
     let strangers = (0..at.grown).map(|number| Process::new(FIRST_STRANGER + number, 0));
     list.extend(strangers.map(|process| process_info(&process, None)));
 }
 
-fn accounting(at: &Found) -> Result<&Accounting, Code> {
+fn accounting(at: &ResolvedTarget) -> Result<&Accounting, Code> {
     let device = at.whole()?;
     let divided = device.mig.as_ref().is_some_and(|mig| mig.enabled);
     device.accounting.as_ref().filter(|_| !divided).ok_or(codes::NOT_SUPPORTED)
 }
 
-fn accounted(at: &Found) -> Result<&Accounting, Code> {
+fn accounted(at: &ResolvedTarget) -> Result<&Accounting, Code> {
     let accounting = accounting(at)?;
     if accounting.enabled { Ok(accounting) } else { Err(codes::NOT_SUPPORTED) }
 }
 
-fn accounting_stats(at: &Found, pid: c_uint) -> Result<AccountingStats, Code> {
+fn accounting_stats(at: &ResolvedTarget, pid: c_uint) -> Result<AccountingStats, Code> {
     let one = accounted(at)?.processes.iter().find(|one| one.pid == pid).ok_or(codes::NOT_FOUND)?;
     Ok(AccountingStats {
         gpu: one.gpu_percent,

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use super::frame::{read_text, write, write_text};
 use super::types::Handle;
 use crate::codes::{self, Code};
-use crate::state::{Found, Target, call, state};
+use crate::state::{ResolvedTarget, Target, call, state};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> Code {
@@ -15,7 +15,7 @@ pub extern "C" fn nvmlInit_v2() -> Code {
 pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Code {
     call("nvmlInitWithFlags", Target::Library, init)
 }
-fn init(_: &Found) -> Result<(), Code> {
+fn init(_: &ResolvedTarget) -> Result<(), Code> {
     state().init();
     Ok(())
 }
@@ -34,7 +34,7 @@ pub extern "C" fn nvmlErrorString(code: Code) -> *const c_char {
 
 /// # Safety
 /// As of [`write_text`].
-unsafe fn version(name: &str, buffer: *mut c_char, length: c_uint, of: impl Fn(&Found) -> &str) -> Code {
+unsafe fn version(name: &str, buffer: *mut c_char, length: c_uint, of: impl Fn(&ResolvedTarget) -> &str) -> Code {
     call(name, Target::Library, |found| {
         // SAFETY: the caller promises it.
         unsafe { write_text(buffer, length, of(found)) }

@@ -44,12 +44,12 @@ where
 {
     let ExecSession { input, output, errors, size, mut end, hold } = session;
     let (reader, writer) = split(io);
-    let mut frames = Frames { reader, decoder: FrameDecoder::default() };
+    let mut frames = FrameStream { reader, decoder: FrameDecoder::default() };
     let (sender, outgoing) = mpsc::channel(4);
-    // Ends: with its last sender, or when the client takes nothing.
+    // Until its last sender is dropped, or the client takes nothing.
     let written = tokio::spawn(write(writer, outgoing));
     let credit = Arc::new(Semaphore::new(WINDOW));
-    let typed = Arc::new(Typed::default());
+    let typed = Arc::new(ClientInput::default());
     let (ended, over) = watch::channel(false);
     // Dropped, they end.
     let (mut readers, mut writers) = (JoinSet::new(), JoinSet::new());
@@ -104,7 +104,7 @@ where
     how
 }
 
-/// Ends: with the patience that the connection has with a client that takes nothing.
+/// Waits as long as the connection does for a client that takes nothing.
 async fn finish(written: JoinHandle<()>) {
     let _ = written.await;
 }
@@ -114,12 +114,12 @@ async fn stopped(stops: &mut watch::Receiver<bool>) {
     let _ = stops.wait_for(|stops| *stops).await;
 }
 
-struct Frames<IO> {
+struct FrameStream<IO> {
     reader: ReadHalf<IO>,
     decoder: FrameDecoder,
 }
 
-impl<IO: AsyncRead> Frames<IO> {
+impl<IO: AsyncRead> FrameStream<IO> {
     /// `None`: the client is gone. Concurrency: a dropped future loses nothing.
     async fn next(&mut self) -> Result<Option<ExecFrame>, BadFrame> {
         loop {
@@ -147,7 +147,7 @@ async fn write<IO: AsyncWrite>(mut to: WriteHalf<IO>, mut frames: mpsc::Receiver
     let _ = to.shutdown().await;
 }
 
-/// Ends: with what it reads, or a moment after the command.
+/// Until the end of its input, or a moment after the command.
 async fn pump(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
     frame: fn(Bytes) -> ExecFrame,
@@ -181,12 +181,12 @@ async fn rest(over: &mut watch::Receiver<bool>) {
 
 /// What the client sent and the command has not read.
 #[derive(Default)]
-struct Typed {
+struct ClientInput {
     state: Mutex<(BytesMut, bool)>,
     changed: Notify,
 }
 
-impl Typed {
+impl ClientInput {
     /// `false`: it does not fit, so the client sent more than it may.
     fn add(&self, bytes: &[u8]) -> bool {
         let mut state = lock(&self.state);
@@ -221,7 +221,7 @@ impl Typed {
 
 /// Credit is granted for what was written. What a command does not want any more is granted at once, and thrown away.
 async fn feed(
-    typed: Arc<Typed>,
+    typed: Arc<ClientInput>,
     input: Box<dyn AsyncWrite + Send + Unpin>,
     is_terminal: bool,
     frames: mpsc::Sender<ExecFrame>,

@@ -1,3 +1,6 @@
+//! Promise (Commands in tasks): A client that grants no credit stops the output at 64 KiB; one that breaks the protocol
+//! ends its session
+
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::oneshot;
 
@@ -5,8 +8,8 @@ use super::*;
 use crate::host::pty::WindowSize;
 
 /// A client, and what the driver has of a session.
-struct Rig {
-    client: Frames<DuplexStream>,
+struct SessionRig {
+    client: FrameStream<DuplexStream>,
     writer: WriteHalf<DuplexStream>,
     stdin: DuplexStream,
     stdout: DuplexStream,
@@ -17,7 +20,7 @@ struct Rig {
     ended: JoinHandle<SessionEnd>,
 }
 
-fn rig() -> Rig {
+fn rig() -> SessionRig {
     let (client, server) = duplex(1 << 20);
     let (input, stdin) = duplex(4096);
     let (stdout, output) = duplex(4096);
@@ -35,11 +38,11 @@ fn rig() -> Rig {
     };
     let ended = tokio::spawn(run(server, session, stops));
     let (reader, writer) = split(client);
-    let client = Frames { reader, decoder: FrameDecoder::default() };
-    Rig { client, writer, stdin, stdout, exit, sizes, held, stop, ended }
+    let client = FrameStream { reader, decoder: FrameDecoder::default() };
+    SessionRig { client, writer, stdin, stdout, exit, sizes, held, stop, ended }
 }
 
-impl Rig {
+impl SessionRig {
     async fn send(&mut self, frame: ExecFrame) {
         self.writer.write_all(&frame.encode()).await.unwrap();
     }
@@ -123,7 +126,7 @@ async fn more_input_or_credit_than_granted_ends_the_session_and_its_command() {
 }
 
 #[tokio::test]
-async fn client_that_goes_ends_the_command() {
+async fn exec_client_disconnect_ends_the_command() {
     let rig = rig();
     drop((rig.client, rig.writer));
     assert_eq!(rig.ended.await.unwrap(), SessionEnd::ClientGone);

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use super::rotated::{LogFile, MAX_PIECE_BYTES, Place, files, offset_of, place_of, read_range, tail_start};
+use super::rotated::{LogFile, LogPosition, MAX_PIECE_BYTES, files, offset_of, place_of, read_range, tail_start};
 use crate::supervisor::order::{ORDER_RECORD, OrderRecord};
 
 /// Where a piece begins.
@@ -27,14 +27,14 @@ pub(super) enum MergedFrom {
 /// A place in both, for good.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MergedPlace {
-    order: Place,
-    streams: [Place; 2],
+    order: LogPosition,
+    streams: [LogPosition; 2],
 }
 
 impl MergedPlace {
     /// `0.32_3.1024_0.7`
     pub(super) fn parse(text: &str) -> Option<MergedPlace> {
-        let mut parts = text.split('_').map(Place::parse);
+        let mut parts = text.split('_').map(LogPosition::parse);
         let place = MergedPlace { order: parts.next()??, streams: [parts.next()??, parts.next()??] };
         parts.next().is_none().then_some(place)
     }
@@ -76,7 +76,7 @@ pub(super) fn read_merged(dir: &Path, task: &str, from: MergedFrom) -> io::Resul
                     let size = files.iter().map(|file| file.size).sum();
                     Ok::<_, io::Error>(place_of(files, tail_start(files, size, lines)?))
                 };
-                MergedPlace { order: Place::default(), streams: [tail(&logs[0])?, tail(&logs[1])?] }
+                MergedPlace { order: LogPosition::default(), streams: [tail(&logs[0])?, tail(&logs[1])?] }
             }
         };
         let begin = offset_of(&order, start.order);
@@ -104,7 +104,7 @@ pub(super) fn read_merged(dir: &Path, task: &str, from: MergedFrom) -> io::Resul
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Merged {
+struct MergePlan {
     /// Stream, from, to: offsets in what is kept of it.
     runs: Vec<(usize, u64, u64)>,
     consumed: usize,
@@ -115,12 +115,16 @@ struct Merged {
 }
 
 /// Pure. What is gone by now is left out.
-fn merge(logs: &[Vec<LogFile>; 2], records: &[Option<OrderRecord>], (start, since): ([Place; 2], u64)) -> Merged {
+fn merge(
+    logs: &[Vec<LogFile>; 2],
+    records: &[Option<OrderRecord>],
+    (start, since): ([LogPosition; 2], u64),
+) -> MergePlan {
     let sizes = [0, 1].map(|stream: usize| logs[stream].iter().map(|file| file.size).sum::<u64>());
     let at = [0, 1].map(|stream: usize| offset_of(&logs[stream], start[stream]));
-    let mut merged = Merged { at, ..Merged::default() };
+    let mut merged = MergePlan { at, ..MergePlan::default() };
     let mut room = MAX_PIECE_BYTES;
-    let mut take = |merged: &mut Merged, stream: usize, to: u64| {
+    let mut take = |merged: &mut MergePlan, stream: usize, to: u64| {
         let from = merged.at[stream];
         let to = to.min(from.saturating_add(room));
         if from < to {
@@ -134,7 +138,7 @@ fn merge(logs: &[Vec<LogFile>; 2], records: &[Option<OrderRecord>], (start, sinc
     };
     for record in records {
         if let Some(OrderRecord { nanos, stream, place: (file, bytes) }) = *record {
-            let to = offset_of(&logs[stream], Place { file, bytes }).min(sizes[stream]);
+            let to = offset_of(&logs[stream], LogPosition { file, bytes }).min(sizes[stream]);
             if nanos < since {
                 merged.at[stream] = merged.at[stream].max(to);
             } else {
@@ -264,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_streams_come_whole_whatever_the_records_say(
+        fn merged_logs_hold_both_streams_completely_whatever_the_records(
             written in prop::collection::vec((0_usize..2, "[a-z\n]{0,9}"), 0..12),
             recorded in prop::collection::vec((0_usize..2, 0_u64..3, 0_u64..40), 0..12),
         ) {

@@ -12,20 +12,20 @@ pub(super) const LOOK_BYTES: u64 = 64 << 10;
 
 /// A place in the log, for good: the number of a file, and how far in it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct LogPosition {
     pub file: u64,
     pub bytes: u64,
 }
 
-impl Place {
+impl LogPosition {
     /// `3.1024`
-    pub fn parse(text: &str) -> Option<Place> {
+    pub fn parse(text: &str) -> Option<LogPosition> {
         let (file, bytes) = text.split_once('.')?;
-        Some(Place { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
+        Some(LogPosition { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LogPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.file, self.bytes)
     }
@@ -63,16 +63,16 @@ pub(super) fn files(dir: &Path, prefix: &str) -> io::Result<Vec<LogFile>> {
 }
 
 /// Of what is gone by now: where the oldest that is kept begins.
-pub(super) fn offset_of(files: &[LogFile], place: Place) -> u64 {
+pub(super) fn offset_of(files: &[LogFile], place: LogPosition) -> u64 {
     let before: u64 = files.iter().filter(|file| file.index < place.file).map(|file| file.size).sum();
     let within = files.iter().find(|file| file.index == place.file).map_or(0, |file| place.bytes.min(file.size));
     before + within
 }
 
-pub(super) fn place_of(files: &[LogFile], offset: u64) -> Place {
-    let (mut place, mut left) = (Place::default(), offset);
+pub(super) fn place_of(files: &[LogFile], offset: u64) -> LogPosition {
+    let (mut place, mut left) = (LogPosition::default(), offset);
     for file in files {
-        place = Place { file: file.index, bytes: left.min(file.size) };
+        place = LogPosition { file: file.index, bytes: left.min(file.size) };
         if left < file.size {
             break;
         }

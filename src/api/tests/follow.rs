@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::board::events::CAPACITY;
 use crate::model::event::{Event, EventKind};
-use crate::model::few::Few;
+use crate::model::few::SmallMap;
 use crate::model::units::Timestamp;
 
-fn happen(log: &Log, kind: EventKind, message: &str) {
+fn happen(log: &EventLog, kind: EventKind, message: &str) {
     let event = Event {
         seq: 0,
         task_seq: 1,
@@ -18,23 +18,23 @@ fn happen(log: &Log, kind: EventKind, message: &str) {
         alloc_id: Some("a".into()),
         task: Some("t".into()),
         message: message.to_owned(),
-        details: Few::default(),
+        details: SmallMap::default(),
         fails_task: false,
     };
     log.settle(&[log.stage(event).seq]);
 }
 
 /// A follower: what came so far. Pieces end where events do, so the lines are whole for all the chunks between them.
-struct Reading<S> {
+struct FollowerStream<S> {
     stream: S,
     text: String,
 }
 
-impl<S: Read + Write> Reading<S> {
-    fn begin(mut stream: S, target: &str, headers: &str) -> Reading<S> {
+impl<S: Read + Write> FollowerStream<S> {
+    fn begin(mut stream: S, target: &str, headers: &str) -> FollowerStream<S> {
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
-        Reading { stream, text: String::new() }
+        FollowerStream { stream, text: String::new() }
     }
     /// False: the end.
     fn more(&mut self) -> bool {
@@ -54,15 +54,15 @@ impl<S: Read + Write> Reading<S> {
 }
 
 impl Server {
-    fn follow_tcp(&self, target: &str, headers: &str) -> Reading<TcpStream> {
+    fn follow_tcp(&self, target: &str, headers: &str) -> FollowerStream<TcpStream> {
         let stream = TcpStream::connect(self.tcp).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Reading::begin(stream, target, headers)
+        FollowerStream::begin(stream, target, headers)
     }
-    fn follow_unix(&self, target: &str, headers: &str) -> Reading<UnixStream> {
+    fn follow_unix(&self, target: &str, headers: &str) -> FollowerStream<UnixStream> {
         let stream = UnixStream::connect(&self.unix).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Reading::begin(stream, target, headers)
+        FollowerStream::begin(stream, target, headers)
     }
     fn missed(&self) -> u64 {
         self.metrics.events_missed_total()
@@ -70,7 +70,7 @@ impl Server {
 }
 
 #[test]
-fn events_are_followed_on_both_doors_with_reasons_on_the_socket_only() {
+fn events_are_followed_on_both_listeners_with_reasons_on_the_socket_only() {
     let server = server();
     let log = server.log();
     happen(log, EventKind::Started, "before");
@@ -109,7 +109,7 @@ fn without_following_it_is_json_and_what_is_no_place_is_refused() {
 }
 
 #[test]
-fn reader_that_reconnects_goes_on_and_learns_what_it_missed() {
+fn reconnected_event_reader_resumes_and_gets_its_missed_count() {
     let server = server();
     let log = server.log();
     for _ in 0..5 {
@@ -133,10 +133,12 @@ fn reader_that_reconnects_goes_on_and_learns_what_it_missed() {
 
 /// A follower may be silent, gets a sign of life each 15 s, frees its place when it goes, and leaves half of the seats
 /// to others.
+///
+/// Promise (Event streams): A follower may be silent, gets a keepalive, and leaves half of the places to others
 #[test]
 fn a_follower_may_be_silent_for_longer_than_anybody_else() {
     let short = Duration::from_millis(400);
-    let patience = Patience { idle: short, receive: short, write: short };
+    let patience = ConnectionTimeouts { idle: short, receive: short, write: short };
     let server = server_with(Config { patience, ..Config::default() });
     let mut reading = server.follow_tcp("/v1/events?follow=1", "");
     reading.until(":\n\n");
@@ -146,9 +148,10 @@ fn a_follower_may_be_silent_for_longer_than_anybody_else() {
 }
 
 #[test]
-fn stalled_reader_costs_others_nothing_and_is_disconnected() {
+fn stalled_event_reader_delays_no_other_reader_and_is_disconnected() {
     const FLOW: u64 = 10_000;
-    let patient = |write| Config { patience: Patience { write, ..Patience::default() }, ..Config::default() };
+    let patient =
+        |write| Config { patience: ConnectionTimeouts { write, ..ConnectionTimeouts::default() }, ..Config::default() };
     let server = server_with(patient(Duration::from_secs(3_600)));
     let log = Arc::clone(server.log());
     let stalled = server.follow_unix("/v1/events?follow=1", "");
@@ -191,7 +194,7 @@ fn stalled_reader_costs_others_nothing_and_is_disconnected() {
 }
 
 #[test]
-fn who_goes_frees_its_place_and_followers_leave_seats_for_others() {
+fn closed_event_reader_frees_its_place_and_followers_leave_connections_for_requests() {
     let server = server_with(Config { max_connections: 4, ..Config::default() });
     let log = server.log();
     let mut held: Vec<_> = (0..2).map(|_| server.follow_tcp("/v1/events?follow=1", "")).collect();
@@ -207,7 +210,7 @@ fn who_goes_frees_its_place_and_followers_leave_seats_for_others() {
 }
 
 #[test]
-fn when_the_log_ends_each_stream_ends_whatever_it_has_to_say() {
+fn event_streams_end_at_once_when_the_log_closes() {
     let server = server();
     let log = server.log();
     let mut readings: Vec<_> = (0..20).map(|_| server.follow_unix("/v1/events?follow=1", "")).collect();

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::api::http::Origin;
 use crate::api::server::connection;
-use crate::api::web::Guest;
+use crate::api::web::ConnectionIdentity;
 use crate::model::fuzzed::{Fuzz, each};
 
 const PIECES: [&str; 68] = [
@@ -160,6 +160,7 @@ fn whole_answers(asked: &[u8], mut rest: &[u8]) -> Result<usize, String> {
     Ok(answers)
 }
 
+/// Promise (Input validation): No bytes of a request break the server: each answer is complete, and none is a 500
 #[test]
 fn no_bytes_break_the_server_and_each_answer_is_whole() {
     let small = Snapshot { version: VERSION, ..Snapshot::empty(Arc::new(node()), Timestamp(1)) };
@@ -176,7 +177,8 @@ fn no_bytes_break_the_server_and_each_answer_is_whole() {
         };
         let (mut client, socket) = tokio::io::duplex(1 << 20);
         let said = runtime.block_on(async {
-            let served = connection(socket, origin, Guest::default(), Arc::clone(&server.door), stopped.clone());
+            let served =
+                connection(socket, origin, ConnectionIdentity::default(), Arc::clone(&server.door), stopped.clone());
             let talk = async {
                 client.write_all(&asked).await?;
                 client.shutdown().await?;

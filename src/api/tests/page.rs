@@ -1,4 +1,6 @@
 //! The page at `/`: what is served, under which policy, and that no text can become markup.
+//!
+//! Promise (Devices): A browser gets the page under a strict policy, below 150 kB; other clients get the list
 
 use super::*;
 
@@ -8,7 +10,7 @@ const FILES: [(&str, &str); 3] =
 /// All that a browser loads.
 const MOST: usize = 150_000;
 
-fn text(answer: &Response) -> String {
+fn text(answer: &TestResponse) -> String {
     String::from_utf8(answer.body.clone()).unwrap()
 }
 
@@ -22,7 +24,7 @@ fn a_browser_gets_the_page_and_any_other_client_the_list_of_endpoints() {
         let list = server.tcp("GET", "/", headers);
         assert!(list.head.contains("text/plain") && text(&list).contains("/v1/allocs/{id}/history"), "{headers}");
     }
-    let closed = start(Config { public: Public::Metrics, ..Config::default() }, true);
+    let closed = start(Config { public: PublicAccess::Metrics, ..Config::default() }, true);
     assert_eq!(closed.tcp("GET", "/", ACCEPT).code(), "socket_only");
     assert_eq!(server.tcp("GET", "/", &format!("Host: evil.example\r\n{ACCEPT}")).status, 421);
 }
@@ -113,6 +115,8 @@ fn the_html_is_well_formed_and_has_no_inline_script_or_style() {
 }
 
 /// Text of tasks reaches the document by `append` and `textContent` alone, and nothing is loaded from elsewhere.
+///
+/// Promise (Devices): No name with markup or reordering marks becomes more than text on the page
 #[test]
 fn the_script_has_no_sink_for_markup_and_names_no_other_host() {
     let script = include_str!("../page/app.js");
@@ -142,12 +146,13 @@ fn the_script_has_no_sink_for_markup_and_names_no_other_host() {
     assert!(!icon.contains("<script") && icon.matches("://").count() == 1);
 }
 
+/// Promise (Devices): Clients that poll the task table share one body for each snapshot
 #[test]
 fn clients_that_poll_share_one_table_for_each_snapshot() {
     let server = server();
     let first = server.tcp("GET", "/v1/tasks", "");
     let tag =
-        |answer: &Response| answer.head.lines().find_map(|l| l.strip_prefix("etag: ").map(str::to_owned)).unwrap();
+        |answer: &TestResponse| answer.head.lines().find_map(|l| l.strip_prefix("etag: ").map(str::to_owned)).unwrap();
     let asks = format!("If-None-Match: {}\r\n", tag(&first));
     assert_eq!(server.tcp("GET", "/v1/tasks", &asks).status, 304);
     server.publisher.defer();

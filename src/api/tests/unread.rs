@@ -33,7 +33,7 @@ fn large_stats() -> Snapshot {
 #[test]
 fn unread_stats_hold_two_turns_and_every_other_request_for_them_is_refused() {
     let server = start_on(Config::default(), true, large_stats());
-    let is_whole = |answer: &Response| answer.status == 200 && answer.body.len() > BODY;
+    let is_whole = |answer: &TestResponse| answer.status == 200 && answer.body.len() > BODY;
     assert!(is_whole(&server.tcp("GET", "/v1/stats", "")), "in pieces, whole");
     let unread: Vec<TcpStream> = (0..CLIENTS)
         .map(|_| {

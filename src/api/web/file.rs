@@ -24,7 +24,7 @@ pub const WEB_FIELDS: [&str; 4] = ["tls_server_config", "http_server_config", "b
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
-pub(super) struct Placed<T> {
+pub(super) struct SpannedValue<T> {
     pub value: T,
     pub span: Span,
 }
@@ -77,10 +77,10 @@ pub(super) enum Pem {
 
 #[derive(Debug)]
 pub(super) struct TlsServer {
-    pub certificate: Placed<Pem>,
-    pub key: Placed<Pem>,
+    pub certificate: SpannedValue<Pem>,
+    pub key: SpannedValue<Pem>,
     pub client_auth: ClientAuth,
-    pub client_authorities: Option<Placed<Pem>>,
+    pub client_authorities: Option<SpannedValue<Pem>>,
     /// Exact names; a client's certificate must have one of them.
     pub allowed_names: Option<Vec<String>>,
     pub versions: Vec<&'static SupportedProtocolVersion>,
@@ -120,7 +120,7 @@ fn close(problem: &mut Diagnostic) {
 }
 
 /// What is wrong with what it names, said with the place that names it.
-pub(super) fn problem_of(source: &SourceText, pem: &Placed<Pem>, field: &str, message: String) -> Diagnostics {
+pub(super) fn problem_of(source: &SourceText, pem: &SpannedValue<Pem>, field: &str, message: String) -> Diagnostics {
     let mut problem = source.diagnostic(Severity::Error, &pem.span, field, message);
     if let Pem::Inline(_) = pem.value {
         close(&mut problem);
@@ -361,7 +361,7 @@ impl Reader<'_> {
                 self.error(&place.span, "tls_server_config.client_ca_file", message);
             }
             Some(authorities) if client_auth == ClientAuth::No => {
-                let message = "nobody is asked for a certificate, so these authorities have no meaning";
+                let message = "client certificates are not requested, so these authorities have no effect";
                 let advice = "client_auth_type: RequireAndVerifyClientCert, or leave the authorities out".to_owned();
                 self.problems.error(&authorities.span, "tls_server_config.client_ca_file", message, Some(advice));
             }
@@ -408,7 +408,7 @@ impl Reader<'_> {
         inline: Option<&YamlNode>,
         name: &str,
         needed: Option<&Span>,
-    ) -> Option<Placed<Pem>> {
+    ) -> Option<SpannedValue<Pem>> {
         let of_file = format!("{name}_file");
         let field = |name: &str| format!("tls_server_config.{name}");
         let text = |node: Option<&YamlNode>, name: &str| {
@@ -424,8 +424,8 @@ impl Reader<'_> {
                 );
                 None
             }
-            (Some((path, span)), None) => Some(Placed { value: Pem::File(self.directory.join(path)), span }),
-            (None, Some((text, span))) => Some(Placed { value: Pem::Inline(text), span }),
+            (Some((path, span)), None) => Some(SpannedValue { value: Pem::File(self.directory.join(path)), span }),
+            (None, Some((text, span))) => Some(SpannedValue { value: Pem::Inline(text), span }),
             (None, None) => {
                 if let Some(span) = needed {
                     self.error(

@@ -39,9 +39,9 @@ pub use file::{ClientAuth, WEB_FIELDS};
 pub(super) use tls::handshake_refusal;
 
 use self::passwords::Passwords;
-use self::tls::Secured;
+use self::tls::TlsSetup;
 use self::tokens::Tokens;
-use self::watched::{Files, Watched};
+use self::watched::{FileStamps, WatchedFiles};
 use super::Config;
 use super::error::{ApiError, Code};
 use crate::jobspec::diagnostic::{Diagnostic, SourceText};
@@ -50,22 +50,22 @@ use crate::telemetry::access::{AccessFile, AccessRefusal};
 use crate::telemetry::{Metrics, lock};
 
 /// A web configuration file with all that it names.
-pub(super) struct Web {
-    tls: Option<Secured>,
+pub(super) struct WebAccess {
+    tls: Option<TlsSetup>,
     headers: Vec<(HeaderName, HeaderValue)>,
     users: BTreeMap<String, String>,
     rate: Option<(Duration, u32)>,
     warnings: Vec<Diagnostic>,
 }
 
-impl Web {
-    fn read(path: &Path, files: &mut Files, before: Option<&Web>) -> Result<Web, AccessError> {
+impl WebAccess {
+    fn read(path: &Path, files: &mut FileStamps, before: Option<&WebAccess>) -> Result<WebAccess, AccessError> {
         let bytes = files.read(path).map_err(|source| AccessError::Read { path: path.to_owned(), source })?;
         let name = path.display().to_string();
         let text = text_of(&name, bytes).map_err(AccessError::File)?;
         let source = SourceText::new(name, text);
         let file = file::web_file(path, &source).map_err(AccessError::File)?;
-        let tls = file.tls.as_ref().map(|tls| Secured::read(tls, &source, files)).transpose();
+        let tls = file.tls.as_ref().map(|tls| TlsSetup::read(tls, &source, files)).transpose();
         let tls = tls.map_err(AccessError::File)?;
         let opens = |what| Err(AccessError::Opens { path: path.to_owned(), what });
         if let Some(before) = before {
@@ -73,7 +73,7 @@ impl Web {
                 return opens("TLS");
             }
             let loses =
-                |has: fn(&Secured) -> bool| before.tls.as_ref().is_some_and(has) && !tls.as_ref().is_some_and(has);
+                |has: fn(&TlsSetup) -> bool| before.tls.as_ref().is_some_and(has) && !tls.as_ref().is_some_and(has);
             if loses(|tls| tls.verifies) || loses(|tls| tls.requires) {
                 return opens("the certificates of clients");
             }
@@ -86,20 +86,20 @@ impl Web {
         }
         let mut warnings = file.warnings;
         warnings.extend(tls.iter().flat_map(|tls| tls.warnings.iter().cloned()));
-        Ok(Web { tls, headers: file.headers, users: file.users, rate: file.rate, warnings })
+        Ok(WebAccess { tls, headers: file.headers, users: file.users, rate: file.rate, warnings })
     }
 }
 
 /// Reads a web configuration file and all that it names, as an agent would. What of it has no effect, or not for
 /// everybody, comes back.
 pub fn check_web_config(path: &Path) -> Result<Vec<Diagnostic>, AccessError> {
-    Web::read(path, &mut Files::default(), None).map(|web| web.warnings)
+    WebAccess::read(path, &mut FileStamps::default(), None).map(|web| web.warnings)
 }
 
 /// The same of every file that a configuration names.
 pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, Vec<AccessError>> {
-    let mut files = Files::default();
-    let web = config.web_config_file.as_deref().map(|path| Web::read(path, &mut files, None)).transpose();
+    let mut files = FileStamps::default();
+    let web = config.web_config_file.as_deref().map(|path| WebAccess::read(path, &mut files, None)).transpose();
     let tokens = config.token_file.as_deref().map(|path| Tokens::read(path, &mut files)).transpose();
     // What a file says that cannot be read is not known.
     let acts = web.as_ref().map_or(Ok(()), |web| some_caller_may_act(config, web.as_ref()));
@@ -110,7 +110,7 @@ pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, Vec<AccessError>
 }
 
 /// Certificates that act are such that are verified.
-fn some_caller_may_act(config: &Config, web: Option<&Web>) -> Result<(), AccessError> {
+fn some_caller_may_act(config: &Config, web: Option<&WebAccess>) -> Result<(), AccessError> {
     let verifies = web.is_some_and(|web| web.tls.as_ref().is_some_and(|tls| tls.verifies));
     match &config.web_config_file {
         Some(path) if !config.acting_certificates.is_empty() && !verifies => {
@@ -124,30 +124,30 @@ fn some_caller_may_act(config: &Config, web: Option<&Web>) -> Result<(), AccessE
 ///
 /// Concurrency: any task.
 pub struct Gate {
-    web: Option<Watched<Web, AccessError>>,
-    tokens: Option<Watched<Tokens, AccessError>>,
+    web: Option<WatchedFiles<WebAccess, AccessError>>,
+    tokens: Option<WatchedFiles<Tokens, AccessError>>,
     passwords: Passwords,
     /// Names of certificates whose owners may act; `*`: of each that was verified.
     acting: Vec<String>,
-    bucket: Mutex<Bucket>,
+    bucket: Mutex<RateBucket>,
     metrics: Arc<Metrics>,
 }
 
 /// A connection over TCP: what is known of who made it before it asks.
 #[derive(Clone, Default)]
-pub(super) struct Guest {
+pub(super) struct ConnectionIdentity {
     /// `None`: plain HTTP.
-    web: Option<Arc<Web>>,
+    web: Option<Arc<WebAccess>>,
     /// By a certificate that was verified.
     operates: bool,
     /// Of the Unix socket: the user.
     uid: Option<u32>,
 }
 
-impl Guest {
+impl ConnectionIdentity {
     /// Of the Unix socket.
-    pub(super) fn of_user(uid: Option<u32>) -> Guest {
-        Guest { uid, ..Guest::default() }
+    pub(super) fn of_user(uid: Option<u32>) -> ConnectionIdentity {
+        ConnectionIdentity { uid, ..ConnectionIdentity::default() }
     }
     pub(super) fn uid(&self) -> Option<u32> {
         self.uid
@@ -164,7 +164,7 @@ impl Guest {
 
 /// The caller over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Caller {
+pub(super) enum TcpCaller {
     /// Gets what `telemetry.public` allows.
     Reader,
     /// Gets what the Unix socket gives.
@@ -172,12 +172,12 @@ pub(super) enum Caller {
 }
 
 /// Tokens of `rate_limit`: as many as its burst at first, and one more each interval.
-struct Bucket {
+struct RateBucket {
     left: f64,
     since: Option<Instant>,
 }
 
-impl Bucket {
+impl RateBucket {
     fn takes(&mut self, (interval, burst): (Duration, u32), now: Instant) -> bool {
         let come = self.since.map_or(f64::from(burst), |since| {
             now.saturating_duration_since(since).as_secs_f64() / interval.as_secs_f64()
@@ -194,14 +194,14 @@ impl Gate {
     /// Reads the files. Errors: what is wrong in one of them, with its place.
     pub fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Gate, AccessError> {
         let web = config.web_config_file.clone().map(|path| {
-            let read = move |files: &mut Files, before: Option<&Web>| Web::read(&path, files, before);
-            Watched::begin(AccessFile::WebConfig, Arc::clone(metrics), read)
+            let read = move |files: &mut FileStamps, before: Option<&WebAccess>| WebAccess::read(&path, files, before);
+            WatchedFiles::begin(AccessFile::WebConfig, Arc::clone(metrics), read)
         });
         let tokens = config.token_file.clone().map(|path| {
-            let read = move |files: &mut Files, _: Option<&Tokens>| Tokens::read(&path, files);
+            let read = move |files: &mut FileStamps, _: Option<&Tokens>| Tokens::read(&path, files);
             // Without the file no token is valid.
             Ok::<_, AccessError>(
-                Watched::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.or_else(Tokens::none()?),
+                WatchedFiles::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.or_else(Tokens::none()?),
             )
         });
         let gate = Gate {
@@ -209,7 +209,7 @@ impl Gate {
             tokens: tokens.transpose()?,
             passwords: Passwords::new()?,
             acting: config.acting_certificates.clone(),
-            bucket: Mutex::new(Bucket { left: 0.0, since: None }),
+            bucket: Mutex::new(RateBucket { left: 0.0, since: None }),
             metrics: Arc::clone(metrics),
         };
         some_caller_may_act(config, gate.web().as_deref())?;
@@ -220,11 +220,11 @@ impl Gate {
         Ok(gate)
     }
 
-    fn web(&self) -> Option<Arc<Web>> {
-        self.web.as_ref().map(Watched::current)
+    fn web(&self) -> Option<Arc<WebAccess>> {
+        self.web.as_ref().map(WatchedFiles::current)
     }
     /// `None`: plain HTTP is spoken.
-    pub(super) fn tls(&self) -> Option<(Arc<ServerConfig>, Arc<Web>)> {
+    pub(super) fn tls(&self) -> Option<(Arc<ServerConfig>, Arc<WebAccess>)> {
         let web = self.web()?;
         let config = Arc::clone(&web.tls.as_ref()?.config);
         Some((config, web))
@@ -234,13 +234,13 @@ impl Gate {
     }
 
     /// Of a connection whose handshake is over. `shown`: the certificate of the client.
-    pub(super) fn guest(&self, web: Arc<Web>, shown: Option<&CertificateDer<'_>>) -> Guest {
+    pub(super) fn guest(&self, web: Arc<WebAccess>, shown: Option<&CertificateDer<'_>>) -> ConnectionIdentity {
         let verified = shown.filter(|_| web.tls.as_ref().is_some_and(|tls| tls.verifies));
         let operates = verified.is_some_and(|certificate| {
             let is_named = |name: &String| self.acting.contains(name);
             self.acting.iter().any(|name| name == "*") || tls::names_of(certificate).iter().any(is_named)
         });
-        Guest { web: Some(web), operates, uid: None }
+        ConnectionIdentity { web: Some(web), operates, uid: None }
     }
 
     /// What stands on each answer over TCP.
@@ -259,7 +259,12 @@ impl Gate {
     /// The caller. `from_here`: both ends are on this host's loopback.
     ///
     /// Errors: why it is not let in.
-    pub(super) async fn who(&self, guest: &Guest, headers: &HeaderMap, from_here: bool) -> Result<Caller, ApiError> {
+    pub(super) async fn who(
+        &self,
+        guest: &ConnectionIdentity,
+        headers: &HeaderMap,
+        from_here: bool,
+    ) -> Result<TcpCaller, ApiError> {
         let web = self.web();
         let web = web.as_deref();
         if let Some(rate) = web.and_then(|web| web.rate)
@@ -284,15 +289,15 @@ impl Gate {
                 return Err(refused(AccessRefusal::TokenInClear, message));
             }
             return match tokens.current().has(token.trim()) {
-                true => Ok(Caller::Operator { by_certificate: false }),
+                true => Ok(TcpCaller::Operator { by_certificate: false }),
                 false => Err(refused(AccessRefusal::WrongToken, "this token is none of the agent's")),
             };
         }
         if guest.operates {
-            return Ok(Caller::Operator { by_certificate: true });
+            return Ok(TcpCaller::Operator { by_certificate: true });
         }
         let Some(users) = web.map(|web| &web.users).filter(|users| !users.is_empty()) else {
-            return Ok(Caller::Reader);
+            return Ok(TcpCaller::Reader);
         };
         let Some((user, password)) = given.and_then(basic) else {
             return Err(refused(
@@ -301,7 +306,7 @@ impl Gate {
             ));
         };
         match self.passwords.are_right(users, &user, &password).await {
-            true => Ok(Caller::Reader),
+            true => Ok(TcpCaller::Reader),
             false => Err(refused(AccessRefusal::WrongPassword, "user or password is wrong")),
         }
     }

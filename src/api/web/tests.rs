@@ -47,7 +47,7 @@ fn every_field_of_the_format_is_read() {
 }
 
 #[test]
-fn an_empty_file_asks_nothing_of_anybody() {
+fn empty_web_config_requires_nothing() {
     for text in ["", "# nothing\n", "---\n", "{}", "tls_server_config:\nbasic_auth_users: {}\n", "\u{feff}"] {
         let read = read(text).unwrap();
         assert!(read.tls.is_none() && read.users.is_empty() && read.rate.is_none(), "{text:?}");
@@ -55,14 +55,14 @@ fn an_empty_file_asks_nothing_of_anybody() {
 }
 
 #[test]
-fn http_2_is_said_to_be_left_out() {
+fn http2_in_web_config_has_a_warning() {
     let read = read("http_server_config: { http2: true }\n").unwrap();
     assert_eq!((read.warnings.len(), read.warnings[0].line), (1, 1));
     assert!(read.warnings[0].message.contains("HTTP/1.1"));
 }
 
 #[test]
-fn all_five_words_for_certificates_of_clients_are_known() {
+fn all_five_client_auth_types_are_accepted() {
     for word in ClientAuth::ALL {
         let authorities = if word.verifies() { "  client_ca_file: c\n" } else { "" };
         let text =
@@ -154,7 +154,7 @@ fn an_expensive_hash_is_refused_before_anybody_waits_for_it() {
 #[test]
 fn a_rate_lets_a_burst_through_and_then_one_each_interval() {
     let (rate, start) = ((Duration::from_secs(1), 3), Instant::now());
-    let mut bucket = Bucket { left: 0.0, since: None };
+    let mut bucket = RateBucket { left: 0.0, since: None };
     assert_eq!((0..5).filter(|_| bucket.takes(rate, start)).count(), 3);
     let later = start + Duration::from_millis(1500);
     assert_eq!((0..5).filter(|_| bucket.takes(rate, later)).count(), 1);
@@ -168,7 +168,7 @@ fn tokens_are_read_by_line_and_errors_do_not_contain_them() {
     let path = dir.path().join("tokens");
     let read = |text: &str| {
         write_secret(&path, text);
-        Tokens::read(&path, &mut Files::default())
+        Tokens::read(&path, &mut FileStamps::default())
     };
     let tokens = read("# alice\n 0123456789abcdef \r\n\nfedcba9876543210\n").unwrap_or_else(|error| panic!("{error}"));
     assert!(tokens.has("0123456789abcdef") && tokens.has("fedcba9876543210"));
@@ -186,7 +186,7 @@ fn tokens_are_read_by_line_and_errors_do_not_contain_them() {
         assert!(!error.contains("hunter2"), "{error}");
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(matches!(Tokens::read(&path, &mut Files::default()), Err(AccessError::Read { .. })));
+    assert!(matches!(Tokens::read(&path, &mut FileStamps::default()), Err(AccessError::Read { .. })));
 }
 
 /// From elsewhere over plain HTTP a token does not count: it may have been overheard.
@@ -198,14 +198,15 @@ fn token_sent_as_plain_text_from_elsewhere_gives_no_rights() {
     let config = Config { token_file: Some(path), ..Config::default() };
     let gate = Gate::open(&config, &Arc::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let ask = |token: &str, guest: &Guest, from_here: bool| {
+    let ask = |token: &str, guest: &ConnectionIdentity, from_here: bool| {
         let headers =
             HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(format!("bearer {token}")).unwrap())]);
         runtime.block_on(gate.who(guest, &headers, from_here)).map_err(|error| error.refusal)
     };
-    let web = Web { tls: None, headers: Vec::new(), users: BTreeMap::new(), rate: None, warnings: Vec::new() };
-    let (plain, secured) = (Guest::default(), Guest { web: Some(Arc::new(web)), operates: false, uid: None });
-    let operator = Ok(Caller::Operator { by_certificate: false });
+    let web = WebAccess { tls: None, headers: Vec::new(), users: BTreeMap::new(), rate: None, warnings: Vec::new() };
+    let (plain, secured) =
+        (ConnectionIdentity::default(), ConnectionIdentity { web: Some(Arc::new(web)), operates: false, uid: None });
+    let operator = Ok(TcpCaller::Operator { by_certificate: false });
     for token in ["0123456789abcdef", "another"] {
         assert_eq!(ask(token, &plain, false), Err(Some(AccessRefusal::TokenInClear)), "right or wrong");
     }
@@ -246,12 +247,14 @@ fn secured(dir: &Path, more: &str) -> PathBuf {
     path
 }
 
+/// Promise (Input validation): A reload never admits more than before: TLS, certificates, their allowed names,
+/// passwords
 #[test]
 fn reload_that_stops_requiring_certificates_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let read = |word: &str, before: Option<&Web>| {
+    let read = |word: &str, before: Option<&WebAccess>| {
         let more = format!("  client_auth_type: {word}\n  client_ca_file: a.pem\n");
-        Web::read(&secured(dir.path(), &more), &mut Files::default(), before)
+        WebAccess::read(&secured(dir.path(), &more), &mut FileStamps::default(), before)
     };
     let (must, may) = ("RequireAndVerifyClientCert", "VerifyClientCertIfGiven");
     let strict = read(must, None).unwrap();
@@ -264,9 +267,9 @@ fn reload_that_stops_requiring_certificates_is_refused() {
 #[test]
 fn a_reload_that_lets_in_certificates_of_any_name_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let read = |names: &str, before: Option<&Web>| {
+    let read = |names: &str, before: Option<&WebAccess>| {
         let more = format!("  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: a.pem\n{names}");
-        Web::read(&secured(dir.path(), &more), &mut Files::default(), before)
+        WebAccess::read(&secured(dir.path(), &more), &mut FileStamps::default(), before)
     };
     let strict = read("  client_allowed_sans: [a]\n", None).unwrap();
     let error = read("", Some(&strict)).err().expect("it opens what was shut").to_string();
@@ -339,6 +342,7 @@ fn has_its_place(text: &str) {
     }
 }
 
+/// Promise (Input validation): No text of a web configuration panics, and each problem points into it
 #[test]
 fn no_text_panics_and_each_problem_of_a_web_configuration_has_its_place() {
     let good = include_str!("../../../examples/web-config.yml");

@@ -17,15 +17,15 @@ use rustls::{
 };
 use x509_parser::extensions::GeneralName;
 
-use super::file::{Pem, Placed, TlsServer, problem_of};
-use super::watched::Files;
+use super::file::{Pem, SpannedValue, TlsServer, problem_of};
+use super::watched::FileStamps;
 use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Severity, SourceText};
 use crate::telemetry::access::AccessRefusal;
 use crate::telemetry::chain;
 
 /// How a connection is secured.
 #[derive(Debug)]
-pub(super) struct Secured {
+pub(super) struct TlsSetup {
     pub config: Arc<ServerConfig>,
     certificate: CertificateDer<'static>,
     /// A certificate that a client showed was signed by an authority of ours.
@@ -38,12 +38,12 @@ pub(super) struct Secured {
     pub warnings: Vec<Diagnostic>,
 }
 
-impl Secured {
+impl TlsSetup {
     /// Reads what the file names. Errors: what is wrong, at the place that names it.
-    pub(super) fn read(tls: &TlsServer, source: &SourceText, files: &mut Files) -> Result<Secured, Diagnostics> {
+    pub(super) fn read(tls: &TlsServer, source: &SourceText, files: &mut FileStamps) -> Result<TlsSetup, Diagnostics> {
         const CERTIFICATE: &str = "tls_server_config.cert_file";
         const KEY: &str = "tls_server_config.key_file";
-        let wrong = |pem: &Placed<Pem>, field: &str, message: String| problem_of(source, pem, field, message);
+        let wrong = |pem: &SpannedValue<Pem>, field: &str, message: String| problem_of(source, pem, field, message);
         let chain_of =
             certificates(&tls.certificate, files).map_err(|why| wrong(&tls.certificate, CERTIFICATE, why))?;
         let key = secret(&tls.key, source, files).map_err(|why| wrong(&tls.key, KEY, why))?;
@@ -80,7 +80,7 @@ impl Secured {
             let Diagnostics(found) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
             warnings.extend(found.into_iter().map(|found| Diagnostic { severity: Severity::Warning, ..found }));
         }
-        Ok(Secured { config: Arc::new(config), certificate, verifies, requires, asks_for_names, warnings })
+        Ok(TlsSetup { config: Arc::new(config), certificate, verifies, requires, asks_for_names, warnings })
     }
 
     /// Whether the certificate that we show is valid for this name: then a client that used it was not misled.
@@ -91,7 +91,7 @@ impl Secured {
     }
 }
 
-fn bytes(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<u8>, String> {
+fn bytes(pem: &SpannedValue<Pem>, files: &mut FileStamps) -> Result<Vec<u8>, String> {
     match &pem.value {
         Pem::Inline(text) => Ok(text.clone().into_bytes()),
         Pem::File(path) => files.read(path).map_err(|error| format!("cannot read {}: {error}", path.display())),
@@ -99,7 +99,7 @@ fn bytes(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<u8>, String> {
 }
 
 /// A key inside the configuration makes a secret of that file.
-fn secret(pem: &Placed<Pem>, source: &SourceText, files: &mut Files) -> Result<Vec<u8>, String> {
+fn secret(pem: &SpannedValue<Pem>, source: &SourceText, files: &mut FileStamps) -> Result<Vec<u8>, String> {
     let path = match &pem.value {
         Pem::Inline(_) => Path::new(source.file()),
         Pem::File(path) => path,
@@ -112,7 +112,7 @@ fn secret(pem: &Placed<Pem>, source: &SourceText, files: &mut Files) -> Result<V
 }
 
 /// At least one.
-fn certificates(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(pem: &SpannedValue<Pem>, files: &mut FileStamps) -> Result<Vec<CertificateDer<'static>>, String> {
     let bytes = bytes(pem, files)?;
     let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     match all {
@@ -126,7 +126,7 @@ fn certificates(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<CertificateD
 fn clients(
     tls: &TlsServer,
     provider: &Arc<CryptoProvider>,
-    files: &mut Files,
+    files: &mut FileStamps,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
     let mut roots = RootCertStore::empty();
     if let Some(authorities) = &tls.client_authorities {
@@ -143,7 +143,7 @@ fn clients(
     } else {
         None
     };
-    Ok(Some(Arc::new(Clients {
+    Ok(Some(Arc::new(ClientVerifier {
         by_authority,
         requires: tls.client_auth.requires(),
         names: tls.allowed_names.clone(),
@@ -153,7 +153,7 @@ fn clients(
 
 /// Who a client may be. That it has the key of what it shows is asked in any case.
 #[derive(Debug)]
-struct Clients {
+struct ClientVerifier {
     /// `None`: any certificate will do.
     by_authority: Option<Arc<dyn ClientCertVerifier>>,
     requires: bool,
@@ -161,7 +161,7 @@ struct Clients {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         self.requires
     }

@@ -6,7 +6,7 @@ use ring::hmac;
 
 use super::error::AccessError;
 use super::passwords::random_key;
-use super::watched::Files;
+use super::watched::FileStamps;
 
 /// 16 characters of `openssl rand -hex` are 64 bits: what is shorter can be guessed.
 const SHORTEST: usize = 16;
@@ -19,7 +19,7 @@ pub(super) struct Tokens {
 
 impl Tokens {
     /// A line that begins with `#` is a remark. Errors: with the line, and never with what stands there.
-    pub(super) fn read(path: &Path, files: &mut Files) -> Result<Tokens, AccessError> {
+    pub(super) fn read(path: &Path, files: &mut FileStamps) -> Result<Tokens, AccessError> {
         let read = |source| AccessError::Read { path: path.to_owned(), source };
         let bytes = files.read_secret(path).map_err(read)?;
         let wrong = |line: usize, message: String| AccessError::Token { path: path.to_owned(), line, message };

@@ -38,9 +38,9 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 /// The files of one reading, each as it was before it was read.
 #[derive(Debug, Default)]
-pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
+pub(super) struct FileStamps(Vec<(PathBuf, Option<Stamp>)>);
 
-impl Files {
+impl FileStamps {
     /// At most 256 KiB and one byte. Errors: as [`access::open_own`]'s: no other user decides who gets in.
     pub(super) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         self.0.push((path.to_owned(), stamp(path)));
@@ -68,43 +68,43 @@ impl Files {
 }
 
 /// `E`: why it cannot be read, in full.
-type Reading<T, E> = Box<dyn Fn(&mut Files, Option<&T>) -> Result<T, E> + Send + Sync>;
+type LoadFn<T, E> = Box<dyn Fn(&mut FileStamps, Option<&T>) -> Result<T, E> + Send + Sync>;
 
 /// Concurrency: any thread; looking is a stat(2) of each file.
-pub(super) struct Watched<T, E> {
-    read: Reading<T, E>,
+pub(super) struct WatchedFiles<T, E> {
+    read: LoadFn<T, E>,
     /// What holds while the files cannot be read; `None`: what held before.
     without: Option<Arc<T>>,
-    held: Mutex<Held<T>>,
+    held: Mutex<LoadedValue<T>>,
     file: AccessFile,
     metrics: Arc<Metrics>,
 }
 
-struct Held<T> {
+struct LoadedValue<T> {
     value: Arc<T>,
-    files: Files,
+    files: FileStamps,
     is_settled: bool,
 }
 
-impl<T, E: std::error::Error + 'static> Watched<T, E> {
+impl<T, E: std::error::Error + 'static> WatchedFiles<T, E> {
     /// `read` is given what it read before. Errors: those of the first reading.
     pub(super) fn begin(
         file: AccessFile,
         metrics: Arc<Metrics>,
-        read: impl Fn(&mut Files, Option<&T>) -> Result<T, E> + Send + Sync + 'static,
-    ) -> Result<Watched<T, E>, E> {
-        let mut files = Files::default();
+        read: impl Fn(&mut FileStamps, Option<&T>) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<WatchedFiles<T, E>, E> {
+        let mut files = FileStamps::default();
         let now = SystemTime::now();
         let value = Arc::new(read(&mut files, None)?);
         let is_settled = files.are_settled(now);
         metrics.access.read(file, true);
-        let held = Mutex::new(Held { value, files, is_settled });
-        Ok(Watched { read: Box::new(read), without: None, held, file, metrics })
+        let held = Mutex::new(LoadedValue { value, files, is_settled });
+        Ok(WatchedFiles { read: Box::new(read), without: None, held, file, metrics })
     }
 
     /// What cannot be read any more opens nothing: a file that was taken away is meant.
-    pub(super) fn or_else(self, nothing: T) -> Watched<T, E> {
-        Watched { without: Some(Arc::new(nothing)), ..self }
+    pub(super) fn or_else(self, nothing: T) -> WatchedFiles<T, E> {
+        WatchedFiles { without: Some(Arc::new(nothing)), ..self }
     }
 
     /// As the files say now. What cannot be read is logged once for each change. What held before goes on, unless
@@ -115,7 +115,7 @@ impl<T, E: std::error::Error + 'static> Watched<T, E> {
         if !changed && held.is_settled {
             return Arc::clone(&held.value);
         }
-        let mut files = Files::default();
+        let mut files = FileStamps::default();
         let now = SystemTime::now();
         let read = (self.read)(&mut files, Some(&held.value));
         held.is_settled = files.are_settled(now);

@@ -7,30 +7,30 @@ use ratatui::layout::Rect;
 use crate::board::devices::{DeviceView, DevicesView};
 use crate::cli::human::{self, or_absent};
 use crate::cli::output::{Style, printable};
-use crate::cli::top::{self, Frame, Pen};
+use crate::cli::top::{self, Pen, RateFrame};
 use crate::model::device::{Engine, Sensor};
 
 /// All tasks of one batch run together: what 50 ms used.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Batches {
+pub struct BatchSums {
     pub done: usize,
     pub cpu_seconds: Option<f64>,
     pub peak: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Scene {
+pub struct DemoScene {
     /// Above everything: addresses, and what cannot be measured.
     pub head: Vec<(String, Style)>,
-    pub tasks: Frame,
-    pub batches: Batches,
+    pub tasks: RateFrame,
+    pub batches: BatchSums,
     /// A line for each.
     pub devices: Vec<String>,
     /// Newest last.
     pub events: Vec<String>,
 }
 
-impl Scene {
+impl DemoScene {
     /// Below the table.
     pub fn below(&self) -> impl Iterator<Item = String> {
         self.devices.iter().cloned().chain([batches(&self.batches)])
@@ -38,8 +38,8 @@ impl Scene {
 }
 
 /// `batch: 35 tasks of 50 ms ended, 1.8 s of CPU in all, largest peak 3.4 MiB`
-fn batches(batches: &Batches) -> String {
-    let Batches { done, cpu_seconds, peak } = batches;
+fn batches(batches: &BatchSums) -> String {
+    let BatchSums { done, cpu_seconds, peak } = batches;
     if *done == 0 {
         return "batch: none has ended yet".to_owned();
     }
@@ -54,7 +54,7 @@ fn batches(batches: &Batches) -> String {
 }
 
 /// The newest events fill what the rest leaves.
-pub fn draw(buffer: &mut Buffer, scene: &Scene, colour: bool) {
+pub fn draw(buffer: &mut Buffer, scene: &DemoScene, colour: bool) {
     let area = buffer.area;
     let mut pen = Pen::new(buffer, colour);
     let say = |pen: &mut Pen<'_>, y: usize, text: &str, style: Style| {
@@ -124,17 +124,17 @@ mod tests {
     use crate::model::units::Timestamp;
     use proptest::prelude::*;
 
-    fn scene(rows: usize, events: usize) -> Scene {
+    fn scene(rows: usize, events: usize) -> DemoScene {
         let rows = (0..rows).map(|n| row(&format!("task-{n}"), "managed", "demo")).collect();
-        Scene {
+        DemoScene {
             head: vec![("head".into(), Style::Bold)],
-            tasks: Frame { rows, ..Frame::default() },
+            tasks: RateFrame { rows, ..RateFrame::default() },
             events: (0..events).map(|n| format!("event {n}")).collect(),
-            ..Scene::default()
+            ..DemoScene::default()
         }
     }
 
-    fn drawn(scene: &Scene, width: u16, height: u16) -> Vec<String> {
+    fn drawn(scene: &DemoScene, width: u16, height: u16) -> Vec<String> {
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
         draw(&mut buffer, scene, false);
         let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn at_80_columns_the_columns_that_matter_are_there_and_the_newest_events_fill_the_rest() {
+    fn screen_of_80_columns_has_the_important_columns_and_fills_up_with_events() {
         let lines = drawn(&scene(3, 100), 80, 24);
         assert_eq!((lines[0].as_str(), lines[23].as_str()), ("head", "event 99"));
         for column in ["NAME", "CPU", "THR", "MEMORY", "PEAK", "RST", "LAST EXIT"] {

@@ -2,13 +2,13 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::screen::{Batches, Scene};
-use crate::cli::connect::Agent;
+use super::screen::{BatchSums, DemoScene};
+use crate::cli::connect::AgentConnection;
 use crate::cli::exit::CliError;
 use crate::cli::follow;
 use crate::cli::output::{Paint, Style};
 use crate::cli::shape::EventPage;
-use crate::cli::top::{Frame, Row, TaskFeed};
+use crate::cli::top::{RateFrame, RateRow, TaskFeed};
 use crate::model::event::EventKind;
 
 const BATCH_JOB: &str = "short";
@@ -16,8 +16,8 @@ const BATCH_JOB: &str = "short";
 const SHOWN_BATCH: usize = 5;
 const KEPT_EVENTS: usize = 200;
 
-pub struct Watch {
-    pub scene: Scene,
+pub struct DemoWatch {
+    pub scene: DemoScene,
     since: u64,
     events: VecDeque<String>,
     /// Ended batch tasks that are counted.
@@ -25,10 +25,10 @@ pub struct Watch {
     batch_runs: bool,
 }
 
-impl Watch {
-    pub fn new(head: Vec<(String, Style)>) -> Watch {
-        Watch {
-            scene: Scene { head, ..Scene::default() },
+impl DemoWatch {
+    pub fn new(head: Vec<(String, Style)>) -> DemoWatch {
+        DemoWatch {
+            scene: DemoScene { head, ..DemoScene::default() },
             since: 0,
             events: VecDeque::new(),
             counted: HashSet::new(),
@@ -41,7 +41,7 @@ impl Watch {
     }
 
     /// New events, as lines. Of the batch only the ends: they are many.
-    pub fn events(&mut self, agent: &mut Agent, paint: Paint) -> Result<Vec<String>, CliError> {
+    pub fn events(&mut self, agent: &mut AgentConnection, paint: Paint) -> Result<Vec<String>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", self.since))?;
         self.since = page.next;
         let wanted = page.events.iter().filter(|event| {
@@ -64,12 +64,12 @@ impl Watch {
     }
 
     /// Counts the batch. Only its newest tasks stay in the table.
-    fn take(&mut self, mut frame: Frame) {
-        let is_batch = |row: &Row| row.workload == BATCH_JOB;
+    fn take(&mut self, mut frame: RateFrame) {
+        let is_batch = |row: &RateRow| row.workload == BATCH_JOB;
         self.batch_runs = frame.rows.iter().any(|row| is_batch(row) && !row.is_over());
         for row in frame.rows.iter().filter(|row| is_batch(row) && row.is_over()) {
             if self.counted.insert(row.key.clone()) {
-                let Batches { done, cpu_seconds, peak } = &mut self.scene.batches;
+                let BatchSums { done, cpu_seconds, peak } = &mut self.scene.batches;
                 *done += 1;
                 *cpu_seconds = match (*cpu_seconds, row.cpu_seconds) {
                     (Some(all), Some(one)) => Some(all + one),
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn ended_tasks_of_the_batch_count_once_and_the_newest_five_are_shown() {
-        let batch = |n: u64, state: &str| Row {
+        let batch = |n: u64, state: &str| RateRow {
             key: (format!("alloc-{n}"), "t".into()),
             state: state.into(),
             since: Some(Timestamp(n)),
@@ -111,18 +111,18 @@ mod tests {
             ..row(&format!("short-{n}"), "managed", BATCH_JOB)
         };
         let frame = |last: &str| {
-            let mut rows: Vec<Row> = (1..8).map(|n| batch(n, "dead")).collect();
+            let mut rows: Vec<RateRow> = (1..8).map(|n| batch(n, "dead")).collect();
             rows.extend([batch(8, last), row("web", "managed", "demo")]);
-            Frame { rows, ..Frame::default() }
+            RateFrame { rows, ..RateFrame::default() }
         };
-        let mut watch = Watch::new(Vec::new());
+        let mut watch = DemoWatch::new(Vec::new());
         watch.take(frame("running"));
         assert!(watch.batch_runs());
-        assert_eq!(watch.scene.batches, Batches { done: 7, cpu_seconds: Some(3.5), peak: Some(7) });
+        assert_eq!(watch.scene.batches, BatchSums { done: 7, cpu_seconds: Some(3.5), peak: Some(7) });
         let shown: Vec<&str> = watch.scene.tasks.rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(shown, ["short-4", "short-5", "short-6", "short-7", "short-8", "web"]);
         watch.take(frame("dead"));
         assert!(!watch.batch_runs());
-        assert_eq!(watch.scene.batches, Batches { done: 8, cpu_seconds: Some(4.0), peak: Some(8) });
+        assert_eq!(watch.scene.batches, BatchSums { done: 8, cpu_seconds: Some(4.0), peak: Some(8) });
     }
 }

@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_has_no_tilde_passes_unchanged(typed in "[a-z.\r\n]{0,40}", cut in 0_usize..40) {
+        fn input_without_tilde_passes_unchanged(typed in "[a-z.\r\n]{0,40}", cut in 0_usize..40) {
             let cut = cut.min(typed.len());
             prop_assert_eq!(passed(&[&typed[..cut], &typed[cut..]]).unwrap(), typed);
         }

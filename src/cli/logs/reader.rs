@@ -1,7 +1,7 @@
 //! The output of one task, piece by piece, from an agent.
 
 use crate::cli::exit::CliError;
-use crate::host::http::Response;
+use crate::host::http::HttpResponse;
 
 /// A log, and how far it was read.
 pub struct LogReader {
@@ -33,7 +33,7 @@ impl LogReader {
         self.is_unordered
     }
 
-    pub fn next(&mut self, ask: impl FnOnce(&str) -> Result<Response, CliError>) -> Result<LogPieces, CliError> {
+    pub fn next(&mut self, ask: impl FnOnce(&str) -> Result<HttpResponse, CliError>) -> Result<LogPieces, CliError> {
         let stream = self.stream.unwrap_or("both");
         let from = match (&self.from, self.stream) {
             (Some(from), _) => format!("&{from}"),

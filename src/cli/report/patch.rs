@@ -5,7 +5,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliExit};
 use crate::cli::inputs::{CallersFiles, Variables};
 use crate::cli::output::printable;
 use crate::exporters::history::UsageReport;
@@ -34,13 +34,13 @@ pub(super) struct MemoryPatch {
 pub(super) fn read(path: &Path, variables: &Variables) -> Result<JobFile, CliError> {
     let name = path.display().to_string();
     let bytes = File::open(path).and_then(jobspec::bytes_of);
-    let bytes = bytes.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {name}: {e}")))?;
+    let bytes = bytes.map_err(|e| CliError::new(CliExit::NotFound, format!("cannot read {name}: {e}")))?;
     let (given, reading) = (variables.given()?, CallersFiles::default());
     let inputs = Inputs { given: &given, outside: &reading };
     let parsed = jobspec::text_of(&name, bytes)
         .and_then(|text| jobspec::parse_with(&name, &text, inputs, |_| Vec::new()).map(|parsed| (text, parsed)));
     let (text, parsed) =
-        parsed.map_err(|errors| CliError::new(Exit::InvalidFile, format!("the job file is refused\n\n{errors}")))?;
+        parsed.map_err(|errors| CliError::new(CliExit::InvalidFile, format!("the job file is refused\n\n{errors}")))?;
     Ok(JobFile { name, text, parsed })
 }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn far_changes_are_hunks_of_their_own_and_a_missing_line_end_is_said() {
+    fn distant_changes_are_separate_hunks_and_a_missing_line_end_is_marked() {
         let text = (0..30).map(|n| format!("memory = {n:02}\n")).collect::<String>();
         let at = |line: usize| line * 12 + 9..line * 12 + 11;
         let out = diff("./a.hcl", text.trim_end(), &[(at(0), 5), (at(4), 6), (at(29), 7)]);

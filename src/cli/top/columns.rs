@@ -3,35 +3,35 @@
 
 use std::cmp::Ordering;
 
-use super::rates::Row;
+use super::rates::RateRow;
 use crate::cli::human::{self, ABSENT};
-use crate::cli::output::{Align, Narrow, Style, state_style};
+use crate::cli::output::{Alignment, Narrowing, Style, state_style};
 use crate::cli::width::columns_of;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
 
 /// One column.
 #[derive(Debug)]
-pub struct Column {
+pub struct TableColumn {
     /// Over it, and to `--sort` in small letters.
     pub head: &'static str,
     /// What `?` says of it.
     pub about: &'static str,
-    pub align: Align,
+    pub align: Alignment,
     /// In characters. Of the name and the last exit the least: they share what is left.
     pub width: u16,
     /// Screens as wide as this have it.
     pub from: u16,
-    pub cell: fn(&Row, Timestamp) -> CellText,
+    pub cell: fn(&RateRow, Timestamp) -> CellText,
     pub by: SortBy,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum SortBy {
     /// The highest first; what is absent last.
-    Number(fn(&Row) -> Option<f64>),
+    Number(fn(&RateRow) -> Option<f64>),
     /// In the order of letters.
-    Text(fn(&Row) -> &str),
+    Text(fn(&RateRow) -> &str),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,227 +51,227 @@ pub const OOM: usize = 25;
 pub const OVER_LIFE: [usize; 3] = [TIME, RESTARTS, OOM];
 
 /// In the order of the screen.
-pub static COLUMNS: [Column; 27] = [
-    Column {
+pub static COLUMNS: [TableColumn; 27] = [
+    TableColumn {
         head: "NAME",
         about: "alloc and task: of others the id that `allostat stats` takes, of ours job/task and the alloc's id",
-        align: Align::Left,
+        align: Alignment::Left,
         width: 24,
         from: 0,
         cell: |row, _| plain(row.name.clone()),
         by: SortBy::Text(|row| &row.name),
     },
-    Column {
+    TableColumn {
         head: "WORKLOAD",
         about: "its job, compose project, owner or slice",
-        align: Align::Left,
+        align: Alignment::Left,
         width: 20,
         from: 220,
         cell: |row, _| said(&row.workload, Style::Plain),
         by: SortBy::Text(|row| &row.workload),
     },
-    Column {
+    TableColumn {
         head: "STATE",
         about: "what it does",
-        align: Align::Left,
+        align: Alignment::Left,
         width: 8,
         from: 105,
         cell: |row, _| said(&row.state, state_style(&row.state)),
         by: SortBy::Text(|row| &row.state),
     },
-    Column {
+    TableColumn {
         head: "CPU",
         about: "cores in use",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 5,
         from: 0,
         cell: |row, _| cell(row.cpu_cores.map(cores), Style::Plain),
         by: SortBy::Number(|row| row.cpu_cores),
     },
-    Column {
+    TableColumn {
         head: "%CPU",
         about: "of its CPU quota, where it has one",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 4,
         from: 0,
         cell: |row, _| share(row.cpu_of_limit(), 0.9),
-        by: SortBy::Number(Row::cpu_of_limit),
+        by: SortBy::Number(RateRow::cpu_of_limit),
     },
-    Column {
+    TableColumn {
         head: "THR",
         about: "share of its periods in which it was throttled",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 4,
         from: 0,
         cell: |row, _| share(row.throttled, 0.25),
         by: SortBy::Number(|row| row.throttled),
     },
-    Column {
+    TableColumn {
         head: "MEMORY",
         about: "working set; measured by process, the sum of resident sets",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 0,
         cell: |row, _| bytes(row.memory),
         by: SortBy::Number(|row| number(row.memory)),
     },
-    Column {
+    TableColumn {
         head: "%MEM",
         about: "of its memory limit, where it has one",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 4,
         from: 0,
         cell: |row, _| share(row.memory_of_limit(), 0.8),
-        by: SortBy::Number(Row::memory_of_limit),
+        by: SortBy::Number(RateRow::memory_of_limit),
     },
-    Column {
+    TableColumn {
         head: "LIMIT",
         about: "its memory limit",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 126,
         cell: |row, _| bytes(row.memory_limit),
         by: SortBy::Number(|row| number(row.memory_limit)),
     },
-    Column {
+    TableColumn {
         head: "PEAK",
         about: "the most memory that it ever used",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 0,
         cell: |row, _| bytes(row.memory_peak),
         by: SortBy::Number(|row| number(row.memory_peak)),
     },
-    Column {
+    TableColumn {
         head: "GROWTH/H",
         about: "growth of its memory in an hour, by the last hour that the agent keeps",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 9,
         from: 94,
         cell: |row, _| cell(row.growth.map(grown), Style::Plain),
         by: SortBy::Number(|row| row.growth),
     },
-    Column {
+    TableColumn {
         head: "SWAP",
         about: "swap in use",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 198,
         cell: |row, _| bytes(row.swap),
         by: SortBy::Number(|row| number(row.swap)),
     },
-    Column {
+    TableColumn {
         head: "PCPU",
         about: "pressure: share of time in which some of it waited for CPU",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 4,
         from: 118,
         cell: |row, _| share(row.pressure[0], 0.25),
         by: SortBy::Number(|row| row.pressure[0]),
     },
-    Column {
+    TableColumn {
         head: "PMEM",
         about: "pressure: the same for memory",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 4,
         from: 118,
         cell: |row, _| share(row.pressure[1], 0.1),
         by: SortBy::Number(|row| row.pressure[1]),
     },
-    Column {
+    TableColumn {
         head: "PIO",
         about: "pressure: the same for I/O",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 4,
         from: 118,
         cell: |row, _| share(row.pressure[2], 0.25),
         by: SortBy::Number(|row| row.pressure[2]),
     },
-    Column {
+    TableColumn {
         head: "READ/s",
         about: "bytes read from block devices",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 144,
         cell: |row, _| rate(row.read),
         by: SortBy::Number(|row| row.read),
     },
-    Column {
+    TableColumn {
         head: "WRITE/s",
         about: "bytes written to block devices",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 144,
         cell: |row, _| rate(row.written),
         by: SortBy::Number(|row| row.written),
     },
-    Column {
+    TableColumn {
         head: "RECV/s",
         about: "bytes received over a network of its own",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 188,
         cell: |row, _| rate(row.received),
         by: SortBy::Number(|row| row.received),
     },
-    Column {
+    TableColumn {
         head: "SENT/s",
         about: "bytes sent over a network of its own",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 188,
         cell: |row, _| rate(row.sent),
         by: SortBy::Number(|row| row.sent),
     },
-    Column {
+    TableColumn {
         head: "TIME",
         about: "CPU time in its whole life",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 160,
         cell: |row, _| cell(row.cpu_seconds.map(seconds), Style::Plain),
         by: SortBy::Number(|row| row.cpu_seconds),
     },
-    Column {
+    TableColumn {
         head: "PIDS",
         about: "processes and threads",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 5,
         from: 150,
         cell: |row, _| cell(row.pids.map(|n| n.to_string()), Style::Plain),
         by: SortBy::Number(|row| number(row.pids)),
     },
-    Column {
+    TableColumn {
         head: "GPU",
         about: "the highest share of a GPU that is busy for it; where there are devices",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 4,
         from: 150,
         cell: |row, _| share(row.device_busy, 2.0),
         by: SortBy::Number(|row| row.device_busy),
     },
-    Column {
+    TableColumn {
         head: "GPU-MEM",
         about: "memory of devices; where there are devices",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 8,
         from: 150,
         cell: |row, _| bytes(row.device_memory),
         by: SortBy::Number(|row| number(row.device_memory)),
     },
-    Column {
+    TableColumn {
         head: "SINCE",
         about: "how long it has been in its state",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 7,
         from: 174,
         cell: |row, now| cell(row.since.map(|since| human::duration(now.since(since))), Style::Plain),
         by: SortBy::Number(|row| number(row.since.map(|since| since.0))),
     },
-    Column {
+    TableColumn {
         head: "RST",
         about: "restarts",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 3,
         from: 0,
         cell: |row, _| {
@@ -280,10 +280,10 @@ pub static COLUMNS: [Column; 27] = [
         },
         by: SortBy::Number(|row| number(row.restarts)),
     },
-    Column {
+    TableColumn {
         head: "OOM",
         about: "kills of the OOM killer in it",
-        align: Align::Right,
+        align: Alignment::Right,
         width: 3,
         from: 84,
         cell: |row, _| {
@@ -292,10 +292,10 @@ pub static COLUMNS: [Column; 27] = [
         },
         by: SortBy::Number(|row| number(row.oom_kills)),
     },
-    Column {
+    TableColumn {
         head: "LAST EXIT",
         about: "how its last attempt ended",
-        align: Align::Left,
+        align: Alignment::Left,
         width: 10,
         from: 0,
         cell: |row, _| {
@@ -316,7 +316,7 @@ pub const MARKS: [(&str, &str); 2] = [
 
 /// What stands in a cell of a sum. Marked, it is cut to what is surely at least there, where its column has no room for
 /// it.
-pub fn sum_cell(column: &Column, row: &Row, is_partial: bool, now: Timestamp) -> CellText {
+pub fn sum_cell(column: &TableColumn, row: &RateRow, is_partial: bool, now: Timestamp) -> CellText {
     let CellText { text, style } = (column.cell)(row, now);
     if !is_partial {
         return CellText { text, style };
@@ -333,7 +333,7 @@ pub fn sum_cell(column: &Column, row: &Row, is_partial: bool, now: Timestamp) ->
 
 /// Those of a screen so wide, by their places.
 pub fn shown(width: u16, has_devices: bool, sort: usize) -> Vec<usize> {
-    let is_known = |column: &Column| has_devices || !column.head.starts_with("GPU");
+    let is_known = |column: &TableColumn| has_devices || !column.head.starts_with("GPU");
     let fits = |at: &usize| is_known(&COLUMNS[*at]) && (COLUMNS[*at].from <= width || *at == sort);
     let mut shown: Vec<usize> = (0..COLUMNS.len()).filter(fits).collect();
     // Where the column of the order has no place of its own, it takes the place of those that need the widest screens.
@@ -348,7 +348,7 @@ pub fn shown(width: u16, has_devices: bool, sort: usize) -> Vec<usize> {
 
 /// What a table of these columns gives up on a screen that it is too wide for: first the middle of long names, then the
 /// columns of the widest screens, never that of the order and never a part of a number.
-pub fn given_up(shown: &[usize], sort: usize) -> Vec<(usize, Narrow)> {
+pub fn given_up(shown: &[usize], sort: usize) -> Vec<(usize, Narrowing)> {
     const LAST_EXIT: usize = COLUMNS.len() - 1;
     /// Columns of every screen, which give way last.
     const ON_EVERY: [&str; 6] = ["LAST EXIT", "RST", "%CPU", "THR", "PEAK", "%MEM"];
@@ -356,15 +356,15 @@ pub fn given_up(shown: &[usize], sort: usize) -> Vec<(usize, Narrow)> {
     let mut wide: Vec<usize> = shown.iter().copied().filter(|at| COLUMNS[*at].from > 0).collect();
     wide.sort_by_key(|at| std::cmp::Reverse(COLUMNS[*at].from));
     let on_every = ON_EVERY.iter().filter_map(|head| COLUMNS.iter().position(|column| column.head == *head));
-    let away = wide.into_iter().map(|at| (at, Narrow::Away));
-    let last = on_every.map(|at| (at, Narrow::Away));
-    [(NAME, Narrow::Middle(24)), (WORKLOAD, Narrow::Middle(20)), (LAST_EXIT, Narrow::End(10))]
+    let away = wide.into_iter().map(|at| (at, Narrowing::Away));
+    let last = on_every.map(|at| (at, Narrowing::Away));
+    [(NAME, Narrowing::Middle(24)), (WORKLOAD, Narrowing::Middle(20)), (LAST_EXIT, Narrowing::End(10))]
         .into_iter()
         .chain(away)
-        .chain([(NAME, Narrow::Middle(16))])
+        .chain([(NAME, Narrowing::Middle(16))])
         .chain(last)
-        .chain([(NAME, Narrow::Middle(8)), (WORKLOAD, Narrow::Middle(8))])
-        .filter(|(at, narrow)| *at != sort || *narrow != Narrow::Away)
+        .chain([(NAME, Narrowing::Middle(8)), (WORKLOAD, Narrowing::Middle(8))])
+        .filter(|(at, narrow)| *at != sort || *narrow != Narrowing::Away)
         .filter_map(|(at, narrow)| Some((place(at)?, narrow)))
         .collect()
 }
@@ -374,12 +374,12 @@ pub fn named(word: &str) -> Option<usize> {
     COLUMNS.iter().position(|column| words(column) == word.to_lowercase())
 }
 
-pub fn words(column: &Column) -> String {
+pub fn words(column: &TableColumn) -> String {
     column.head.to_lowercase().replace(' ', "-")
 }
 
 /// How two rows stand in a column: numbers from the highest on, texts by letters, what is absent last either way.
-pub fn compare(column: usize, reverse: bool, a: &Row, b: &Row) -> Ordering {
+pub fn compare(column: usize, reverse: bool, a: &RateRow, b: &RateRow) -> Ordering {
     let order = match COLUMNS[column].by {
         SortBy::Number(get) => match (get(a), get(b)) {
             (Some(a), Some(b)) if reverse => a.total_cmp(&b),
@@ -494,8 +494,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partial_sum_is_marked_and_fits_into_its_column_without_saying_more_than_there_is() {
-        let row = Row { cpu_cores: Some(0.3019), memory: Some(1023 << 10), ..super::super::testing::row("g", "", "") };
+    fn partial_sum_has_its_sign_and_fits_its_column_with_fewer_digits() {
+        let row =
+            RateRow { cpu_cores: Some(0.3019), memory: Some(1023 << 10), ..super::super::testing::row("g", "", "") };
         let shown = |column: usize, is_partial| sum_cell(&COLUMNS[column], &row, is_partial, Timestamp(0)).text;
         assert_eq!((shown(CPU, false).as_str(), shown(CPU, true).as_str()), ("0.302", "≥0.30"));
         assert_eq!((shown(MEMORY, false).as_str(), shown(MEMORY, true).as_str()), ("1023 KiB", "≥1023KiB"));
@@ -513,8 +514,9 @@ mod tests {
         }
         assert_eq!(OVER_LIFE.map(|at| COLUMNS[at].head), ["TIME", "RST", "OOM"]);
         let oom = &COLUMNS[named("oom").unwrap()];
-        let text_of =
-            |oom_kills| (oom.cell)(&Row { oom_kills, ..super::super::testing::row("a", "", "") }, Timestamp(0)).text;
+        let text_of = |oom_kills| {
+            (oom.cell)(&RateRow { oom_kills, ..super::super::testing::row("a", "", "") }, Timestamp(0)).text
+        };
         assert_eq!([text_of(None), text_of(Some(0)), text_of(Some(2))], ["-", "0", "2"]);
         assert!(
             shown(84, false, CPU).contains(&named("oom").unwrap())
@@ -523,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_oom_killer_ended_says_so_with_whatever_status_it_ended() {
+    fn oom_killed_task_shows_so_with_any_exit_status() {
         for status in [ExitStatus::Signal(9), ExitStatus::Code(137)] {
             let shown = how(&status, Outcome::Oom);
             assert_eq!((shown.text.as_str(), shown.style), ("OOM killed", Style::Red), "{status:?}");

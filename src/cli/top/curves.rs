@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_keep_each_peak_and_the_newest_point() {
+    fn curve_columns_retain_each_peak_and_the_newest_point() {
         let values: VecDeque<Option<f64>> = (0..10).map(|n| (n != 4 && n != 5).then(|| f64::from(n % 7))).collect();
         assert_eq!(in_columns(&values, 10), Vec::from(values.clone()));
         assert_eq!(in_columns(&values, 5), [Some(1.0), Some(3.0), None, Some(6.0), Some(2.0)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_point_makes_room_and_all_curves_stay_as_long() {
+    fn oldest_curve_point_is_dropped_and_all_curves_have_equal_length() {
         let mut curves = Curves::default();
         assert_eq!(curves.span(), Nanos(0));
         let most = u64::try_from(REMEMBERED).unwrap();

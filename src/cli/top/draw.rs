@@ -20,11 +20,11 @@ use super::keys::BINDINGS;
 use super::lines::{Grouping, TableLine};
 use super::near;
 use super::pen::Pen;
-use super::rates::{Frame, HostNow, Row};
-use super::scene::Scene;
-use super::state::{Drawn, HelpPage, ScreenState, ScreenView};
+use super::rates::{HostNow, RateFrame, RateRow};
+use super::scene::TopScene;
+use super::state::{DrawnLayout, HelpPage, ScreenState, ScreenView};
 use crate::cli::human::{self, ABSENT, or_absent};
-use crate::cli::output::{Align, Style, printable};
+use crate::cli::output::{Alignment, Style, printable};
 use crate::cli::width::{columns_of, shortened};
 use crate::model::units::Timestamp;
 
@@ -34,9 +34,9 @@ const LEAST: (u16, u16) = (40, 10);
 const HEAD: u16 = 4;
 
 /// Draws it all, and notes in the state what stands where.
-pub fn draw(buffer: &mut Buffer, state: &mut ScreenState, scene: &Scene<'_>) {
+pub fn draw(buffer: &mut Buffer, state: &mut ScreenState, scene: &TopScene<'_>) {
     let area = buffer.area;
-    state.drawn = Drawn::default();
+    state.drawn = DrawnLayout::default();
     let mut pen = Pen::new(buffer, scene.colour);
     if area.width < LEAST.0 || area.height < LEAST.1 {
         pen.text(0, 0, area.width, "too small: 40 x 10 at least", Style::Plain);
@@ -72,8 +72,8 @@ pub fn draw(buffer: &mut Buffer, state: &mut ScreenState, scene: &Scene<'_>) {
     }
 }
 
-fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
-    let Frame { host, rows, .. } = scene.frame;
+fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &TopScene<'_>) {
+    let RateFrame { host, rows, .. } = scene.frame;
     let width = area.width;
     let end = pen.text(0, 0, width, "allostat top", Style::Bold);
     let time = match scene.frame.epoch {
@@ -198,8 +198,8 @@ fn headings(pen: &mut Pen<'_>, area: Rect, has_devices: bool, sort: usize) -> Ve
         let sorted = *at == sort;
         let style = if sorted { Style::Cyan } else { Style::Bold };
         match column.align {
-            Align::Left => drop(pen.text(*from, area.y, to - from, column.head, style)),
-            Align::Right => pen.right(*from, area.y, to - from, column.head, style),
+            Alignment::Left => drop(pen.text(*from, area.y, to - from, column.head, style)),
+            Alignment::Right => pen.right(*from, area.y, to - from, column.head, style),
         }
         if sorted {
             pen.mark(Rect { x: *from, y: area.y, width: to - from, height: 1 }, Modifier::BOLD | Modifier::UNDERLINED);
@@ -223,9 +223,9 @@ pub fn rows(
     }
 }
 
-fn table(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, scene: &Scene<'_>) {
+fn table(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, scene: &TopScene<'_>) {
     let heads = headings(pen, area, scene.frame.has_devices, state.choice.sort);
-    state.drawn = Drawn { heads_at: area.y, heads, first: area.y + 1, page: area.height - 1 };
+    state.drawn = DrawnLayout { heads_at: area.y, heads, first: area.y + 1, page: area.height - 1 };
     let selected = state.place(scene.lines);
     if scene.lines.is_empty() {
         let nothing = match (scene.frame.epoch, scene.frame.rows.is_empty()) {
@@ -274,14 +274,14 @@ fn draw_line(
             continue;
         }
         match column.align {
-            Align::Left => drop(pen.text(*from, y, width, &shortened(&cell.text, width), cell.style)),
-            Align::Right => pen.right(*from, y, width, &cell.text, cell.style),
+            Alignment::Left => drop(pen.text(*from, y, width, &shortened(&cell.text, width), cell.style)),
+            Alignment::Right => pen.right(*from, y, width, &cell.text, cell.style),
         }
     }
 }
 
 /// What does not run stands out, on screens too narrow for its state as well.
-fn life(row: &Row) -> Style {
+fn life(row: &RateRow) -> Style {
     match row.state.as_str() {
         "dead" => Style::Dim,
         "running" | "" => Style::Plain,
@@ -292,7 +292,7 @@ fn life(row: &Row) -> Style {
 /// Devices from the top on, events from the bottom up.
 fn list(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, all: &[String], nothing: &str) {
     let page = usize::from(area.height);
-    state.drawn = Drawn { page: area.height, ..Drawn::default() };
+    state.drawn = DrawnLayout { page: area.height, ..DrawnLayout::default() };
     state.scroll = state.scroll.min(all.len().saturating_sub(page));
     let skip = match state.view {
         ScreenView::Events => all.len().saturating_sub(page + state.scroll),
@@ -307,7 +307,7 @@ fn list(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, all: &[String], 
     }
 }
 
-fn foot(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
+fn foot(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &TopScene<'_>) {
     let y = area.height - 1;
     if state.typing.is_some() {
         let end = pen.text(0, y, area.width, "filter: ", Style::Bold);

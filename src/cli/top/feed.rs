@@ -11,22 +11,22 @@ use super::processes::ProcessReader;
 use super::rates::GrowthByTask;
 use super::reply::{TaskTable, WITH_BEFORE};
 use super::scene::{Details, EventLine};
-use super::state::{OpenTask, ScreenView};
+use super::state::{DetailView, ScreenView};
 use crate::api::encode;
-use crate::cli::connect::{Agent, Purpose};
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::connect::{AgentConnection, Purpose};
+use crate::cli::exit::{CliError, CliExit};
 use crate::cli::output::{Paint, printable};
 use crate::cli::shape::{AllocRow, DeviceReport, EventPage};
-use crate::cli::{Session, follow};
-use crate::config::{ConfigError, Sources};
-use crate::daemon::{self, Onlooker};
+use crate::cli::{CliSession, follow};
+use crate::config::{ConfigError, ConfigSources};
+use crate::daemon::{self, StandaloneSampler};
 use crate::exporters::json as views;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::http::Address;
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::answer::Detail;
-use crate::model::observed::{Elsewhere, command_elsewhere};
+use crate::model::observed::{RuntimeAction, command_elsewhere};
 use crate::model::raw_name;
 use crate::snapshot::Snapshot;
 use crate::telemetry::chain;
@@ -36,7 +36,7 @@ const BEFORE: u64 = 500;
 /// Lines of a log.
 const LOG_LINES: u32 = 100;
 
-pub enum Feed {
+pub enum TopFeed {
     Agent(Box<AgentFeed>),
     /// No agent runs: the passes are our own.
     Own(Box<OwnFeed>),
@@ -44,12 +44,12 @@ pub enum Feed {
 
 /// This host, without an agent.
 pub struct OwnFeed {
-    onlooker: Onlooker,
+    onlooker: StandaloneSampler,
     processes: ProcessReader,
 }
 
 pub struct AgentFeed {
-    agent: Agent,
+    agent: AgentConnection,
     from: String,
     /// The newest.
     tasks: Option<Arc<TaskTable>>,
@@ -65,14 +65,14 @@ pub struct AgentFeed {
 
 /// What is on the screen: nothing else is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FeedQuery {
     pub view: ScreenView,
-    pub open: Option<OpenTask>,
+    pub open: Option<DetailView>,
 }
 
 /// What one look brought.
 #[derive(Debug)]
-pub struct Look {
+pub struct FeedUpdate {
     pub tasks: Arc<TaskTable>,
     /// Where there are devices.
     pub devices: Option<DeviceReport>,
@@ -83,14 +83,14 @@ pub struct Look {
     pub details: Option<Details>,
 }
 
-impl Feed {
+impl TopFeed {
     /// An agent of the user's or root's, or the one that was named; else this host, with a look each `tick`.
-    pub fn find(session: &Session<'_>, tick: Duration) -> Result<Feed, CliError> {
+    pub fn find(session: &CliSession<'_>, tick: Duration) -> Result<TopFeed, CliError> {
         match session.at.connect(Purpose::Read) {
             Ok(agent) => {
                 let from = agent.door().address().to_string();
                 let is_here = matches!(agent.door().address(), Address::Unix(_));
-                Ok(Feed::Agent(Box::new(AgentFeed {
+                Ok(TopFeed::Agent(Box::new(AgentFeed {
                     agent,
                     from: printable(&from),
                     tasks: None,
@@ -104,20 +104,20 @@ impl Feed {
             // The user named an agent: passes of our own would be of another host, perhaps.
             Err(none) if session.at.address.is_some() => Err(none.into()),
             Err(none) => {
-                let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
-                let config = Sources::default().with_environment().load().map_err(refused)?;
+                let refused = |e: ConfigError| CliError::new(CliExit::InvalidFile, chain(&e));
+                let config = ConfigSources::default().with_environment().load().map_err(refused)?;
                 session.remark(&match none.is_unreachable() {
                     true => "no agent runs: looking ourselves".to_owned(),
                     false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
                 });
-                let onlooker = Onlooker::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
-                Ok(Feed::Own(Box::new(OwnFeed { onlooker, processes: ProcessReader::new(Roots::default()) })))
+                let onlooker = StandaloneSampler::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
+                Ok(TopFeed::Own(Box::new(OwnFeed { onlooker, processes: ProcessReader::new(Roots::default()) })))
             }
         }
     }
 
-    pub fn of_agent(agent: Agent) -> Feed {
-        Feed::Agent(Box::new(AgentFeed {
+    pub fn of_agent(agent: AgentConnection) -> TopFeed {
+        TopFeed::Agent(Box::new(AgentFeed {
             agent,
             from: String::new(),
             tasks: None,
@@ -132,25 +132,25 @@ impl Feed {
     /// For the first line of the screen.
     pub fn from(&self) -> String {
         match self {
-            Feed::Agent(feed) => feed.from.clone(),
-            Feed::Own(_) => "no agent: looking ourselves".to_owned(),
+            TopFeed::Agent(feed) => feed.from.clone(),
+            TopFeed::Own(_) => "no agent: looking ourselves".to_owned(),
         }
     }
 
     /// Waits until a look has what runs under its names, where that is not the agent's to do.
     pub fn settle(&mut self) {
-        let Feed::Own(own) = self else { return };
+        let TopFeed::Own(own) = self else { return };
         daemon::until_named(|| own.onlooker.is_settled());
     }
 
-    pub fn look(&mut self, wanted: &Wanted) -> Result<Look, CliError> {
+    pub fn look(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
         match self {
-            Feed::Agent(feed) => feed.look(wanted),
-            Feed::Own(own) => {
+            TopFeed::Agent(feed) => feed.look(wanted),
+            TopFeed::Own(own) => {
                 let snapshot = own.onlooker.snapshot();
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&snapshot, Detail::Full), None)?);
                 let details = wanted.open.as_ref().map(|open| own.details(open, &snapshot));
-                Ok(Look { tasks, devices: None, growth: None, events: Vec::new(), details })
+                Ok(FeedUpdate { tasks, devices: None, growth: None, events: Vec::new(), details })
             }
         }
     }
@@ -158,8 +158,8 @@ impl Feed {
     /// As `/v1/stats` answers.
     pub fn stats(&mut self) -> Result<Value, CliError> {
         match self {
-            Feed::Agent(feed) => feed.agent.get_json("/v1/stats"),
-            Feed::Own(own) => {
+            TopFeed::Agent(feed) => feed.agent.get_json("/v1/stats"),
+            TopFeed::Own(own) => {
                 let snapshot = own.onlooker.snapshot();
                 let all = views::stats::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
                 Ok(serde_json::to_value(all).expect("views hold only maps with string keys, so they must serialize"))
@@ -169,16 +169,16 @@ impl Feed {
 }
 
 /// All tasks with what was before, so that there are rates at once; of an older agent without.
-pub fn table_with_rates(agent: &mut Agent) -> Result<TaskTable, CliError> {
+pub fn table_with_rates(agent: &mut AgentConnection) -> Result<TaskTable, CliError> {
     let answer = match agent.get_raw(WITH_BEFORE, &[]) {
-        Err(error) if error.exit == Exit::Failed => agent.get_raw(&TaskTable::next(None), &[])?,
+        Err(error) if error.exit == CliExit::Failed => agent.get_raw(&TaskTable::next(None), &[])?,
         answer => answer?,
     };
     TaskTable::read(&answer.body, None)
 }
 
 impl AgentFeed {
-    fn look(&mut self, wanted: &Wanted) -> Result<Look, CliError> {
+    fn look(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
         let before = self.tasks.take();
         let tasks = match before.as_deref() {
             None if self.has_before => {
@@ -200,7 +200,7 @@ impl AgentFeed {
         let events = if wanted.view == ScreenView::Events { self.events()? } else { Vec::new() };
         let details = wanted.open.as_ref().map(|open| self.details(open)).transpose()?;
         let growth = self.growth.look(&mut self.agent);
-        Ok(Look { tasks, devices, growth, events, details })
+        Ok(FeedUpdate { tasks, devices, growth, events, details })
     }
 
     fn events(&mut self) -> Result<Vec<EventLine>, CliError> {
@@ -217,11 +217,11 @@ impl AgentFeed {
         Ok(gap.into_iter().chain(page.events.into_iter().map(|event| EventLine::Event(Box::new(event)))).collect())
     }
 
-    fn details(&mut self, open: &OpenTask) -> Result<Details, CliError> {
+    fn details(&mut self, open: &DetailView) -> Result<Details, CliError> {
         let (id, task) = &open.key;
         let alloc: AllocRow = match self.agent.get(&format!("/v1/allocs/{}", encode(id))) {
             // It is gone by now.
-            Err(error) if error.exit == Exit::NotFound => return Ok(Details::none(open)),
+            Err(error) if error.exit == CliExit::NotFound => return Ok(Details::none(open)),
             answer => answer?,
         };
         let mut facts = Vec::new();
@@ -239,7 +239,7 @@ impl AgentFeed {
         let target = format!("/v1/allocs/{}/logs/{}?stream={stream}&tail={LOG_LINES}", encode(id), encode(task));
         let log = match self.agent.get_raw(&target, &[]) {
             Ok(answer) => Ok(log_lines(&answer.body)),
-            Err(error) if error.exit == Exit::NoAgent => return Err(error),
+            Err(error) if error.exit == CliExit::NoAgent => return Err(error),
             Err(error) => Err(printable(&error.message)),
         };
         let cgroup = alloc.tasks.get(task).and_then(|task| task.cgroup.as_deref());
@@ -254,7 +254,7 @@ impl AgentFeed {
 }
 
 impl Details {
-    fn none(open: &OpenTask) -> Details {
+    fn none(open: &DetailView) -> Details {
         let gone = || "it is gone".to_owned();
         Details {
             key: open.key.clone(),
@@ -268,7 +268,7 @@ impl Details {
 }
 
 impl OwnFeed {
-    fn details(&mut self, open: &OpenTask, snapshot: &Snapshot) -> Details {
+    fn details(&mut self, open: &DetailView, snapshot: &Snapshot) -> Details {
         let (id, name) = &open.key;
         let mut tasks = snapshot.allocs.iter().filter(|alloc| alloc.identity.id.as_str() == id).flat_map(|a| a.tasks());
         let task = tasks.find(|(known, _)| known.name.as_str() == name);
@@ -279,15 +279,15 @@ impl OwnFeed {
     }
 }
 
-/// What can be said of a task without an agent: who has its log.
-fn own_details(open: &OpenTask) -> Details {
+/// Details of a task without an agent: the command that shows its log.
+fn own_details(open: &DetailView) -> Details {
     let elsewhere = open.key.0.split_once(':').and_then(|(prefix, native)| {
         let source = if prefix == "k8s" { AllocSource::Kubernetes } else { AllocSource::parse(prefix)? };
-        command_elsewhere(source, native, Elsewhere::Logs)
+        command_elsewhere(source, native, RuntimeAction::Logs)
     });
     let log = elsewhere.map_or_else(
-        || "nobody here keeps one".to_owned(),
-        |command| format!("who runs it has it: {}", printable(&command)),
+        || "no log: no agent runs this task".to_owned(),
+        |command| format!("the log is with its runtime: {}", printable(&command)),
     );
     Details { log: Err(log), ..Details::none(open) }
 }
@@ -341,18 +341,18 @@ mod tests {
             hour: HourFeed::default(),
             processes: None,
         };
-        let looks = [(); 4].map(|()| feed.look(&Wanted::default()).is_ok());
+        let looks = [(); 4].map(|()| feed.look(&FeedQuery::default()).is_ok());
         assert_eq!(looks, [true, false, true, true]);
         asked.lock().unwrap().clone()
     }
 
     #[test]
-    fn an_agent_that_knows_it_is_asked_for_what_changed_and_after_an_error_for_everything() {
+    fn top_requests_changes_from_an_agent_that_supports_them_and_all_after_an_error() {
         assert_eq!(asked(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
     }
 
     #[test]
-    fn an_older_agent_is_asked_for_everything_always() {
+    fn top_requests_everything_from_an_older_agent() {
         assert_eq!(asked(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
     }
 }

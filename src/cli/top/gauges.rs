@@ -1,7 +1,7 @@
 //! What the whole host uses, in words: above the screen's table, and in one line where there is no screen. Pure.
 
 use super::columns;
-use super::rates::{Frame, HostNow};
+use super::rates::{HostNow, RateFrame};
 use crate::cli::human::{self, ABSENT, or_absent};
 use crate::cli::output::printable;
 
@@ -42,12 +42,12 @@ pub fn waits(host: &HostNow) -> [String; 2] {
 }
 
 /// Cores that no row has, where that is known.
-pub fn elsewhere(frame: &Frame) -> Option<String> {
+pub fn elsewhere(frame: &RateFrame) -> Option<String> {
     frame.elsewhere_cores().map(|cores| format!("elsewhere {cores:.1} cores"))
 }
 
 /// All of it in one line.
-pub fn line(frame: &Frame) -> String {
+pub fn line(frame: &RateFrame) -> String {
     let host = &frame.host;
     let [waits, _] = waits(host);
     let said = [format!("CPU {}", cpu(host).text(", ")), format!("memory {}", memory(host).text(", ")), waits];

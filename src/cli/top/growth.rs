@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::rates::GrowthByTask;
-use crate::cli::connect::Agent;
+use crate::cli::connect::AgentConnection;
 
 /// An hour does not change in a second.
 const EACH: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub struct GrowthFeed(Option<Instant>);
 
 impl GrowthFeed {
     /// `None`: it was asked for a moment ago, or this agent keeps no hour.
-    pub fn look(&mut self, agent: &mut Agent) -> Option<GrowthByTask> {
+    pub fn look(&mut self, agent: &mut AgentConnection) -> Option<GrowthByTask> {
         if self.0.is_some_and(|asked| asked.elapsed() < EACH) {
             return None;
         }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_whose_growth_is_not_known_yet_has_none() {
+    fn task_without_growth_in_the_answer_has_none() {
         let body = r#"{"interval_ns":1,"tasks":[{"alloc_id":"a","task":"t","memory_growth_bytes_per_hour":-1.5e6,"cpu_cores":[null]},
                        {"alloc_id":"b","task":"t"}]}"#;
         let growth = by_task(serde_json::from_str(body).unwrap());

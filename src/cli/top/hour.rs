@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::curves::{Curves, both};
 use crate::api::encode;
-use crate::cli::connect::Agent;
+use crate::cli::connect::AgentConnection;
 use crate::model::units::Timestamp;
 
 /// The agent adds a point each 5 s to 30 s.
@@ -44,7 +44,7 @@ struct NewestHour {
 
 impl HourFeed {
     /// `None`: this agent keeps no hour, or none of this task.
-    pub fn look(&mut self, agent: &mut Agent, alloc: &str, task: &str) -> Option<Arc<Curves>> {
+    pub fn look(&mut self, agent: &mut AgentConnection, alloc: &str, task: &str) -> Option<Arc<Curves>> {
         let is_fresh = |of: &&NewestHour| of.alloc == alloc && of.task == task && of.at.elapsed() < EACH;
         if let Some(newest) = self.0.as_ref().filter(is_fresh) {
             return newest.curves.clone();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn hour_is_requested_when_a_task_is_opened_and_not_at_each_look() {
+    fn hour_is_requested_when_a_task_is_opened_and_not_at_each_refresh() {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
         let (mut agent, _dir) = testing::agent(Arc::new(move |target| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Sum;
 
 use super::columns::{COLUMNS, CellText, OVER_LIFE, SortBy, compare, sum_cell};
-use super::rates::{Row, RowKey};
+use super::rates::{RateRow, RowKey};
 use crate::model::units::Timestamp;
 
 /// Under what rows stand together.
@@ -31,7 +31,7 @@ impl Grouping {
             Grouping::Source => "by source",
         }
     }
-    fn of(self, row: &Row) -> &str {
+    fn of(self, row: &RateRow) -> &str {
         match self {
             Grouping::None => "",
             Grouping::Source => &row.source,
@@ -43,7 +43,7 @@ impl Grouping {
 
 /// What the user chose.
 #[derive(Debug, Clone, Default)]
-pub struct Choice {
+pub struct TableOptions {
     /// Place of the column in `COLUMNS`.
     pub sort: usize,
     pub reverse: bool,
@@ -68,7 +68,7 @@ pub struct OnlyOf {
 }
 
 impl OnlyOf {
-    fn has(&self, row: &Row) -> bool {
+    fn has(&self, row: &RateRow) -> bool {
         let (alloc, _) = &row.key;
         row.workload == self.name || self.allocs.contains(alloc) || alloc.starts_with(&self.name)
     }
@@ -89,10 +89,10 @@ pub enum TableLine<'a> {
         name: String,
         folded: bool,
         count: usize,
-        sum: Box<Row>,
+        sum: Box<RateRow>,
         partial: BTreeSet<usize>,
     },
-    Task(&'a Row),
+    Task(&'a RateRow),
 }
 
 impl TableLine<'_> {
@@ -110,7 +110,7 @@ impl TableLine<'_> {
         }
     }
     #[cfg(test)]
-    pub fn row(&self) -> &Row {
+    pub fn row(&self) -> &RateRow {
         match self {
             TableLine::Group { sum, .. } => sum,
             TableLine::Task(row) => row,
@@ -119,26 +119,26 @@ impl TableLine<'_> {
 }
 
 /// Whether a row is wanted.
-fn has(row: &Row, words: &[String]) -> bool {
+fn has(row: &RateRow, words: &[String]) -> bool {
     let texts = [&row.name, &row.source, &row.workload, &row.state].map(|text| text.to_lowercase());
     words.iter().all(|word| texts.iter().any(|text| text.contains(word)))
 }
 
 /// The lines of the table, from the top on.
-pub fn lines<'a>(rows: &'a [Row], choice: &Choice) -> Vec<TableLine<'a>> {
+pub fn lines<'a>(rows: &'a [RateRow], choice: &TableOptions) -> Vec<TableLine<'a>> {
     let words: Vec<String> = choice.filter.split_whitespace().map(str::to_lowercase).collect();
-    let is_of = |row: &Row| choice.only.as_ref().is_none_or(|only| only.has(row));
-    let wanted = |row: &&Row| is_of(row) && has(row, &words) && !(choice.only_running && row.is_over());
-    let mut rows: Vec<&Row> = rows.iter().filter(wanted).collect();
+    let is_of = |row: &RateRow| choice.only.as_ref().is_none_or(|only| only.has(row));
+    let wanted = |row: &&RateRow| is_of(row) && has(row, &words) && !(choice.only_running && row.is_over());
+    let mut rows: Vec<&RateRow> = rows.iter().filter(wanted).collect();
     rows.sort_by(|a, b| compare(choice.sort, choice.reverse, a, b));
     if choice.grouping == Grouping::None {
         return rows.into_iter().map(TableLine::Task).collect();
     }
-    let mut groups: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<&RateRow>> = BTreeMap::new();
     for row in rows {
         groups.entry(choice.grouping.of(row)).or_default().push(row);
     }
-    let mut groups: Vec<(&str, Row, Vec<&Row>)> =
+    let mut groups: Vec<(&str, RateRow, Vec<&RateRow>)> =
         groups.into_iter().map(|(name, rows)| (name, sum(name, &rows), rows)).collect();
     groups.sort_by(|(_, a, _), (_, b, _)| compare(choice.sort, choice.reverse, a, b));
     let mut lines = Vec::new();
@@ -154,7 +154,7 @@ pub fn lines<'a>(rows: &'a [Row], choice: &Choice) -> Vec<TableLine<'a>> {
 }
 
 /// Where a sum is of those alone whose value is known.
-fn partial(sum: &Row, rows: &[&Row]) -> BTreeSet<usize> {
+fn partial(sum: &RateRow, rows: &[&RateRow]) -> BTreeSet<usize> {
     let lacks = |column: &usize| {
         let SortBy::Number(get) = COLUMNS[*column].by else { return false };
         let mut counted = rows.iter().filter(|row| OVER_LIFE.contains(column) || row.lives());
@@ -171,11 +171,11 @@ fn known<T: Sum<T>>(values: impl Iterator<Item = Option<T>>) -> Option<T> {
 }
 
 /// Of those that run, what can be added; what is not known of some is [`partial`].
-fn sum(name: &str, rows: &[&Row]) -> Row {
+fn sum(name: &str, rows: &[&RateRow]) -> RateRow {
     let running = || rows.iter().filter(|row| row.lives());
-    let float = |get: fn(&Row) -> Option<f64>| known(running().map(|row| get(row)));
-    let int = |get: fn(&Row) -> Option<u64>| known(running().map(|row| get(row)));
-    Row {
+    let float = |get: fn(&RateRow) -> Option<f64>| known(running().map(|row| get(row)));
+    let int = |get: fn(&RateRow) -> Option<u64>| known(running().map(|row| get(row)));
+    RateRow {
         key: (String::new(), name.to_owned()),
         name: name.to_owned(),
         source: String::new(),
@@ -223,18 +223,18 @@ mod tests {
         lines.iter().map(name).collect()
     }
 
-    fn three() -> Vec<Row> {
+    fn three() -> Vec<RateRow> {
         vec![
-            Row { cpu_cores: Some(0.5), memory: Some(1), ..row("docker:b", "docker", "shop") },
-            Row { cpu_cores: None, memory: Some(3), ..row("systemd:a.service", "systemd", "system.slice") },
-            Row { cpu_cores: Some(2.0), memory: Some(2), ..row("docker:a", "docker", "shop") },
+            RateRow { cpu_cores: Some(0.5), memory: Some(1), ..row("docker:b", "docker", "shop") },
+            RateRow { cpu_cores: None, memory: Some(3), ..row("systemd:a.service", "systemd", "system.slice") },
+            RateRow { cpu_cores: Some(2.0), memory: Some(2), ..row("docker:a", "docker", "shop") },
         ]
     }
 
     #[test]
     fn numbers_are_sorted_from_the_highest_on_and_what_is_absent_comes_last_either_way() {
         let rows = three();
-        let by = |sort, reverse| names(&lines(&rows, &Choice { sort, reverse, ..Choice::default() }));
+        let by = |sort, reverse| names(&lines(&rows, &TableOptions { sort, reverse, ..TableOptions::default() }));
         assert_eq!(by(CPU, false), ["docker:a", "docker:b", "systemd:a.service"]);
         assert_eq!(by(CPU, true), ["docker:b", "docker:a", "systemd:a.service"]);
         assert_eq!(by(MEMORY, false), ["systemd:a.service", "docker:a", "docker:b"]);
@@ -243,9 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_words_that_are_all_there_in_whatever_case() {
+    fn top_filter_matches_all_words_in_any_case() {
         let rows = three();
-        let with = |filter: &str| names(&lines(&rows, &Choice { filter: filter.into(), ..Choice::default() }));
+        let with =
+            |filter: &str| names(&lines(&rows, &TableOptions { filter: filter.into(), ..TableOptions::default() }));
         assert_eq!(with("DOCKER a"), ["docker:a"]);
         assert_eq!(with("slice"), ["systemd:a.service"]);
         assert_eq!(with("nothing"), Vec::<String>::new());
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn groups_have_the_sum_of_what_all_of_them_have_and_fold() {
         let rows = three();
-        let mut choice = Choice { sort: CPU, grouping: Grouping::Source, ..Choice::default() };
+        let mut choice = TableOptions { sort: CPU, grouping: Grouping::Source, ..TableOptions::default() };
         assert_eq!(
             names(&lines(&rows, &choice)),
             ["-docker 2", "docker:a", "docker:b", "-systemd 1", "systemd:a.service"]
@@ -268,13 +269,15 @@ mod tests {
         assert_eq!(names(&lines(&rows, &choice))[0], "-shop 2");
     }
 
+    /// Promise (Devices): In `top` a sum that lacks some of its rows is marked, and cores in no row are shown only if
+    /// both numbers are known
     #[test]
-    fn a_sum_that_lacks_what_is_not_known_of_some_says_so() {
+    fn sum_with_missing_values_is_shown_as_partial() {
         let mut rows = three();
         rows[1].source = "docker".into();
         rows[0].oom_kills = Some(1);
-        let choice = Choice { sort: CPU, grouping: Grouping::Source, ..Choice::default() };
-        let cells = |rows: &[Row]| {
+        let choice = TableOptions { sort: CPU, grouping: Grouping::Source, ..TableOptions::default() };
+        let cells = |rows: &[RateRow]| {
             let lines = lines(rows, &choice);
             [CPU, MEMORY, OOM].map(|column| lines[0].cell(column, Timestamp(0)).text)
         };
@@ -287,12 +290,12 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_can_be_left_out_and_is_in_no_sum_of_now() {
+    fn ended_tasks_can_be_left_out_and_are_in_no_current_sum() {
         let mut rows = three();
         rows[2].state = "dead".into();
-        let choice = Choice { grouping: Grouping::Source, only_running: true, ..Choice::default() };
+        let choice = TableOptions { grouping: Grouping::Source, only_running: true, ..TableOptions::default() };
         assert_eq!(names(&lines(&rows, &choice))[0], "-docker 1");
-        let all = Choice { only_running: false, ..choice };
+        let all = TableOptions { only_running: false, ..choice };
         assert_eq!(lines(&rows, &all)[0].row().cpu_cores, Some(0.5));
     }
 }

@@ -15,22 +15,22 @@ use ratatui::crossterm::event::{self, Event};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::draw;
-use super::feed::{Feed, Look, Wanted};
-use super::lines::{Choice, lines};
-use super::rates::{Frame, RateTracker, RowKey};
+use super::feed::{FeedQuery, FeedUpdate, TopFeed};
+use super::lines::{TableOptions, lines};
+use super::rates::{RateFrame, RateTracker, RowKey};
 use super::reply::{OnDevices, on_devices};
-use super::scene::{Details, EventLine, Scene};
-use super::state::{ScreenState, Then};
+use super::scene::{Details, EventLine, TopScene};
+use super::state::{InputOutcome, ScreenState};
 use super::terminal::Screen;
 use crate::cli::devices;
-use crate::cli::exit::{CliError, CliResult, Exit};
+use crate::cli::exit::{CliError, CliExit, CliResult};
 use crate::cli::output::{Paint, printable};
 use crate::model::units::Timestamp;
 
 const KEPT_EVENTS: usize = 1000;
 
-enum News {
-    Look(Result<Box<Look>, CliError>),
+enum LiveMessage {
+    Look(Result<Box<FeedUpdate>, CliError>),
     Input(Event),
     /// The terminal says nothing more.
     NoInput,
@@ -41,9 +41,9 @@ enum News {
 }
 
 /// What is known, and shown of it.
-struct Live {
+struct LiveView {
     tracker: RateTracker,
-    frame: Frame,
+    frame: RateFrame,
     on_devices: BTreeMap<RowKey, OnDevices>,
     devices: Vec<String>,
     events: VecDeque<EventLine>,
@@ -54,7 +54,7 @@ struct Live {
     colour: bool,
 }
 
-pub fn run(feed: Feed, choice: Choice, interval: Duration, paint: Paint) -> CliResult {
+pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint) -> CliResult {
     let (news_sender, news) = mpsc::channel();
     let (ask, requests) = mpsc::channel();
     let from = feed.from();
@@ -66,9 +66,9 @@ pub fn run(feed: Feed, choice: Choice, interval: Duration, paint: Paint) -> CliR
         move || read_input(&news_sender)
     })?;
     spawn("looks", move || look_on(feed, interval, &requests, &news_sender))?;
-    let mut live = Live {
+    let mut live = LiveView {
         tracker: RateTracker::default(),
-        frame: Frame::default(),
+        frame: RateFrame::default(),
         on_devices: BTreeMap::new(),
         devices: Vec::new(),
         events: VecDeque::new(),
@@ -84,12 +84,12 @@ pub fn run(feed: Feed, choice: Choice, interval: Duration, paint: Paint) -> CliR
         // What came together is drawn together.
         loop {
             match live.take(next) {
-                Then::Quit => return Ok(Exit::Done),
-                Then::Suspend => screen.suspend()?,
-                Then::Redraw => screen.forget()?,
+                InputOutcome::Quit => return Ok(CliExit::Done),
+                InputOutcome::Suspend => screen.suspend()?,
+                InputOutcome::Redraw => screen.forget()?,
                 // The sampling thread has ended: the next message on the channel says so.
-                Then::Ask => drop(ask.send(live.wanted())),
-                Then::Draw | Then::Nothing => {}
+                InputOutcome::Ask => drop(ask.send(live.wanted())),
+                InputOutcome::Draw | InputOutcome::Nothing => {}
             }
             match news.try_recv() {
                 Ok(more) => next = more,
@@ -99,10 +99,10 @@ pub fn run(feed: Feed, choice: Choice, interval: Duration, paint: Paint) -> CliR
     }
 }
 
-impl Live {
-    fn take(&mut self, news: News) -> Then {
+impl LiveView {
+    fn take(&mut self, news: LiveMessage) -> InputOutcome {
         match news {
-            News::Look(look) => {
+            LiveMessage::Look(look) => {
                 match look {
                     Ok(look) => self.look(*look),
                     Err(error) => {
@@ -110,24 +110,24 @@ impl Live {
                         self.problem = Some(format!("{}{when}", printable(&error.message)));
                     }
                 }
-                Then::Draw
+                InputOutcome::Draw
             }
-            News::Input(event) => {
+            LiveMessage::Input(event) => {
                 let lines = lines(&self.frame.rows, &self.state.choice);
                 self.state.input(&event, &lines)
             }
-            News::Suspend => Then::Suspend,
-            News::Continue => Then::Redraw,
-            News::NoInput | News::End => Then::Quit,
+            LiveMessage::Suspend => InputOutcome::Suspend,
+            LiveMessage::Continue => InputOutcome::Redraw,
+            LiveMessage::NoInput | LiveMessage::End => InputOutcome::Quit,
         }
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted { view: self.state.view, open: self.state.open.clone() }
+    fn wanted(&self) -> FeedQuery {
+        FeedQuery { view: self.state.view, open: self.state.open.clone() }
     }
 
-    fn look(&mut self, look: Look) {
-        let Look { tasks, devices, growth, events, details } = look;
+    fn look(&mut self, look: FeedUpdate) {
+        let FeedUpdate { tasks, devices, growth, events, details } = look;
         self.problem = None;
         growth.into_iter().for_each(|growth| self.tracker.grow(growth));
         if let Some(report) = devices {
@@ -150,7 +150,7 @@ impl Live {
     fn draw(&mut self, buffer: &mut ratatui::buffer::Buffer) {
         let lines = lines(&self.frame.rows, &self.state.choice);
         let curves = self.state.open.as_ref().and_then(|open| self.tracker.curves(&open.key));
-        let scene = Scene {
+        let scene = TopScene {
             frame: &self.frame,
             lines: &lines,
             from: &self.from,
@@ -172,10 +172,10 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), CliErro
 }
 
 /// Ends when the receiver is gone.
-fn read_input(sender: &Sender<News>) {
+fn read_input(sender: &Sender<LiveMessage>) {
     loop {
-        let news = event::read().map_or(News::NoInput, News::Input);
-        let is_last = matches!(news, News::NoInput);
+        let news = event::read().map_or(LiveMessage::NoInput, LiveMessage::Input);
+        let is_last = matches!(news, LiveMessage::NoInput);
         if sender.send(news).is_err() || is_last {
             return;
         }
@@ -184,12 +184,12 @@ fn read_input(sender: &Sender<News>) {
 
 /// A look each interval, and at once when something else is on the screen. An agent that is gone is asked again at the
 /// next one.
-fn look_on(mut feed: Feed, interval: Duration, requests: &Receiver<Wanted>, sender: &Sender<News>) {
+fn look_on(mut feed: TopFeed, interval: Duration, requests: &Receiver<FeedQuery>, sender: &Sender<LiveMessage>) {
     feed.settle();
-    let mut wanted = Wanted::default();
+    let mut wanted = FeedQuery::default();
     loop {
         let next = Instant::now() + interval;
-        if sender.send(News::Look(feed.look(&wanted).map(Box::new))).is_err() {
+        if sender.send(LiveMessage::Look(feed.look(&wanted).map(Box::new))).is_err() {
             return;
         }
         match requests.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -200,7 +200,7 @@ fn look_on(mut feed: Feed, interval: Duration, requests: &Receiver<Wanted>, send
     }
 }
 
-fn listen_for_signals(sender: Sender<News>) -> Result<(), CliError> {
+fn listen_for_signals(sender: Sender<LiveMessage>) -> Result<(), CliError> {
     let cannot = |error: std::io::Error| CliError::failed(format!("cannot listen for signals: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
     let listen = |kind| -> Result<Signal, CliError> {
@@ -215,11 +215,11 @@ fn listen_for_signals(sender: Sender<News>) -> Result<(), CliError> {
         runtime.block_on(async {
             loop {
                 let news = tokio::select! {
-                    _ = ends.0.recv() => News::End,
-                    _ = ends.1.recv() => News::End,
-                    _ = ends.2.recv() => News::End,
-                    _ = stop.recv() => News::Suspend,
-                    _ = go_on.recv() => News::Continue,
+                    _ = ends.0.recv() => LiveMessage::End,
+                    _ = ends.1.recv() => LiveMessage::End,
+                    _ = ends.2.recv() => LiveMessage::End,
+                    _ = stop.recv() => LiveMessage::Suspend,
+                    _ = go_on.recv() => LiveMessage::Continue,
                 };
                 if sender.send(news).is_err() {
                     return;

@@ -7,16 +7,16 @@ use super::columns::{bytes_of, cores, grown, percent, seconds};
 use super::curves::{Curves, in_columns};
 use super::pen::Pen;
 use super::processes::ProcessLine;
-use super::rates::Row;
-use super::scene::Scene;
-use super::state::OpenTask;
+use super::rates::RateRow;
+use super::scene::TopScene;
+use super::state::DetailView;
 use crate::cli::human::{self, ABSENT, or_absent};
 use crate::cli::output::Style;
 use crate::cli::run;
 use crate::cli::width::shortened;
 use crate::model::units::Timestamp;
 
-pub fn draw(pen: &mut Pen<'_>, area: Rect, open: &OpenTask, scene: &Scene<'_>) {
+pub fn draw(pen: &mut Pen<'_>, area: Rect, open: &DetailView, scene: &TopScene<'_>) {
     let Some(row) = scene.frame.rows.iter().find(|row| row.key == open.key) else {
         pen.text(0, area.y, area.width, "it is not there any more; Esc goes back", Style::Dim);
         return;
@@ -110,7 +110,7 @@ fn processes(pen: &mut Pen<'_>, area: Rect, all: &[ProcessLine]) -> u16 {
 }
 
 /// What it uses and is, in words.
-fn facts(row: &Row, now: Timestamp) -> Vec<(&'static str, String)> {
+fn facts(row: &RateRow, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut cpu = format!("{} cores", or_absent(row.cpu_cores.map(cores)));
     if let Some(limit) = row.cpu_limit_cores {
         let share = or_absent(row.cpu_of_limit().map(percent));
@@ -173,7 +173,7 @@ type Scale = fn(f64) -> String;
 
 /// Three, one above the other, the newest at the right; as high as there is room for, below the time that they cover.
 /// Gives where they end.
-fn curves(pen: &mut Pen<'_>, area: Rect, row: &Row, curves: &Curves) -> u16 {
+fn curves(pen: &mut Pen<'_>, area: Rect, row: &RateRow, curves: &Curves) -> u16 {
     let height = match area.height {
         0..12 => 1,
         12..24 => 2,

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::columns::{self, COLUMNS, NAME};
-use super::feed::{Feed, Look, Wanted};
+use super::feed::{FeedQuery, FeedUpdate, TopFeed};
 use super::gauges;
-use super::lines::{Choice, TableLine, lines};
-use super::rates::{Frame, RateTracker};
+use super::lines::{TableLine, TableOptions, lines};
+use super::rates::{RateFrame, RateTracker};
 use super::reply::on_devices;
-use crate::cli::Session;
-use crate::cli::exit::{CliError, CliResult, Exit};
-use crate::cli::output::{self, Align, Paint, Style, Table, TableCell};
+use crate::cli::CliSession;
+use crate::cli::exit::{CliError, CliExit, CliResult};
+use crate::cli::output::{self, Alignment, Paint, Style, TableCell, TextTable};
 use crate::cli::width::wrapped;
 use crate::model::units::Timestamp;
 
@@ -23,12 +23,12 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Where there is no terminal to fit in.
 const WIDE: u16 = 200;
 
-pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliResult {
+pub fn print(session: &mut CliSession<'_>, mut feed: TopFeed, choice: &TableOptions) -> CliResult {
     feed.settle();
     let (frame, has_rates) = frame_with_rates(&mut feed)?;
     let lines = lines(&frame.rows, choice);
     if let (true, Some(only)) = (lines.is_empty(), &choice.only) {
-        return Err(CliError::new(Exit::NotFound, format!("no alloc, job or workload {:?}", only.name)));
+        return Err(CliError::new(CliExit::NotFound, format!("no alloc, job or workload {:?}", only.name)));
     }
     if !has_rates {
         session.remark("no rates: the agent did not read again within some seconds");
@@ -42,17 +42,17 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
         } else {
             "nothing matches"
         });
-        return Ok(Exit::Done);
+        return Ok(CliExit::Done);
     }
     let now = Timestamp::from_system(SystemTime::now());
     write!(session.out, "{}", table(&frame, &lines, (screen, choice.sort), now, session.paint))?;
-    Ok(Exit::Done)
+    Ok(CliExit::Done)
 }
 
 /// Of one answer where an agent gives what was before it, and else of two. `false`: the second one was no newer.
-fn frame_with_rates(feed: &mut Feed) -> Result<(Frame, bool), CliError> {
+fn frame_with_rates(feed: &mut TopFeed) -> Result<(RateFrame, bool), CliError> {
     let mut tracker = RateTracker::default();
-    let look = feed.look(&Wanted::default())?;
+    let look = feed.look(&FeedQuery::default())?;
     let first = frame_of(&mut tracker, &look);
     if look.tasks.has_before() {
         return Ok((first, true));
@@ -60,7 +60,7 @@ fn frame_with_rates(feed: &mut Feed) -> Result<(Frame, bool), CliError> {
     let began = Instant::now();
     std::thread::sleep(BETWEEN);
     loop {
-        let frame = frame_of(&mut tracker, &feed.look(&Wanted::default())?);
+        let frame = frame_of(&mut tracker, &feed.look(&FeedQuery::default())?);
         let is_newer = frame.epoch != first.epoch;
         if is_newer || began.elapsed() >= PATIENCE {
             return Ok((frame, is_newer));
@@ -69,7 +69,7 @@ fn frame_with_rates(feed: &mut Feed) -> Result<(Frame, bool), CliError> {
     }
 }
 
-pub fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
+pub fn frame_of(tracker: &mut RateTracker, look: &FeedUpdate) -> RateFrame {
     look.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
     let devices = look.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
     tracker.frame(&look.tasks, &devices)
@@ -77,15 +77,15 @@ pub fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
 
 /// `screen`: its columns; on none the table has those of a wide one, and nothing in it is cut.
 pub fn table(
-    frame: &Frame,
+    frame: &RateFrame,
     lines: &[TableLine<'_>],
     (screen, sort): (Option<u16>, usize),
     now: Timestamp,
     paint: Paint,
 ) -> String {
     let shown = columns::shown(screen.unwrap_or(WIDE), frame.has_devices, sort);
-    let heads: Vec<(&str, Align)> = shown.iter().map(|at| (COLUMNS[*at].head, COLUMNS[*at].align)).collect();
-    let mut table = Table::new(&heads);
+    let heads: Vec<(&str, Alignment)> = shown.iter().map(|at| (COLUMNS[*at].head, COLUMNS[*at].align)).collect();
+    let mut table = TextTable::new(&heads);
     for line in lines {
         let cells = shown.iter().map(|at| {
             let cell = line.cell(*at, now);
@@ -98,7 +98,7 @@ pub fn table(
         });
         table.row(cells.collect());
     }
-    for (column, _) in heads.iter().enumerate().filter(|(_, (_, align))| *align == Align::Left) {
+    for (column, _) in heads.iter().enumerate().filter(|(_, (_, align))| *align == Alignment::Left) {
         table.shorten(column);
     }
     table.fit(screen, &columns::given_up(&shown, sort));
@@ -130,13 +130,14 @@ mod tests {
                 ),
             ))
         }));
-        let (frame, has_rates) = frame_with_rates(&mut Feed::of_agent(agent)).unwrap();
+        let (frame, has_rates) = frame_with_rates(&mut TopFeed::of_agent(agent)).unwrap();
         assert_eq!((has_rates, frame.rows[0].cpu_cores, frame.host.busy_cores), (true, Some(0.5), Some(1.5)));
         assert_eq!(*requests.lock().unwrap(), [WITH_BEFORE, "/v1/history/series"], "one request of each, and no wait");
     }
 
+    /// Promise (Input validation): `top` shows the growth of memory over the kept hour, and none where it is unknown
     #[test]
-    fn growth_column_has_the_slope_of_the_kept_hour_and_a_dash_where_there_is_none() {
+    fn growth_column_has_the_slope_of_the_retained_hour_or_a_dash() {
         let (agent, _dir) = testing::agent(Arc::new(|target| {
             if target == "/v1/history/series" {
                 let growth = |(id, growth): (&str, i64)| {
@@ -157,8 +158,8 @@ mod tests {
                 format!(r#"{{"epoch":1,"taken_at":2,"before":{before},"fields":["cpu_usage_ns"],"tasks":[{rows}]}}"#),
             ))
         }));
-        let (frame, _) = frame_with_rates(&mut Feed::of_agent(agent)).unwrap();
-        let choice = Choice { sort: columns::named("growth/h").unwrap(), ..Choice::default() };
+        let (frame, _) = frame_with_rates(&mut TopFeed::of_agent(agent)).unwrap();
+        let choice = TableOptions { sort: columns::named("growth/h").unwrap(), ..TableOptions::default() };
         let rows = lines(&frame.rows, &choice);
         for screen in [80, 120] {
             let text = table(&frame, &rows, (Some(screen), choice.sort), Timestamp(2), Paint(false));

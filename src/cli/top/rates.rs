@@ -24,7 +24,7 @@ pub type GrowthByTask = HashMap<RowKey, f64>;
 
 /// A task as it is now. Absent is `None`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct RateRow {
     pub key: RowKey,
     /// Under which people know it; made fit for a terminal.
     pub name: String,
@@ -63,7 +63,7 @@ pub struct Row {
     pub device_busy: Option<f64>,
 }
 
-impl Row {
+impl RateRow {
     pub fn is_over(&self) -> bool {
         self.state == "dead"
     }
@@ -106,16 +106,16 @@ pub struct HostNow {
 
 /// Everything that a screen shows of a moment.
 #[derive(Debug, Clone, Default)]
-pub struct Frame {
+pub struct RateFrame {
     pub epoch: u64,
     pub taken_at: Timestamp,
     pub host: HostNow,
     /// In the agent's order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<RateRow>,
     pub has_devices: bool,
 }
 
-impl Frame {
+impl RateFrame {
     /// Cores that the host uses and no row has: outside of every cgroup that is shown, and the kernel's own. `None`:
     /// either is not known, or it is less than two looks at different moments differ by.
     pub fn elsewhere_cores(&self) -> Option<f64> {
@@ -125,16 +125,16 @@ impl Frame {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct PreviousSample {
     at: Timestamp,
     usage: Usage,
-    rates: Rates,
+    rates: TaskRates,
     curves: Curves,
     epoch: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Rates {
+struct TaskRates {
     cpu_cores: Option<f64>,
     throttled: Option<f64>,
     pressure: [Option<f64>; 3],
@@ -148,7 +148,7 @@ struct Rates {
 /// Remembers the reading before.
 #[derive(Debug, Default)]
 pub struct RateTracker {
-    seen: HashMap<RowKey, Seen>,
+    seen: HashMap<RowKey, PreviousSample>,
     host: Option<(Timestamp, HostReply)>,
     host_rates: HostNow,
     growth: GrowthByTask,
@@ -158,7 +158,7 @@ pub struct RateTracker {
 
 impl RateTracker {
     /// Of a newer table, or the same again.
-    pub fn frame(&mut self, table: &TaskTable, devices: &BTreeMap<RowKey, OnDevices>) -> Frame {
+    pub fn frame(&mut self, table: &TaskTable, devices: &BTreeMap<RowKey, OnDevices>) -> RateFrame {
         if table.epoch < self.epoch {
             // Another agent: what this one knows of the time before is nothing that it read.
             *self = RateTracker::default();
@@ -178,7 +178,7 @@ impl RateTracker {
         self.seen.retain(|_, seen| seen.epoch == table.epoch);
         let host = self.host(table);
         (self.epoch, self.ticked_at) = (table.epoch, table.ticked_at());
-        Frame { epoch: table.epoch, taken_at: table.taken_at, host, rows, has_devices: table.devices > 0 }
+        RateFrame { epoch: table.epoch, taken_at: table.taken_at, host, rows, has_devices: table.devices > 0 }
     }
 
     /// For the frames from now on.
@@ -199,7 +199,7 @@ impl RateTracker {
         on: OnDevices,
         table: &TaskTable,
         is_new: bool,
-    ) -> Row {
+    ) -> RateRow {
         let epoch = table.epoch;
         let key = (task.alloc_id.clone(), task.task.clone());
         let runs = lives(&task.state);
@@ -213,11 +213,11 @@ impl RateTracker {
             let slept = before.is_some() && by_cgroup && at < table.ticked_at();
             let seen = self.seen.entry(key).or_insert_with(|| {
                 let (at, usage) = before.unwrap_or_else(|| (at, usage.clone()));
-                Seen { at, usage, rates: Rates::default(), curves: Curves::default(), epoch }
+                PreviousSample { at, usage, rates: TaskRates::default(), curves: Curves::default(), epoch }
             });
             if slept && at > seen.at {
                 seen.rates =
-                    Rates { cpu_cores: usage.cpu_usage_ns().map(|_| 0.0), ..rates(seen, at, &usage, last_tick) };
+                    TaskRates { cpu_cores: usage.cpu_usage_ns().map(|_| 0.0), ..rates(seen, at, &usage, last_tick) };
                 (seen.at, seen.usage) = (at, usage);
             } else if at > seen.at {
                 seen.rates = rates(seen, at, &usage, last_tick);
@@ -228,7 +228,7 @@ impl RateTracker {
             }
             seen.epoch = epoch;
             // What has ended uses nothing; what it used last is no rate of now.
-            let rates = if runs { seen.rates } else { Rates::default() };
+            let rates = if runs { seen.rates } else { TaskRates::default() };
             row.cpu_cores = rates.cpu_cores;
             row.throttled = rates.throttled;
             row.pressure = rates.pressure;
@@ -279,7 +279,7 @@ impl RateTracker {
 
 /// Of its curves.
 #[allow(clippy::cast_precision_loss)] // for the eye
-fn point(row: &Row) -> [Option<f64>; 3] {
+fn point(row: &RateRow) -> [Option<f64>; 3] {
     [row.cpu_cores, row.memory.map(|bytes| bytes as f64), both(row.read, row.written)]
 }
 
@@ -295,7 +295,7 @@ fn per_second(before: Option<u64>, now: Option<u64>, time: u64) -> Option<f64> {
 }
 
 #[allow(clippy::cast_precision_loss)] // for the eye
-fn rates(before: &Seen, at: Timestamp, now: &Usage, last_tick: Timestamp) -> Rates {
+fn rates(before: &PreviousSample, at: Timestamp, now: &Usage, last_tick: Timestamp) -> TaskRates {
     let old = &before.usage;
     let time = at.since(before.at).0;
     let awake = at.since(before.at.max(last_tick.min(at))).0;
@@ -305,7 +305,7 @@ fn rates(before: &Seen, at: Timestamp, now: &Usage, last_tick: Timestamp) -> Rat
     let grown = |get: fn(&Usage) -> Option<u64>| get(now)?.checked_sub(get(old)?);
     // While it rests there are no periods, and no share of them.
     let periods = grown(|u| u.cpu_cfs_periods()).filter(|periods| *periods > 0);
-    Rates {
+    TaskRates {
         cpu_cores: per_nano(old.cpu_usage_ns(), now.cpu_usage_ns(), if awake > 0 { awake } else { time }),
         throttled: periods.zip(grown(|u| u.cpu_cfs_throttled_periods())).map(|(all, some)| some as f64 / all as f64),
         pressure: [
@@ -323,11 +323,11 @@ fn rates(before: &Seen, at: Timestamp, now: &Usage, last_tick: Timestamp) -> Rat
 
 /// Without its rates.
 #[allow(clippy::cast_precision_loss)] // for the eye
-fn row(task: &TaskReply, key: RowKey, usage: &Usage, on: OnDevices) -> Row {
+fn row(task: &TaskReply, key: RowKey, usage: &Usage, on: OnDevices) -> RateRow {
     let runs = lives(&task.state);
     let quota = usage.cpu_quota_us().zip(usage.cpu_period_us()).filter(|(_, period)| *period > 0);
     let now = |value: Option<u64>| value.filter(|_| runs);
-    Row {
+    RateRow {
         name: name(task),
         source: printable(&task.source),
         workload: printable(&task.job),
@@ -381,17 +381,17 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn cores_in_no_row_are_shown_where_the_hosts_and_all_rows_are_known() {
+    fn cores_outside_all_rows_are_shown_if_the_host_and_all_rows_are_known() {
         let with = |busy_cores, rows: &[(&str, Option<f64>)]| {
-            let row = |(state, cpu_cores): &(&str, Option<f64>)| Row {
+            let row = |(state, cpu_cores): &(&str, Option<f64>)| RateRow {
                 state: (*state).to_owned(),
                 cpu_cores: *cpu_cores,
                 ..super::super::testing::row("a", "docker", "w")
             };
-            let frame = Frame {
+            let frame = RateFrame {
                 host: HostNow { busy_cores, ..HostNow::default() },
                 rows: rows.iter().map(row).collect(),
-                ..Frame::default()
+                ..RateFrame::default()
             };
             frame.elsewhere_cores().map(|cores| format!("{cores:.1}"))
         };
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slept_and_wakes_used_its_time_since_the_tick_before() {
+    fn sleeping_task_that_wakes_used_its_cpu_time_since_the_previous_tick() {
         let mut tracker = RateTracker::default();
         // Read at its first second only: each tick saw that it slept.
         assert_eq!(cores(&mut tracker, &table(1, 1, Some(0), "")), None);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_that_of_the_kept_hour_and_absent_of_what_has_ended_or_is_unknown() {
+    fn growth_is_that_of_the_retained_hour_and_absent_for_ended_or_unknown_tasks() {
         let key = ("docker:a".to_owned(), "t".to_owned());
         let grown = |table: &TaskTable, growth: &[f64]| {
             let mut tracker = RateTracker::default();
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_uses_nothing_now_and_foreign_names_do_not_steer() {
+    fn ended_task_has_no_current_usage_and_foreign_names_are_escaped() {
         let mut tracker = RateTracker::default();
         tracker.frame(&table(1, 1, Some(0), ""), &BTreeMap::new());
         let mut ended = table(2, 2, Some(900), "");

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use super::curves::Curves;
 use super::lines::TableLine;
 use super::processes::ProcessLine;
-use super::rates::{Frame, RowKey};
+use super::rates::{RateFrame, RowKey};
 use crate::cli::follow;
 use crate::cli::output::Paint;
 use crate::model::event::Event;
 use crate::model::units::Timestamp;
 
 /// What there is to be shown.
-pub struct Scene<'a> {
-    pub frame: &'a Frame,
+pub struct TopScene<'a> {
+    pub frame: &'a RateFrame,
     pub lines: &'a [TableLine<'a>],
     /// Where it comes from.
     pub from: &'a str,

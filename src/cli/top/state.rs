@@ -5,8 +5,8 @@ use ratatui::crossterm::event::{
 };
 
 use super::columns;
-use super::keys::{self, Act};
-use super::lines::{Choice, Grouping, LineKey, TableLine};
+use super::keys::{self, KeyAction};
+use super::lines::{Grouping, LineKey, TableLine, TableOptions};
 use super::rates::RowKey;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,14 +30,14 @@ impl ScreenView {
 
 /// One task from near.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenTask {
+pub struct DetailView {
     pub key: RowKey,
     pub stderr: bool,
 }
 
 /// What stands where, since it was drawn last: for the mouse, and for pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drawn {
+pub struct DrawnLayout {
     /// The line of the headings.
     pub heads_at: u16,
     /// First column, behind the last one, and place in `COLUMNS`.
@@ -49,7 +49,7 @@ pub struct Drawn {
 
 #[derive(Debug, Default)]
 pub struct ScreenState {
-    pub choice: Choice,
+    pub choice: TableOptions,
     pub view: ScreenView,
     pub selected: Option<LineKey>,
     /// Where the selected line stood: if it goes, the next one is selected.
@@ -60,15 +60,15 @@ pub struct ScreenState {
     pub scroll: usize,
     /// The filter before the one that is being typed.
     pub typing: Option<String>,
-    pub open: Option<OpenTask>,
+    pub open: Option<DetailView>,
     pub help: Option<HelpPage>,
     pub paused: bool,
-    pub drawn: Drawn,
+    pub drawn: DrawnLayout,
 }
 
 /// What is left to be done about an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum InputOutcome {
     Draw,
     /// From an empty screen.
     Redraw,
@@ -87,43 +87,43 @@ pub enum HelpPage {
 }
 
 impl ScreenState {
-    pub fn of(choice: Choice) -> ScreenState {
+    pub fn of(choice: TableOptions) -> ScreenState {
         ScreenState { choice, ..ScreenState::default() }
     }
 
-    pub fn input(&mut self, event: &Event, lines: &[TableLine<'_>]) -> Then {
+    pub fn input(&mut self, event: &Event, lines: &[TableLine<'_>]) -> InputOutcome {
         match event {
-            Event::Key(key) if key.kind == KeyEventKind::Release => Then::Nothing,
+            Event::Key(key) if key.kind == KeyEventKind::Release => InputOutcome::Nothing,
             Event::Key(key) if self.typing.is_some() => self.typed(key),
-            Event::Key(key) => keys::act(key).map_or(Then::Nothing, |act| self.apply(act, lines)),
+            Event::Key(key) => keys::act(key).map_or(InputOutcome::Nothing, |act| self.apply(act, lines)),
             Event::Mouse(mouse) => self.mouse(*mouse, lines),
-            Event::Resize(..) => Then::Redraw,
-            Event::FocusGained | Event::FocusLost | Event::Paste(_) => Then::Nothing,
+            Event::Resize(..) => InputOutcome::Redraw,
+            Event::FocusGained | Event::FocusLost | Event::Paste(_) => InputOutcome::Nothing,
         }
     }
 
-    fn typed(&mut self, key: &KeyEvent) -> Then {
+    fn typed(&mut self, key: &KeyEvent) -> InputOutcome {
         let with_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if with_ctrl => return Then::Quit,
+            KeyCode::Char('c') if with_ctrl => return InputOutcome::Quit,
             KeyCode::Char('u') if with_ctrl => self.choice.filter.clear(),
-            KeyCode::Char(_) if with_ctrl => return Then::Nothing,
+            KeyCode::Char(_) if with_ctrl => return InputOutcome::Nothing,
             KeyCode::Char(c) => self.choice.filter.push(c),
             KeyCode::Backspace => drop(self.choice.filter.pop()),
             KeyCode::Enter => self.typing = None,
             KeyCode::Esc => self.choice.filter = self.typing.take().unwrap_or_default(),
-            _ => return Then::Nothing,
+            _ => return InputOutcome::Nothing,
         }
-        Then::Draw
+        InputOutcome::Draw
     }
 
-    pub fn apply(&mut self, act: Act, lines: &[TableLine<'_>]) -> Then {
+    pub fn apply(&mut self, act: KeyAction, lines: &[TableLine<'_>]) -> InputOutcome {
         match act {
-            Act::Quit => return Then::Quit,
-            Act::Suspend => return Then::Suspend,
-            Act::Redraw => return Then::Redraw,
-            Act::Pause => self.paused = !self.paused,
-            Act::Help => {
+            KeyAction::Quit => return InputOutcome::Quit,
+            KeyAction::Suspend => return InputOutcome::Suspend,
+            KeyAction::Redraw => return InputOutcome::Redraw,
+            KeyAction::Pause => self.paused = !self.paused,
+            KeyAction::Help => {
                 self.help = match self.help {
                     None => Some(HelpPage::Keys),
                     Some(HelpPage::Keys) => Some(HelpPage::Columns),
@@ -132,74 +132,84 @@ impl ScreenState {
             }
             _ if self.help.is_some() => {
                 self.help = None;
-                return if act == Act::Back { Then::Draw } else { self.apply(act, lines) };
+                return if act == KeyAction::Back { InputOutcome::Draw } else { self.apply(act, lines) };
             }
-            Act::Back => return self.back(),
-            Act::Stream => match &mut self.open {
+            KeyAction::Back => return self.back(),
+            KeyAction::Stream => match &mut self.open {
                 Some(open) => {
                     open.stderr = !open.stderr;
-                    return Then::Ask;
+                    return InputOutcome::Ask;
                 }
-                None => return Then::Nothing,
+                None => return InputOutcome::Nothing,
             },
             // From near nothing else is to be chosen but the neighbours.
-            Act::Up | Act::Down if self.open.is_some() => {
+            KeyAction::Up | KeyAction::Down if self.open.is_some() => {
                 self.move_by(act, lines);
                 self.open(lines);
-                return Then::Ask;
+                return InputOutcome::Ask;
             }
-            _ if self.open.is_some() => return Then::Nothing,
-            Act::NextView => {
+            _ if self.open.is_some() => return InputOutcome::Nothing,
+            KeyAction::NextView => {
                 let at = ScreenView::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
                 (self.view, self.scroll) = (ScreenView::ALL[(at + 1) % ScreenView::ALL.len()], 0);
-                return Then::Ask;
+                return InputOutcome::Ask;
             }
-            Act::Up | Act::Down | Act::PageUp | Act::PageDown | Act::First | Act::Last
+            KeyAction::Up
+            | KeyAction::Down
+            | KeyAction::PageUp
+            | KeyAction::PageDown
+            | KeyAction::First
+            | KeyAction::Last
                 if self.view != ScreenView::Tasks =>
             {
                 self.scroll_by(act);
             }
-            Act::Up | Act::Down | Act::PageUp | Act::PageDown | Act::First | Act::Last => self.move_by(act, lines),
-            _ if self.view != ScreenView::Tasks => return Then::Nothing,
-            Act::Open => {
+            KeyAction::Up
+            | KeyAction::Down
+            | KeyAction::PageUp
+            | KeyAction::PageDown
+            | KeyAction::First
+            | KeyAction::Last => self.move_by(act, lines),
+            _ if self.view != ScreenView::Tasks => return InputOutcome::Nothing,
+            KeyAction::Open => {
                 if let Some(TableLine::Group { name, .. }) = self.line(lines) {
                     let name = name.clone();
                     self.fold(&name);
-                    return Then::Draw;
+                    return InputOutcome::Draw;
                 }
                 self.open(lines);
-                return Then::Ask;
+                return InputOutcome::Ask;
             }
-            Act::Filter => self.typing = Some(self.choice.filter.clone()),
-            Act::SortLeft => self.sort_beside(false),
-            Act::SortRight => self.sort_beside(true),
-            Act::SortBy(column) => self.sort(column),
-            Act::Reverse => self.choice.reverse = !self.choice.reverse,
-            Act::Group => (self.choice.grouping, self.top) = (self.choice.grouping.next(), 0),
-            Act::Ended => self.choice.only_running = !self.choice.only_running,
-            Act::Fold => self.fold_here(lines),
-            Act::FoldAll => {
+            KeyAction::Filter => self.typing = Some(self.choice.filter.clone()),
+            KeyAction::SortLeft => self.sort_beside(false),
+            KeyAction::SortRight => self.sort_beside(true),
+            KeyAction::SortBy(column) => self.sort(column),
+            KeyAction::Reverse => self.choice.reverse = !self.choice.reverse,
+            KeyAction::Group => (self.choice.grouping, self.top) = (self.choice.grouping.next(), 0),
+            KeyAction::Ended => self.choice.only_running = !self.choice.only_running,
+            KeyAction::Fold => self.fold_here(lines),
+            KeyAction::FoldAll => {
                 let groups = lines.iter().filter_map(|line| match line {
                     TableLine::Group { name, .. } => Some(name.clone()),
                     TableLine::Task(_) => None,
                 });
                 self.choice.folded = groups.collect();
             }
-            Act::UnfoldAll => self.choice.folded.clear(),
+            KeyAction::UnfoldAll => self.choice.folded.clear(),
         }
-        Then::Draw
+        InputOutcome::Draw
     }
 
-    fn back(&mut self) -> Then {
+    fn back(&mut self) -> InputOutcome {
         if self.open.take().is_some() {
-            return Then::Ask;
+            return InputOutcome::Ask;
         }
         if self.view != ScreenView::Tasks {
             (self.view, self.scroll) = (ScreenView::Tasks, 0);
-            return Then::Ask;
+            return InputOutcome::Ask;
         }
         self.choice.filter.clear();
-        Then::Draw
+        InputOutcome::Draw
     }
 
     /// The selected line; the first, if none is.
@@ -225,16 +235,16 @@ impl ScreenState {
         self.at
     }
 
-    fn move_by(&mut self, act: Act, lines: &[TableLine<'_>]) {
+    fn move_by(&mut self, act: KeyAction, lines: &[TableLine<'_>]) {
         let at = self.place(lines);
         let last = lines.len().saturating_sub(1);
         let page = usize::from(self.drawn.page).max(1);
         let to = match act {
-            Act::Up => at.saturating_sub(1),
-            Act::PageUp => at.saturating_sub(page),
-            Act::Down => at + 1,
-            Act::PageDown => at + page,
-            Act::First => 0,
+            KeyAction::Up => at.saturating_sub(1),
+            KeyAction::PageUp => at.saturating_sub(page),
+            KeyAction::Down => at + 1,
+            KeyAction::PageDown => at + page,
+            KeyAction::First => 0,
             _ => last,
         };
         self.select(to.min(last), lines);
@@ -246,14 +256,14 @@ impl ScreenState {
         self.place(lines);
     }
 
-    fn scroll_by(&mut self, act: Act) {
+    fn scroll_by(&mut self, act: KeyAction) {
         let page = usize::from(self.drawn.page).max(1);
         // The newest events stand at the bottom: up is back in time.
         let up = self.view == ScreenView::Events;
-        let (more, less) = if up { (Act::Up, Act::PageUp) } else { (Act::Down, Act::PageDown) };
+        let (more, less) = if up { (KeyAction::Up, KeyAction::PageUp) } else { (KeyAction::Down, KeyAction::PageDown) };
         self.scroll = match act {
-            Act::First | Act::Last => {
-                if (act == Act::First) == up {
+            KeyAction::First | KeyAction::Last => {
+                if (act == KeyAction::First) == up {
                     usize::MAX / 2
                 } else {
                     0
@@ -261,7 +271,7 @@ impl ScreenState {
             }
             _ if act == more => self.scroll.saturating_add(1),
             _ if act == less => self.scroll.saturating_add(page),
-            Act::PageUp | Act::PageDown => self.scroll.saturating_sub(page),
+            KeyAction::PageUp | KeyAction::PageDown => self.scroll.saturating_sub(page),
             _ => self.scroll.saturating_sub(1),
         };
     }
@@ -271,7 +281,7 @@ impl ScreenState {
         if let Some(TableLine::Task(row)) = self.line(lines) {
             let key = row.key.clone();
             self.selected = Some(LineKey::Task(key.clone()));
-            self.open = Some(OpenTask { key, stderr });
+            self.open = Some(DetailView { key, stderr });
         }
     }
 
@@ -316,43 +326,43 @@ impl ScreenState {
         }
     }
 
-    fn mouse(&mut self, mouse: MouseEvent, lines: &[TableLine<'_>]) -> Then {
+    fn mouse(&mut self, mouse: MouseEvent, lines: &[TableLine<'_>]) -> InputOutcome {
         match mouse.kind {
-            MouseEventKind::ScrollUp => self.apply(Act::Up, lines),
-            MouseEventKind::ScrollDown => self.apply(Act::Down, lines),
+            MouseEventKind::ScrollUp => self.apply(KeyAction::Up, lines),
+            MouseEventKind::ScrollDown => self.apply(KeyAction::Down, lines),
             MouseEventKind::Down(MouseButton::Left) if self.help.is_some() => {
                 self.help = None;
-                Then::Draw
+                InputOutcome::Draw
             }
             MouseEventKind::Down(MouseButton::Left) if self.open.is_none() && self.view == ScreenView::Tasks => {
                 self.click(mouse.column, mouse.row, lines)
             }
-            _ => Then::Nothing,
+            _ => InputOutcome::Nothing,
         }
     }
 
-    fn click(&mut self, x: u16, y: u16, lines: &[TableLine<'_>]) -> Then {
+    fn click(&mut self, x: u16, y: u16, lines: &[TableLine<'_>]) -> InputOutcome {
         if y == self.drawn.heads_at {
             let head = self.drawn.heads.iter().find(|(from, to, _)| (*from..*to).contains(&x));
-            let Some((.., column)) = head.copied() else { return Then::Nothing };
+            let Some((.., column)) = head.copied() else { return InputOutcome::Nothing };
             if column == self.choice.sort {
                 self.choice.reverse = !self.choice.reverse;
             } else {
                 self.sort(column);
             }
-            return Then::Draw;
+            return InputOutcome::Draw;
         }
         let Some(line) = y.checked_sub(self.drawn.first).filter(|line| *line < self.drawn.page) else {
-            return Then::Nothing;
+            return InputOutcome::Nothing;
         };
         let at = self.top + usize::from(line);
-        let Some(clicked) = lines.get(at) else { return Then::Nothing };
+        let Some(clicked) = lines.get(at) else { return InputOutcome::Nothing };
         // The second click on a line is Enter.
         if self.selected.as_ref().is_some_and(|key| is(clicked, key)) {
-            return self.apply(Act::Open, lines);
+            return self.apply(KeyAction::Open, lines);
         }
         self.select(at, lines);
-        Then::Draw
+        InputOutcome::Draw
     }
 
     /// `CPU`, `memory, upwards`.
@@ -374,13 +384,13 @@ fn is(line: &TableLine<'_>, key: &LineKey) -> bool {
 mod tests {
     use super::super::columns::{CPU, MEMORY, NAME};
     use super::super::lines::lines;
-    use super::super::rates::Row;
+    use super::super::rates::RateRow;
     use super::super::testing::row;
     use super::*;
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<RateRow> {
         (0..30)
-            .map(|n| Row {
+            .map(|n| RateRow {
                 memory: Some(n),
                 ..row(&format!("docker:{n:02}"), if n < 20 { "docker" } else { "podman" }, "w")
             })
@@ -390,11 +400,11 @@ mod tests {
     /// On a screen of ten lines below the headings of name, CPU and memory.
     fn state() -> ScreenState {
         let heads = vec![(0, 20, NAME), (21, 26, CPU), (27, 35, MEMORY)];
-        let drawn = Drawn { heads_at: 4, heads, first: 5, page: 10 };
+        let drawn = DrawnLayout { heads_at: 4, heads, first: 5, page: 10 };
         ScreenState { drawn, ..ScreenState::default() }
     }
 
-    fn press(state: &mut ScreenState, rows: &[Row], keys: &str) -> Vec<Then> {
+    fn press(state: &mut ScreenState, rows: &[RateRow], keys: &str) -> Vec<InputOutcome> {
         let code = |c: char| match c {
             '\n' => KeyCode::Enter,
             '\x1b' => KeyCode::Esc,
@@ -417,7 +427,7 @@ mod tests {
         }
     }
 
-    fn click(state: &mut ScreenState, rows: &[Row], x: u16, y: u16) -> Then {
+    fn click(state: &mut ScreenState, rows: &[RateRow], x: u16, y: u16) -> InputOutcome {
         let kind = MouseEventKind::Down(MouseButton::Left);
         let lines = lines(rows, &state.choice);
         state.input(&Event::Mouse(MouseEvent { kind, column: x, row: y, modifiers: KeyModifiers::NONE }), &lines)
@@ -438,12 +448,12 @@ mod tests {
             press(&mut state, &rows, keys);
             assert_eq!((selected(&state), state.top), (at, top), "after {keys:?}");
         }
-        state.apply(Act::PageDown, &lines(&rows, &state.choice));
+        state.apply(KeyAction::PageDown, &lines(&rows, &state.choice));
         assert_eq!((selected(&state), state.top), ("docker:10", 1));
     }
 
     #[test]
-    fn the_selection_stays_with_its_task_and_goes_to_the_next_one_when_that_is_gone() {
+    fn selection_follows_its_task_and_moves_to_the_next_one_when_it_is_gone() {
         let (mut state, mut rows) = (state(), rows());
         press(&mut state, &rows, "jjj");
         // Sorted again, it stands elsewhere.
@@ -467,7 +477,7 @@ mod tests {
         assert_eq!((lines(&rows, &state.choice).len(), state.typing.is_some()), (10, false));
         press(&mut state, &rows, "\x1b");
         assert_eq!(lines(&rows, &state.choice).len(), 30);
-        assert_eq!(press(&mut state, &rows, "q"), [Then::Quit]);
+        assert_eq!(press(&mut state, &rows, "q"), [InputOutcome::Quit]);
     }
 
     #[test]
@@ -479,11 +489,11 @@ mod tests {
         assert_eq!((state.choice.sort, state.choice.reverse), (MEMORY, false));
         press(&mut state, &rows, "r<");
         assert_eq!((state.choice.sort, state.choice.reverse), (CPU, false));
-        assert_eq!(click(&mut state, &rows, 28, 4), Then::Draw);
+        assert_eq!(click(&mut state, &rows, 28, 4), InputOutcome::Draw);
         assert_eq!((state.choice.sort, state.choice.reverse), (MEMORY, false));
         click(&mut state, &rows, 28, 4);
         assert_eq!((state.choice.sort, state.choice.reverse), (MEMORY, true), "the second click turns it round");
-        assert_eq!(click(&mut state, &rows, 26, 4), Then::Nothing, "between two headings");
+        assert_eq!(click(&mut state, &rows, 26, 4), InputOutcome::Nothing, "between two headings");
     }
 
     #[test]
@@ -504,24 +514,24 @@ mod tests {
     #[test]
     fn details_open_and_close_and_show_the_neighbour() {
         let (mut state, rows) = (state(), rows());
-        assert_eq!(press(&mut state, &rows, "j\n"), [Then::Draw, Then::Ask]);
+        assert_eq!(press(&mut state, &rows, "j\n"), [InputOutcome::Draw, InputOutcome::Ask]);
         assert_eq!(state.open.as_ref().unwrap().key.0, "docker:01");
-        assert_eq!(press(&mut state, &rows, "oj"), [Then::Ask, Then::Ask]);
+        assert_eq!(press(&mut state, &rows, "oj"), [InputOutcome::Ask, InputOutcome::Ask]);
         let open = state.open.clone().unwrap();
         assert_eq!((open.key.0.as_str(), open.stderr), ("docker:02", true));
-        assert_eq!(press(&mut state, &rows, "\x1b/"), [Then::Ask, Then::Draw]);
+        assert_eq!(press(&mut state, &rows, "\x1b/"), [InputOutcome::Ask, InputOutcome::Draw]);
         assert!(state.open.is_none() && state.typing.is_some());
     }
 
     #[test]
     fn a_click_selects_and_a_second_one_opens() {
         let (mut state, rows) = (state(), rows());
-        assert_eq!(click(&mut state, &rows, 3, 7), Then::Draw);
+        assert_eq!(click(&mut state, &rows, 3, 7), InputOutcome::Draw);
         assert_eq!(selected(&state), "docker:02");
-        assert_eq!(click(&mut state, &rows, 3, 7), Then::Ask);
+        assert_eq!(click(&mut state, &rows, 3, 7), InputOutcome::Ask);
         assert_eq!(state.open.as_ref().unwrap().key.0, "docker:02");
         let mut state = super::tests::state();
-        assert_eq!(click(&mut state, &rows, 3, 15), Then::Nothing, "below the table");
+        assert_eq!(click(&mut state, &rows, 3, 15), InputOutcome::Nothing, "below the table");
         let wheel = Event::Mouse(MouseEvent {
             kind: MouseEventKind::ScrollDown,
             column: 0,
@@ -533,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn help_goes_with_any_key_and_views_go_round() {
+    fn help_closes_with_any_key_and_views_cycle() {
         let (mut state, rows) = (state(), rows());
         press(&mut state, &rows, "?");
         assert_eq!(state.help, Some(HelpPage::Keys));

@@ -5,33 +5,33 @@ use std::time::SystemTime;
 use ratatui::layout::Rect;
 
 use super::columns::NAME;
-use super::feed::{Feed, Wanted};
-use super::lines::{Choice, lines};
+use super::feed::{FeedQuery, TopFeed};
+use super::lines::{TableOptions, lines};
 use super::pen::Pen;
-use super::rates::{Frame, RateTracker};
+use super::rates::{RateFrame, RateTracker};
 use super::{draw, plain};
-use crate::cli::connect::Agent;
+use crate::cli::connect::AgentConnection;
 use crate::cli::exit::CliError;
 use crate::cli::output::Paint;
 use crate::model::units::Timestamp;
 
 pub struct TaskFeed {
-    feed: Feed,
+    feed: TopFeed,
     tracker: RateTracker,
 }
 
 impl TaskFeed {
-    pub fn of(agent: Agent) -> TaskFeed {
-        TaskFeed { feed: Feed::of_agent(agent), tracker: RateTracker::default() }
+    pub fn of(agent: AgentConnection) -> TaskFeed {
+        TaskFeed { feed: TopFeed::of_agent(agent), tracker: RateTracker::default() }
     }
-    pub fn look(&mut self) -> Result<Frame, CliError> {
-        let look = self.feed.look(&Wanted::default())?;
+    pub fn look(&mut self) -> Result<RateFrame, CliError> {
+        let look = self.feed.look(&FeedQuery::default())?;
         Ok(plain::frame_of(&mut self.tracker, &look))
     }
 }
 
-fn by_name() -> Choice {
-    Choice { sort: NAME, ..Choice::default() }
+fn by_name() -> TableOptions {
+    TableOptions { sort: NAME, ..TableOptions::default() }
 }
 
 fn now() -> Timestamp {
@@ -39,11 +39,11 @@ fn now() -> Timestamp {
 }
 
 /// As [`plain::table`].
-pub fn text(frame: &Frame, screen: Option<u16>, paint: Paint) -> String {
+pub fn text(frame: &RateFrame, screen: Option<u16>, paint: Paint) -> String {
     plain::table(frame, &lines(&frame.rows, &by_name()), (screen, NAME), now(), paint)
 }
 
 /// As many rows as the area has room for.
-pub fn draw(pen: &mut Pen<'_>, area: Rect, frame: &Frame) {
+pub fn draw(pen: &mut Pen<'_>, area: Rect, frame: &RateFrame) {
     draw::rows(pen, area, frame.has_devices, (&lines(&frame.rows, &by_name()), NAME), now());
 }

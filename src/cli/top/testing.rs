@@ -1,10 +1,10 @@
 //! Rows for tests.
 
-use super::rates::Row;
+use super::rates::RateRow;
 
 /// One that runs; nothing else is known of it.
-pub fn row(name: &str, source: &str, workload: &str) -> Row {
-    Row {
+pub fn row(name: &str, source: &str, workload: &str) -> RateRow {
+    RateRow {
         key: (name.to_owned(), "t".to_owned()),
         name: name.to_owned(),
         source: source.to_owned(),

@@ -11,19 +11,19 @@ use super::columns;
 use super::curves::Curves;
 use super::draw::draw;
 use super::gauges;
-use super::keys::Act;
-use super::lines::{Choice, Grouping, lines};
+use super::keys::KeyAction;
+use super::lines::{Grouping, TableOptions, lines};
 use super::plain;
 use super::processes::ProcessLine;
-use super::rates::{Frame, RateTracker};
+use super::rates::{RateFrame, RateTracker};
 use super::reply::{OnDevices, TaskTable, on_devices};
-use super::scene::{Details, EventLine, Scene};
+use super::scene::{Details, EventLine, TopScene};
 use super::state::ScreenState;
 use crate::cli::output::Paint;
 use crate::cli::shape::DeviceReport;
 use crate::cli::width::columns_of;
 use crate::model::event::{Event, EventKind};
-use crate::model::few::Few;
+use crate::model::few::SmallMap;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
@@ -45,7 +45,7 @@ fn devices() -> (BTreeMap<(String, String), OnDevices>, Vec<String>) {
     (on_devices(&report), lines.lines().map(str::to_owned).collect())
 }
 
-fn host() -> (RateTracker, Frame) {
+fn host() -> (RateTracker, RateFrame) {
     let mut tracker = RateTracker::default();
     let (on, _) = devices();
     tracker.frame(&recorded("tasks-1.json"), &on);
@@ -54,8 +54,8 @@ fn host() -> (RateTracker, Frame) {
 }
 
 /// What stands on a screen of this size after these acts.
-fn screen(size: (u16, u16), choice: Choice, acts: &[Act], problem: Option<&str>) -> String {
-    static HOST: LazyLock<(RateTracker, Frame)> = LazyLock::new(host);
+fn screen(size: (u16, u16), choice: TableOptions, acts: &[KeyAction], problem: Option<&str>) -> String {
+    static HOST: LazyLock<(RateTracker, RateFrame)> = LazyLock::new(host);
     screen_at(NOW, &HOST, size, choice, acts, problem)
 }
 
@@ -83,17 +83,17 @@ fn event(n: u64) -> EventLine {
         alloc_id: Some("ab12cd34".into()),
         task: Some("server".into()),
         message: format!("event {n}"),
-        details: Few::default(),
+        details: SmallMap::default(),
         fails_task: false,
     }))
 }
 
 fn screen_at(
     now: Timestamp,
-    host: &(RateTracker, Frame),
+    host: &(RateTracker, RateFrame),
     size: (u16, u16),
-    choice: Choice,
-    acts: &[Act],
+    choice: TableOptions,
+    acts: &[KeyAction],
     problem: Option<&str>,
 ) -> String {
     screen_with(now, host, size, choice, acts, problem, None)
@@ -102,10 +102,10 @@ fn screen_at(
 /// `hour`: of the open task.
 fn screen_with(
     now: Timestamp,
-    (tracker, frame): &(RateTracker, Frame),
+    (tracker, frame): &(RateTracker, RateFrame),
     size: (u16, u16),
-    choice: Choice,
-    acts: &[Act],
+    choice: TableOptions,
+    acts: &[KeyAction],
     problem: Option<&str>,
     hour: Option<Arc<Curves>>,
 ) -> String {
@@ -123,7 +123,7 @@ fn screen_with(
             events: (0..4).map(|n| format!("03:04:0{n}.000  ab12cd34  leak  Restarting  attempt {n}")).collect(),
             log: Ok((0..9).map(|n| format!("line {n} with \u{fffd}[31m colour")).collect()),
         });
-        let scene = Scene {
+        let scene = TopScene {
             frame,
             lines: &shown,
             from: "unix:/var/lib/allostat/allostat.sock",
@@ -164,8 +164,8 @@ fn same(file: &str, text: &str) {
     assert!(wanted == text, "{file} has become:\n{text}\nALLOSTAT_BLESS=1 writes it again");
 }
 
-fn by_cpu() -> Choice {
-    Choice { sort: columns::CPU, ..Choice::default() }
+fn by_cpu() -> TableOptions {
+    TableOptions { sort: columns::CPU, ..TableOptions::default() }
 }
 
 #[test]
@@ -173,12 +173,12 @@ fn a_screen_of_each_size_shows_the_host_as_it_was_reviewed() {
     for size in SIZES {
         let name = |what: &str| format!("{what}-{}x{}.txt", size.0, size.1);
         same(&name("table"), &screen(size, by_cpu(), &[], None));
-        let grouped = Choice { grouping: Grouping::Source, ..by_cpu() };
-        same(&name("groups"), &screen(size, grouped, &[Act::Down, Act::Fold], None));
-        let leak = Choice { filter: "leak".to_owned(), ..by_cpu() };
-        same(&name("near"), &screen(size, leak, &[Act::Open], None));
-        same(&name("help"), &screen(size, by_cpu(), &[Act::Help], None));
-        same(&name("columns"), &screen(size, by_cpu(), &[Act::Help, Act::Help], None));
+        let grouped = TableOptions { grouping: Grouping::Source, ..by_cpu() };
+        same(&name("groups"), &screen(size, grouped, &[KeyAction::Down, KeyAction::Fold], None));
+        let leak = TableOptions { filter: "leak".to_owned(), ..by_cpu() };
+        same(&name("near"), &screen(size, leak, &[KeyAction::Open], None));
+        same(&name("help"), &screen(size, by_cpu(), &[KeyAction::Help], None));
+        same(&name("columns"), &screen(size, by_cpu(), &[KeyAction::Help, KeyAction::Help], None));
     }
 }
 
@@ -197,8 +197,8 @@ fn last_hour() -> Arc<Curves> {
 #[test]
 fn open_task_has_the_curves_of_its_last_hour_as_soon_as_it_is_open() {
     let shown = |hour| {
-        let leak = Choice { filter: "leak".to_owned(), ..by_cpu() };
-        screen_with(NOW, &host(), (120, 40), leak, &[Act::Open], None, hour)
+        let leak = TableOptions { filter: "leak".to_owned(), ..by_cpu() };
+        screen_with(NOW, &host(), (120, 40), leak, &[KeyAction::Open], None, hour)
     };
     let text = shown(Some(last_hour()));
     let lines: Vec<&str> = text.lines().skip_while(|line| *line != "last 59m 50s").collect();
@@ -221,7 +221,7 @@ fn open_task_has_the_curves_of_its_last_hour_as_soon_as_it_is_open() {
     for width in (40..=200).step_by(23) {
         for height in [10, 24, 60] {
             let size = (width, height);
-            screen_with(NOW, &host(), size, by_cpu(), &[Act::Open], None, Some(last_hour()));
+            screen_with(NOW, &host(), size, by_cpu(), &[KeyAction::Open], None, Some(last_hour()));
         }
     }
 }
@@ -229,9 +229,12 @@ fn open_task_has_the_curves_of_its_last_hour_as_soon_as_it_is_open() {
 #[test]
 fn devices_events_and_what_is_wrong_have_their_place() {
     let lost = "cannot connect to unix:/run/a.sock: No such file or directory; what is shown is from before";
-    same("devices-120x40.txt", &screen((120, 40), by_cpu(), &[Act::NextView], None));
-    same("events-80x24.txt", &screen((80, 24), by_cpu(), &[Act::NextView, Act::NextView, Act::Up], Some(lost)));
-    let nothing = Choice { filter: "nobody".to_owned(), ..by_cpu() };
+    same("devices-120x40.txt", &screen((120, 40), by_cpu(), &[KeyAction::NextView], None));
+    same(
+        "events-80x24.txt",
+        &screen((80, 24), by_cpu(), &[KeyAction::NextView, KeyAction::NextView, KeyAction::Up], Some(lost)),
+    );
+    let nothing = TableOptions { filter: "nobody".to_owned(), ..by_cpu() };
     let shown = screen((80, 24), nothing, &[], None);
     assert!(shown.contains("nothing matches; Esc shows all"), "{shown}");
 }
@@ -239,13 +242,13 @@ fn devices_events_and_what_is_wrong_have_their_place() {
 #[test]
 fn events_of_another_day_have_their_date() {
     let tomorrow = Timestamp(NOW.0 + 86_400_000_000_000);
-    let shown = screen_at(tomorrow, &host(), (80, 24), by_cpu(), &[Act::NextView, Act::NextView], None);
+    let shown = screen_at(tomorrow, &host(), (80, 24), by_cpu(), &[KeyAction::NextView, KeyAction::NextView], None);
     assert!(shown.contains("\n2026-01-02 03:04:59.000  ab12cd34  server  Started  event 59"), "{shown}");
 }
 
 #[test]
 fn before_anything_was_read_there_is_no_time() {
-    let nothing = (RateTracker::default(), Frame::default());
+    let nothing = (RateTracker::default(), RateFrame::default());
     let shown = screen_at(NOW, &nothing, (80, 24), by_cpu(), &[], None);
     assert!(shown.contains("nothing was read yet") && !shown.contains("UTC"), "{shown}");
 }
@@ -256,11 +259,11 @@ fn on_no_screen_anything_is_out_of_place() {
         for height in [1, 2, 9, 10, 11, 24, 60] {
             for acts in [
                 &[][..],
-                &[Act::Help],
-                &[Act::Help, Act::Help],
-                &[Act::Open],
-                &[Act::NextView],
-                &[Act::Group, Act::Last],
+                &[KeyAction::Help],
+                &[KeyAction::Help, KeyAction::Help],
+                &[KeyAction::Open],
+                &[KeyAction::NextView],
+                &[KeyAction::Group, KeyAction::Last],
             ] {
                 screen((width, height), by_cpu(), acts, Some("lost"));
             }
@@ -269,14 +272,14 @@ fn on_no_screen_anything_is_out_of_place() {
 }
 
 #[test]
-fn the_plain_table_says_the_same() {
+fn plain_table_has_the_values_of_the_screen() {
     let (_, frame) = host();
     let choice = by_cpu();
     let shown = lines(&frame.rows, &choice);
     let host =
         "node-7: CPU 60%, 38.20 of 64 cores; memory 70%, 89.0 GiB of 128 GiB; waits: CPU 5.0%, memory 0%, I/O 12%";
     assert_eq!(gauges::line(&frame), host);
-    assert_eq!(gauges::line(&Frame::default()), ": CPU -; memory -; waits: CPU -, memory -, I/O -");
+    assert_eq!(gauges::line(&RateFrame::default()), ": CPU -; memory -; waits: CPU -, memory -, I/O -");
     let table = |screen, sort| plain::table(&frame, &shown, (screen, sort), NOW, Paint(false));
     same("plain.txt", &table(None, by_cpu().sort));
     for width in [80, 120, 200] {
@@ -299,6 +302,7 @@ fn the_plain_table_says_the_same() {
     }
 }
 
+/// Promise (Devices): In `top` absent is no 0, and there is no rate before the second reading
 #[test]
 fn with_one_reading_there_is_no_rate_and_what_is_absent_is_no_zero() {
     let frame = RateTracker::default().frame(&recorded("tasks-1.json"), &BTreeMap::new());
@@ -319,7 +323,7 @@ fn an_answer_that_is_none_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn an_answer_of_changes_goes_on_from_the_one_before_and_from_no_other() {
+fn answer_of_changes_applies_to_the_previous_answer_only() {
     let row =
         |task: &str| format!(r#"{{"alloc_id":"a","source":"docker","task":"{task}","sampled_at":5,"usage":[1,2]}}"#);
     let read = |tasks: &str, since: u64, before: Option<&TaskTable>| {

@@ -38,10 +38,11 @@ const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc
     MetricDesc::gauge(name, unit, help, &[]).absent_when("a seccomp filter refuses the call")
 }
 
+/// State of the host's clock discipline.
 #[derive(Debug)]
-pub(super) struct Clock;
+pub(super) struct ClockCollector;
 
-impl Collector for Clock {
+impl Collector for ClockCollector {
     fn name(&self) -> &'static str {
         "clock"
     }
@@ -86,6 +87,6 @@ mod tests {
     #[test]
     fn clock_of_a_host_of_files_is_absent() {
         let (_dir, roots) = host(&[]);
-        assert!(matches!(Clock.collect(&roots, &mut Samples::default()), Err(CollectError::Absent(_))));
+        assert!(matches!(ClockCollector.collect(&roots, &mut Samples::default()), Err(CollectError::Absent(_))));
     }
 }

@@ -65,13 +65,14 @@ static BLOCKED: MetricDesc =
 
 static METRICS: &[&MetricDesc] = &[&SECONDS, &BOOT, &CORES, &SWITCHES, &FORKS, &RUNNING, &BLOCKED];
 
+/// CPU time and other counters of `/proc/stat`.
 #[derive(Debug, Default)]
-pub(super) struct Cpu {
+pub(super) struct CpuCollector {
     /// The highest value so far: the kernel may lower iowait.
     highest: [Option<u64>; 8],
 }
 
-impl Collector for Cpu {
+impl Collector for CpuCollector {
     fn name(&self) -> &'static str {
         "cpu"
     }
@@ -115,8 +116,8 @@ mod tests {
     #[test]
     fn iowait_stands_still_where_the_kernel_takes_it_back() {
         let (dir, roots) = host(&[("proc/stat", "cpu 1 0 2 3 9\nbtime 5\n")]);
-        let mut cpu = Cpu::default();
-        let iowait = |cpu: &mut Cpu| {
+        let mut cpu = CpuCollector::default();
+        let iowait = |cpu: &mut CpuCollector| {
             let mut out = Samples::default();
             cpu.collect(&roots, &mut out).unwrap();
             out.0.iter().find(|s| s.labels == ["iowait"]).map(|s| s.value)
@@ -129,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn modes_that_the_kernel_does_not_know_are_absent() {
+    fn cpu_modes_missing_from_the_kernel_are_absent() {
         let (_dir, roots) = host(&[("proc/stat", "cpu 1 2 3 4\n"), ("sys/devices/system/cpu/online", "0-3\n")]);
         let mut out = Samples::default();
-        Cpu::default().collect(&roots, &mut out).unwrap();
+        CpuCollector::default().collect(&roots, &mut out).unwrap();
         let expected = [
             "cpu_seconds_total{user} Nanos(10000000)",
             "cpu_seconds_total{nice} Nanos(20000000)",
@@ -144,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_waits_and_was_started_is_shown_and_what_the_kernel_does_not_say_is_not() {
+    fn proc_stat_values_are_exposed_if_reported_and_absent_otherwise() {
         let (_dir, roots) = host(&[("proc/stat", "ctxt 7\nprocesses 8\nprocs_running 2\n")]);
         let mut out = Samples::default();
-        Cpu::default().collect(&roots, &mut out).unwrap();
+        CpuCollector::default().collect(&roots, &mut out).unwrap();
         let expected = ["context_switches_total{} Int(7)", "forks_total{} Int(8)", "threads_running{} Int(2)"];
         assert_eq!(lines(&out), expected);
     }
@@ -156,7 +157,7 @@ mod tests {
     fn a_bad_number_is_an_error_and_costs_no_other_mode() {
         let (_dir, roots) = host(&[("proc/stat", "cpu 1 x 3 4\nbtime 5\n")]);
         let mut out = Samples::default();
-        let error = Cpu::default().collect(&roots, &mut out).unwrap_err();
+        let error = CpuCollector::default().collect(&roots, &mut out).unwrap_err();
         assert_eq!(error.to_string(), r#"stat, line 1: expected a number of ticks, found "x""#);
         assert_eq!(out.0.len(), 4);
     }
@@ -170,7 +171,7 @@ mod tests {
         text += &format!("intr 1{}\nbtime 7\n", " 0".repeat(100_000));
         let (_dir, roots) = host(&[("proc/stat", &text)]);
         let mut out = Samples::default();
-        Cpu::default().collect(&roots, &mut out).unwrap();
+        CpuCollector::default().collect(&roots, &mut out).unwrap();
         assert_eq!(out.0.len(), 9);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::Roots;
-use crate::kernel::proc::diskstats::{self, Disk};
+use crate::kernel::proc::diskstats::{self, DiskCounters};
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
@@ -20,7 +20,7 @@ const MOST: usize = 128;
 const SECTOR_BYTES: u64 = 512;
 
 /// How to read a value. `None`: absent.
-type ReadValue = fn(&Disk<'_>, &mut Times) -> Option<Value>;
+type ReadValue = fn(&DiskCounters<'_>, &mut DiskTimes) -> Option<Value>;
 
 static FAMILIES: [(MetricDesc, ReadValue); 14] = [
     (
@@ -154,38 +154,40 @@ const fn newer(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc
     counter(name, unit, help).absent_when("as for reads, or the kernel does not count it")
 }
 
-/// State per device name.
+/// I/O counters of the host's disks, with state per device name.
 #[derive(Debug, Default)]
-pub(super) struct Disks {
-    known: BTreeMap<String, Known>,
+pub(super) struct DiskCollector {
+    known: BTreeMap<String, DiskState>,
 }
 
+/// What is remembered of one block device between two ticks.
 #[derive(Debug, Default)]
-struct Known {
+struct DiskState {
     /// Determined once: a host may have thousands of partitions.
     is_shown: bool,
-    times: Times,
+    times: DiskTimes,
 }
 
+/// The times of one block device.
 #[derive(Debug, Default)]
-struct Times {
-    busy: Unwrapped,
-    read: Unwrapped,
-    write: Unwrapped,
-    queue: Unwrapped,
-    discard: Unwrapped,
-    flush: Unwrapped,
+struct DiskTimes {
+    busy: UnwrappedCounter,
+    read: UnwrappedCounter,
+    write: UnwrappedCounter,
+    queue: UnwrappedCounter,
+    discard: UnwrappedCounter,
+    flush: UnwrappedCounter,
 }
 
-/// Milliseconds that the kernel prints with 32 bits. Times wrap after 50 days; queue time wraps after two days at a
-/// queue length of 32.
+/// A counter of milliseconds that continues when the kernel's wraps: the kernel prints 32 bits. Times wrap after 50
+/// days; queue time wraps after two days at a queue length of 32.
 #[derive(Debug, Clone, Copy, Default)]
-struct Unwrapped {
+struct UnwrappedCounter {
     last: u64,
     base: u64,
 }
 
-impl Unwrapped {
+impl UnwrappedCounter {
     fn value(&mut self, ms: u64) -> Option<Value> {
         Some(Value::Nanos(self.nanos(ms)))
     }
@@ -202,7 +204,7 @@ impl Unwrapped {
     }
 }
 
-impl Collector for Disks {
+impl Collector for DiskCollector {
     fn name(&self) -> &'static str {
         "disk"
     }
@@ -217,7 +219,7 @@ impl Collector for Disks {
         for disk in &disks {
             let (name, mut known) = before.remove_entry(disk.name).unwrap_or_else(|| {
                 let is_shown = is_whole(roots, disk.name);
-                (disk.name.to_owned(), Known { is_shown, ..Known::default() })
+                (disk.name.to_owned(), DiskState { is_shown, ..DiskState::default() })
             });
             if known.is_shown && was_used(disk) {
                 rows.push((disk.name, FAMILIES.each_ref().map(|(_, value)| value(disk, &mut known.times))));
@@ -251,7 +253,7 @@ fn is_whole(roots: &Roots, name: &str) -> bool {
 }
 
 /// Some drivers create 16 and more device nodes without a disk.
-fn was_used(disk: &Disk<'_>) -> bool {
+fn was_used(disk: &DiskCounters<'_>) -> bool {
     let discards = disk.discarded.map_or(0, |done| done.operations);
     let flushes = disk.flushed.map_or(0, |done| done.operations);
     [disk.read.operations, disk.written.operations, discards, flushes, disk.in_flight.unwrap_or_default()]
@@ -269,7 +271,7 @@ fn count(n: u64) -> Option<Value> {
 }
 
 /// Older kernels sometimes decrement the count below 0.
-fn in_flight(disk: &Disk<'_>) -> Option<Value> {
+fn in_flight(disk: &DiskCounters<'_>) -> Option<Value> {
     disk.in_flight.filter(|n| i32::try_from(*n).is_ok()).map(Value::Int)
 }
 
@@ -280,7 +282,7 @@ mod tests {
 
     const NUMBERS: &str = "1 2 3 4 5 6 7 8 9 10 11";
 
-    fn collected(disks: &mut Disks, roots: &Roots) -> Samples {
+    fn collected(disks: &mut DiskCollector, roots: &Roots) -> Samples {
         let mut out = Samples::default();
         disks.collect(roots, &mut out).unwrap();
         out
@@ -297,7 +299,7 @@ mod tests {
         let mut files = vec![("proc/diskstats", text.as_str()), ("sys/block/nvme0c0n1/hidden", "1\n")];
         files.extend(directories.iter().map(|file| (file.as_str(), "8\n")));
         let (_dir, roots) = host(&files);
-        let out = collected(&mut Disks::default(), &roots);
+        let out = collected(&mut DiskCollector::default(), &roots);
         let names: Vec<_> = out.0.iter().filter(|s| s.desc == &FAMILIES[0].0).map(|s| s.labels[0].clone()).collect();
         assert_eq!(names, ["sda", "dm-0", "cciss/c0d0"]);
     }
@@ -317,7 +319,7 @@ mod tests {
             "disk_operations_in_flight{sda} Int(9)",
             "disks_left_out{} Int(0)",
         ];
-        assert_eq!(lines(&collected(&mut Disks::default(), &roots)), expected);
+        assert_eq!(lines(&collected(&mut DiskCollector::default(), &roots)), expected);
         std::fs::write(dir.path().join("proc/diskstats"), format!("8 0 sda {NUMBERS} 12 13 14 15 16 17\n")).unwrap();
         let newer = [
             "disk_discarded_bytes_total{sda} Int(7168)",
@@ -327,12 +329,12 @@ mod tests {
             "disk_flush_seconds_total{sda} Nanos(17000000)",
             "disks_left_out{} Int(0)",
         ];
-        assert_eq!(lines(&collected(&mut Disks::default(), &roots))[9..], newer);
+        assert_eq!(lines(&collected(&mut DiskCollector::default(), &roots))[9..], newer);
     }
 
     #[test]
     fn times_go_on_where_the_kernel_begins_again_and_fall_where_the_disk_is_another() {
-        let mut time = Unwrapped::default();
+        let mut time = UnwrappedCounter::default();
         let mut seconds = |ms: u64| time.nanos(ms) / 1_000_000;
         assert_eq!([5, u64::from(u32::MAX) - 1].map(&mut seconds), [5, (1 << 32) - 2]);
         assert_eq!([3, 3, 9].map(&mut seconds), [3, 3, 9].map(|ms| (1u64 << 32) + ms));
@@ -346,16 +348,16 @@ mod tests {
         for printed in ["4294967295", "-3"] {
             let text = format!("8 0 sda 1 2 3 4 5 6 7 8 {printed} 10 11\n");
             let (_dir, roots) = host(&[("proc/diskstats", &text), ("sys/block/sda/size", "8\n")]);
-            let out = collected(&mut Disks::default(), &roots);
+            let out = collected(&mut DiskCollector::default(), &roots);
             assert!(!lines(&out).iter().any(|line| line.contains("in_flight")));
             assert_eq!(out.0.len(), 9);
         }
     }
 
     #[test]
-    fn each_name_is_asked_once_and_one_that_went_is_forgotten() {
+    fn disk_attributes_are_read_once_per_name_and_forgotten_on_removal() {
         let (dir, roots) = host(&[("proc/diskstats", &format!("8 0 sda {NUMBERS}\n")), ("sys/block/sda/size", "8\n")]);
-        let mut disks = Disks::default();
+        let mut disks = DiskCollector::default();
         assert_eq!(collected(&mut disks, &roots).0.len(), 10);
         std::fs::remove_dir_all(dir.path().join("sys")).unwrap();
         assert_eq!(collected(&mut disks, &roots).0.len(), 10, "it is known");
@@ -372,7 +374,7 @@ mod tests {
         files.extend(names.iter().map(|name| (format!("sys/block/{name}/size"), "8\n".to_owned())));
         let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let (_dir, roots) = host(&files);
-        let out = collected(&mut Disks::default(), &roots);
+        let out = collected(&mut DiskCollector::default(), &roots);
         let families: Vec<&str> = out.0.iter().map(|s| s.desc.name).collect();
         let (last, rest) = families.split_last().unwrap();
         assert_eq!(rest.chunks(MOST).map(|c| c.iter().all(|name| *name == c[0])).collect::<Vec<_>>(), [true; 9]);

@@ -31,25 +31,26 @@ static AVAILABLE: MetricDesc = MetricDesc::gauge(
 
 static METRICS: &[&MetricDesc] = &[&SIZE, &AVAILABLE];
 
+/// Size of the file system of one directory.
 #[derive(Debug, Clone, Copy)]
-struct Space {
+struct DirectorySize {
     size: u64,
     available: u64,
 }
 
-/// Name of each directory of the agent, and the probe of its file system. The path itself is not exposed as a metric
-/// label.
+/// Size of the file systems that hold the agent's directories: name of each directory, and the probe of its file
+/// system. The path itself is not exposed as a metric label.
 #[derive(Debug)]
-pub(super) struct Filesystem(Vec<(&'static str, BlockingProbe<Space>)>);
+pub(super) struct FilesystemCollector(Vec<(&'static str, BlockingProbe<DirectorySize>)>);
 
-impl Filesystem {
+impl FilesystemCollector {
     /// A directory is left out if its thread cannot be created.
-    pub(super) fn new(directories: Vec<AgentDirectory>) -> Filesystem {
+    pub(super) fn new(directories: Vec<AgentDirectory>) -> FilesystemCollector {
         let asked = |(name, path): AgentDirectory| {
             let target = format!("the file system of {}", path.display());
             Some((name, BlockingProbe::new("statvfs", target, move || read_space(&path))?))
         };
-        Filesystem(directories.into_iter().filter_map(asked).collect())
+        FilesystemCollector(directories.into_iter().filter_map(asked).collect())
     }
 
     fn collect_at(&mut self, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
@@ -78,15 +79,15 @@ impl Filesystem {
     }
 }
 
-fn read_space(path: &Path) -> Result<Space, CollectError> {
+fn read_space(path: &Path) -> Result<DirectorySize, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| ReadError::new(path, errno.into()))?;
-    Ok(Space {
+    Ok(DirectorySize {
         size: found.f_blocks.saturating_mul(found.f_frsize),
         available: found.f_bavail.saturating_mul(found.f_frsize),
     })
 }
 
-impl Collector for Filesystem {
+impl Collector for FilesystemCollector {
     fn name(&self) -> &'static str {
         "filesystem"
     }
@@ -115,7 +116,7 @@ mod tests {
     use crate::model::metric::Value;
 
     /// Repeats until the given number of samples or an error arrives: the threads need a moment.
-    fn answered(filesystem: &mut Filesystem, samples: usize) -> (Samples, Result<(), CollectError>) {
+    fn answered(filesystem: &mut FilesystemCollector, samples: usize) -> (Samples, Result<(), CollectError>) {
         for _ in 0..6_000 {
             let mut out = Samples::default();
             let result = filesystem.collect_at(Instant::now(), &mut out);
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn size_and_what_is_left_are_shown_by_directory_families_together() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut filesystem = Filesystem::new(vec![("a", a.path().to_owned()), ("b", b.path().to_owned())]);
+        let mut filesystem = FilesystemCollector::new(vec![("a", a.path().to_owned()), ("b", b.path().to_owned())]);
         let (out, result) = answered(&mut filesystem, 4);
         assert!(result.is_ok());
         let later = Instant::now() + Duration::from_secs(3);
@@ -144,19 +145,19 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_gives_no_value() {
-        let mut filesystem = Filesystem::new(vec![("data", "/no/such/directory".into())]);
+        let mut filesystem = FilesystemCollector::new(vec![("data", "/no/such/directory".into())]);
         let (out, result) = answered(&mut filesystem, 2);
         assert!(out.0.is_empty() && result.is_err());
     }
 
     #[test]
-    fn one_that_hangs_is_an_error_in_time_and_its_old_value_goes() {
+    fn hanging_file_system_is_a_timeout_error_and_its_old_value_is_absent() {
         let hang = || loop {
             std::thread::park();
         };
         let mut asked = BlockingProbe::new("hangs", "what hangs".to_owned(), hang).unwrap();
-        asked.last = Some((Space { size: 1, available: 1 }, Instant::now()));
-        let mut filesystem = Filesystem(vec![("data", asked)]);
+        asked.last = Some((DirectorySize { size: 1, available: 1 }, Instant::now()));
+        let mut filesystem = FilesystemCollector(vec![("data", asked)]);
         let start = Instant::now();
         let mut out = Samples::default();
         assert!(filesystem.collect_at(start, &mut out).is_ok(), "the question has just been asked");

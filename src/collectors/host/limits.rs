@@ -38,10 +38,11 @@ const fn gauge(name: &'static str, help: &'static str) -> MetricDesc {
     MetricDesc::gauge(name, Unit::None, help, &[])
 }
 
+/// Use and size of the kernel's tables of limited size.
 #[derive(Debug)]
-pub(super) struct Limits;
+pub(super) struct LimitCollector;
 
-impl Collector for Limits {
+impl Collector for LimitCollector {
     fn name(&self) -> &'static str {
         "limits"
     }
@@ -95,19 +96,19 @@ mod tests {
     fn tables_are_shown_with_their_limits_and_an_absent_one_is_not() {
         let (_dir, roots) = host(&[("proc/sys/fs/file-nr", "1952\t0\t65536\n")]);
         let mut out = Samples::default();
-        Limits.collect(&roots, &mut out).unwrap();
+        LimitCollector.collect(&roots, &mut out).unwrap();
         assert_eq!(lines(&out), ["file_handles{} Int(1952)", "file_handles_limit{} Int(65536)"]);
     }
 
     #[test]
-    fn one_bad_file_is_an_error_and_costs_no_other() {
+    fn malformed_kernel_limit_file_is_an_error_and_affects_no_other() {
         let (_dir, roots) = host(&[
             ("proc/sys/fs/file-nr", "many\n"),
             ("proc/sys/net/netfilter/nf_conntrack_count", "12\n"),
             ("proc/sys/net/netfilter/nf_conntrack_max", "262144\n"),
         ]);
         let mut out = Samples::default();
-        assert!(Limits.collect(&roots, &mut out).is_err());
+        assert!(LimitCollector.collect(&roots, &mut out).is_err());
         assert_eq!(lines(&out), ["conntrack_entries{} Int(12)", "conntrack_entries_limit{} Int(262144)"]);
     }
 }

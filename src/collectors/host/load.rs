@@ -22,10 +22,11 @@ static AVERAGE: MetricDesc = MetricDesc::gauge(
 
 static METRICS: &[&MetricDesc] = &[&AVERAGE];
 
+/// Load averages of the host.
 #[derive(Debug)]
-pub(super) struct Load;
+pub(super) struct LoadCollector;
 
-impl Collector for Load {
+impl Collector for LoadCollector {
     fn name(&self) -> &'static str {
         "load"
     }
@@ -49,11 +50,11 @@ mod tests {
     fn three_windows_are_shown_and_of_a_broken_file_none() {
         let (dir, roots) = host(&[("proc/loadavg", "0.50 1.25 2.00 1/234 567\n")]);
         let mut out = Samples::default();
-        Load.collect(&roots, &mut out).unwrap();
+        LoadCollector.collect(&roots, &mut out).unwrap();
         let expected = ["load_average{1m} Float(0.5)", "load_average{5m} Float(1.25)", "load_average{15m} Float(2.0)"];
         assert_eq!(lines(&out), expected);
         std::fs::write(dir.path().join("proc/loadavg"), "0.50 x").unwrap();
         let mut out = Samples::default();
-        assert!(Load.collect(&roots, &mut out).is_err() && out.0.is_empty());
+        assert!(LoadCollector.collect(&roots, &mut out).is_err() && out.0.is_empty());
     }
 }

@@ -141,10 +141,11 @@ static PARTS: [(&MetricDesc, ReadValue); 15] = [
 
 static METRICS: LazyLock<Vec<&MetricDesc>> = LazyLock::new(|| PARTS.iter().map(|(desc, _)| *desc).collect());
 
+/// Memory and swap of the host.
 #[derive(Debug)]
-pub(super) struct Memory;
+pub(super) struct MemoryCollector;
 
-impl Collector for Memory {
+impl Collector for MemoryCollector {
     fn name(&self) -> &'static str {
         "memory"
     }
@@ -168,11 +169,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_kernel_does_not_say_what_is_available() {
+    fn memory_available_is_absent_on_an_old_kernel() {
         let (_dir, roots) =
             host(&[("proc/meminfo", "MemTotal: 16 kB\nMemFree: 3 kB\nSwapTotal: 4 kB\nSwapFree: 1 kB\n")]);
         let mut out = Samples::default();
-        Memory.collect(&roots, &mut out).unwrap();
+        MemoryCollector.collect(&roots, &mut out).unwrap();
         let expected = [
             "memory_total_bytes{} Int(16384)",
             "swap_used_bytes{} Int(3072)",
@@ -184,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_neither_free_nor_cache_nor_buffers_and_with_these_it_is_all() {
+    fn memory_used_excludes_free_cache_and_buffers_and_all_parts_sum_to_the_total() {
         let text = "MemTotal: 100 kB\nMemFree: 10 kB\nBuffers: 5 kB\nCached: 25 kB\nShmem: 3 kB\nSReclaimable: 4 kB\n\
             SUnreclaim: 6 kB\nDirty: 1 kB\nWriteback: 0 kB\nAnonPages: 40 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n";
         let (_dir, roots) = host(&[("proc/meminfo", text)]);
         let mut out = Samples::default();
-        Memory.collect(&roots, &mut out).unwrap();
+        MemoryCollector.collect(&roots, &mut out).unwrap();
         let kib = |desc: &MetricDesc| out.int(desc).map(|bytes| bytes / 1024);
         assert_eq!([&USED, &FREE, &BUFFERS, &CACHED, &TOTAL].map(kib), [60, 10, 5, 25, 100].map(Some));
         let rest = [&SHARED, &SLAB_RECLAIMABLE, &SLAB_UNRECLAIMABLE, &DIRTY, &WRITEBACK, &ANONYMOUS, &SWAP_TOTAL];

@@ -19,18 +19,18 @@ use super::{AgentDirectory, Collector};
 /// The host collectors, in exposition order. `directories`: the agent's own, to show their file systems.
 pub(super) fn all(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
     vec![
-        Box::<cpu::Cpu>::default(),
-        Box::new(memory::Memory),
-        Box::new(pressure::Pressure),
-        Box::new(filesystem::Filesystem::new(directories)),
-        Box::<network::Network>::default(),
-        Box::new(load::Load),
-        Box::<disk::Disks>::default(),
-        Box::<mounts::Mounts>::default(),
-        Box::new(vmstat::Vmstat),
-        Box::new(limits::Limits),
-        Box::new(clock::Clock),
-        Box::new(raid::Raid),
+        Box::<cpu::CpuCollector>::default(),
+        Box::new(memory::MemoryCollector),
+        Box::new(pressure::PressureCollector),
+        Box::new(filesystem::FilesystemCollector::new(directories)),
+        Box::<network::NetworkCollector>::default(),
+        Box::new(load::LoadCollector),
+        Box::<disk::DiskCollector>::default(),
+        Box::<mounts::MountCollector>::default(),
+        Box::new(vmstat::VmstatCollector),
+        Box::new(limits::LimitCollector),
+        Box::new(clock::ClockCollector),
+        Box::new(raid::RaidCollector),
     ]
 }
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn on_this_host_every_collector_has_something_to_say() {
+    fn every_collector_has_samples_on_this_host() {
         for mut collector in super::all(vec![]) {
             let mut out = Samples::default();
             let result = collector.collect(&Roots::default(), &mut out);

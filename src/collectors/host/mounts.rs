@@ -42,7 +42,7 @@ const REREAD_INTERVAL: Duration = Duration::from_secs(60);
 const LARGEST_TABLE: usize = 32 << 20;
 
 /// How to read a value. `None`: absent.
-type ReadValue = fn(&Space) -> Option<u64>;
+type ReadValue = fn(&MountSpace) -> Option<u64>;
 
 static FAMILIES: [(MetricDesc, ReadValue); 6] = [
     (
@@ -124,8 +124,9 @@ const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc
     )
 }
 
+/// Size and free space of one mounted file system.
 #[derive(Debug, Clone, Copy)]
-struct Space {
+struct MountSpace {
     size: u64,
     available: u64,
     free: u64,
@@ -134,40 +135,42 @@ struct Space {
     readonly: bool,
 }
 
+/// A mounted file system, and the probe of its size.
 #[derive(Debug)]
 struct ProbedMount {
     of: Filesystem,
     /// `None`: the thread could not be created yet.
-    asked: Option<BlockingProbe<Space>>,
+    asked: Option<BlockingProbe<MountSpace>>,
 }
 
+/// Size and free space of the host's file systems.
 #[derive(Debug, Default)]
-pub(super) struct Mounts {
-    table: Option<Table>,
+pub(super) struct MountCollector {
+    table: Option<MountTable>,
     /// The mounts of the table that are not shown.
     left_out: Filesystems,
     over_limit: usize,
     probed: Vec<ProbedMount>,
     /// Unmounted file systems whose statvfs call has not returned.
-    held: Vec<BlockingProbe<Space>>,
+    held: Vec<BlockingProbe<MountSpace>>,
     asked_at: Option<Instant>,
 }
 
 /// An open mountinfo file, and the directory below which its mount points are reachable.
 #[derive(Debug)]
-struct Table {
+struct MountTable {
     file: File,
     path: PathBuf,
     root: PathBuf,
     read_at: Option<Instant>,
 }
 
-impl Table {
-    fn open(roots: &Roots) -> Result<Table, ReadError> {
+impl MountTable {
+    fn open(roots: &Roots) -> Result<MountTable, ReadError> {
         let of = |whose: &str| {
             let path = roots.proc(format!("{whose}/mountinfo"));
             let file = File::open(&path).map_err(|e| ReadError::new(&path, e))?;
-            Ok(Table { file, path, root: roots.proc(format!("{whose}/root")), read_at: None })
+            Ok(MountTable { file, path, root: roots.proc(format!("{whose}/root")), read_at: None })
         };
         // A readable table is useless without permission to traverse its root.
         let first = of("1").ok().filter(|table| std::fs::metadata(table.root.join("")).is_ok());
@@ -190,7 +193,7 @@ impl Table {
     }
 }
 
-impl Mounts {
+impl MountCollector {
     fn collect_at(&mut self, roots: &Roots, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let mut result = Ok(());
         if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= PROBE_INTERVAL) {
@@ -247,7 +250,7 @@ impl Mounts {
     fn look(&mut self, roots: &Roots, now: Instant) -> Result<Option<ParseError>, CollectError> {
         let table = match &mut self.table {
             Some(table) => table,
-            none => none.insert(Table::open(roots)?),
+            none => none.insert(MountTable::open(roots)?),
         };
         self.held.retain_mut(|asked| asked.take(now).is_ok() && asked.is_pending());
         if !table.has_changed(now) {
@@ -266,7 +269,7 @@ impl Mounts {
         Ok(bad)
     }
 
-    fn follow(&mut self, found: Vec<Filesystem>, begin: impl Fn(&Filesystem) -> Option<BlockingProbe<Space>>) {
+    fn follow(&mut self, found: Vec<Filesystem>, begin: impl Fn(&Filesystem) -> Option<BlockingProbe<MountSpace>>) {
         let mut before = std::mem::take(&mut self.probed);
         let mut shown = Vec::new();
         let mut new = Vec::new();
@@ -301,14 +304,14 @@ fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), Co
     }
 }
 
-fn read_space(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
+fn read_space(path: &Path, mount_point: &Path) -> Result<MountSpace, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| match errno {
         // A FUSE mount of a user may be closed to root.
         Errno::ACCESS | Errno::PERM => CollectError::Absent(format!("{}: permission denied", mount_point.display())),
         other => ReadError::new(mount_point, other.into()).into(),
     })?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Ok(Space {
+    Ok(MountSpace {
         size: bytes(found.f_blocks),
         available: bytes(found.f_bavail),
         free: bytes(found.f_bfree),
@@ -317,7 +320,7 @@ fn read_space(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
     })
 }
 
-impl Collector for Mounts {
+impl Collector for MountCollector {
     fn name(&self) -> &'static str {
         "mounts"
     }
@@ -357,7 +360,7 @@ mod tests {
     }
 
     /// Repeats until the given number of file systems is shown or an error occurs: the threads need a moment.
-    fn answered(mounts: &mut Mounts, roots: &Roots, shown: usize) -> (Samples, Result<(), CollectError>) {
+    fn answered(mounts: &mut MountCollector, roots: &Roots, shown: usize) -> (Samples, Result<(), CollectError>) {
         for _ in 0..6_000 {
             let mut out = Samples::default();
             let result = mounts.collect_at(roots, Instant::now(), &mut out);
@@ -380,7 +383,7 @@ mod tests {
     #[test]
     fn each_file_system_is_shown_once_families_together_and_every_mount_is_counted() {
         let (_dir, roots) = machine(TABLE);
-        let mut mounts = Mounts::default();
+        let mut mounts = MountCollector::default();
         let (out, result) = answered(&mut mounts, &roots, 2);
         assert!(result.is_ok(), "{result:?}");
         assert_eq!(mount_points(&out), ["/", "/data"]);
@@ -414,10 +417,10 @@ mod tests {
             34 27 8:4 / /failed ro,relatime - ext4 /dev/sda4 ro,errors=remount-ro\n";
         let now = Instant::now();
         // No table is read: these are the file systems.
-        let mut mounts = Mounts { asked_at: Some(now), ..Mounts::default() };
+        let mut mounts = MountCollector { asked_at: Some(now), ..MountCollector::default() };
         mounts.follow(mountinfo::filesystems(TABLE.as_bytes()).0.shown, |of| {
             let readonly = readonly_of_line(TABLE, &of.mount_point);
-            let space = Space { size: 1, available: 1, free: 1, inodes: None, readonly };
+            let space = MountSpace { size: 1, available: 1, free: 1, inodes: None, readonly };
             BlockingProbe::new("statvfs", "a recorded file system".to_owned(), move || Ok(space))
         });
         mounts.probed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.request(now));
@@ -440,33 +443,35 @@ mod tests {
         let (dir, roots) = machine(TABLE);
         std::fs::create_dir_all(dir.path().join("proc/1")).unwrap();
         std::fs::write(dir.path().join("proc/1/mountinfo"), first).unwrap();
-        let (out, _) = answered(&mut Mounts::default(), &roots, 2);
+        let (out, _) = answered(&mut MountCollector::default(), &roots, 2);
         assert_eq!(mount_points(&out), ["/", "/data"], "its root cannot be walked");
         std::fs::create_dir_all(dir.path().join("proc/1/root")).unwrap();
-        let (out, _) = answered(&mut Mounts::default(), &roots, 1);
+        let (out, _) = answered(&mut MountCollector::default(), &roots, 1);
         assert_eq!(mount_points(&out), ["/"]);
     }
 
     #[test]
-    fn one_whose_path_leads_nowhere_has_no_value_and_costs_no_other() {
+    fn mount_with_a_missing_path_has_no_value_and_affects_no_other() {
         let (dir, roots) = machine(TABLE);
         std::fs::remove_dir_all(dir.path().join(OWN_ROOT).join("data")).unwrap();
-        let (out, _) = answered(&mut Mounts::default(), &roots, 1);
+        let (out, _) = answered(&mut MountCollector::default(), &roots, 1);
         assert_eq!(mount_points(&out), ["/"]);
         assert_eq!(states(&out)["unanswered"], 1);
     }
 
-    fn hanging() -> Option<BlockingProbe<Space>> {
+    fn hanging() -> Option<BlockingProbe<MountSpace>> {
         let hang = || loop {
             std::thread::park();
         };
         BlockingProbe::new("hangs", "what hangs".to_owned(), hang)
     }
 
+    /// Promise (Measured values): A file system that hangs loses only its own values, in time, and its threads are
+    /// bounded
     #[test]
     fn source_that_hangs_loses_its_own_values_alone_in_time() {
         let (_dir, roots) = machine(TABLE);
-        let mut mounts = Mounts::default();
+        let mut mounts = MountCollector::default();
         answered(&mut mounts, &roots, 2).1.unwrap();
         let hung = mounts.probed.iter_mut().find(|f| f.of.fs_type == "nfs4").unwrap();
         hung.asked = hanging();
@@ -490,7 +495,7 @@ mod tests {
     /// A server that does not answer for a long time, while a user mounts and unmounts it repeatedly.
     #[test]
     fn threads_that_the_kernel_holds_for_what_is_gone_are_not_without_number() {
-        let mut mounts = Mounts::default();
+        let mut mounts = MountCollector::default();
         let of = |n: usize| Filesystem {
             mount_point: format!("/n{n}").into(),
             superblock: format!("0:{n}"),
@@ -504,8 +509,10 @@ mod tests {
         assert_eq!((mounts.held.len() + mounts.probed.len(), mounts.over_limit), (MOST, 1));
     }
 
+    /// Promise (Measured values): Of thousands of mounts at most 64 are exposed, each once; every mount is counted with
+    /// its reason
     #[test]
-    fn of_thousands_of_mounts_so_many_are_shown_as_are_allowed_and_the_rest_is_counted() {
+    fn mounts_above_the_limit_are_left_out_and_counted() {
         let mut table = String::from("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n");
         for n in 0..3_000 {
             table += &format!("{} 1 0:{} / /pods/{n}/secret rw - tmpfs tmpfs rw\n", 3 * n + 2, 3 * n + 100);
@@ -519,7 +526,7 @@ mod tests {
         for n in 0..MOST + 6 {
             std::fs::create_dir_all(dir.path().join(format!("{OWN_ROOT}/disk/{n}"))).unwrap();
         }
-        let (out, _) = answered(&mut Mounts::default(), &roots, MOST);
+        let (out, _) = answered(&mut MountCollector::default(), &roots, MOST);
         let expected = [("shown", 64), ("no_storage", 6_000), ("repeated", 3_000), ("over_limit", 7)];
         assert_eq!(states(&out), expected.map(|(state, n)| (state.to_owned(), n)).into());
         assert_eq!(mount_points(&out)[0], "/");

@@ -51,13 +51,13 @@ const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDe
     )
 }
 
-/// Whether each interface is shown, determined once: a host may have thousands.
+/// Traffic of the host's network interfaces. Whether each is shown is determined once: a host may have thousands.
 #[derive(Debug, Default)]
-pub(super) struct Network {
+pub(super) struct NetworkCollector {
     on_its_own: BTreeMap<String, bool>,
 }
 
-impl Collector for Network {
+impl Collector for NetworkCollector {
     fn name(&self) -> &'static str {
         "network"
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_end_of_a_pair_and_one_that_stands_on_another_are_not_shown() {
+    fn veth_peers_and_stacked_interfaces_are_not_exposed() {
         let (_dir, roots) = host(&[
             ("proc/net/dev", &dev(&["eth0", "eth0.7", "veth1a2b", "gone"])),
             ("sys/class/net/eth0/ifindex", "2\n"),
@@ -118,7 +118,7 @@ mod tests {
             ("sys/class/net/veth1a2b/iflink", "8\n"),
         ]);
         let mut out = Samples::default();
-        Network::default().collect(&roots, &mut out).unwrap();
+        NetworkCollector::default().collect(&roots, &mut out).unwrap();
         let expected = [
             "network_receive_bytes_total{eth0} Int(1)",
             "network_receive_packets_total{eth0} Int(2)",
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn each_is_asked_once_and_one_that_went_is_forgotten() {
+    fn interface_attributes_are_read_once_per_name_and_forgotten_on_removal() {
         let (dir, roots) = host(&[
             ("proc/net/dev", &dev(&["a", "b"])),
             ("sys/class/net/a/ifindex", "1\n"),
             ("sys/class/net/a/iflink", "1\n"),
         ]);
-        let mut network = Network::default();
-        let shown = |network: &mut Network| {
+        let mut network = NetworkCollector::default();
+        let shown = |network: &mut NetworkCollector| {
             let mut out = Samples::default();
             network.collect(&roots, &mut out).unwrap();
             out.0.len()
@@ -163,7 +163,7 @@ mod tests {
         let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let (_dir, roots) = host(&files);
         let mut out = Samples::default();
-        Network::default().collect(&roots, &mut out).unwrap();
+        NetworkCollector::default().collect(&roots, &mut out).unwrap();
         let families: Vec<&str> = out.0.iter().map(|s| s.desc.name).collect();
         assert_eq!(families.chunks(MOST).map(|c| c.iter().all(|name| *name == c[0])).collect::<Vec<_>>(), [true; 8]);
     }

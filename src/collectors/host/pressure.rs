@@ -18,10 +18,11 @@ static STALL: MetricDesc = MetricDesc::counter(
 
 static METRICS: &[&MetricDesc] = &[&STALL];
 
+/// PSI stall time of the host.
 #[derive(Debug)]
-pub(super) struct Pressure;
+pub(super) struct PressureCollector;
 
-impl Collector for Pressure {
+impl Collector for PressureCollector {
     fn name(&self) -> &'static str {
         "pressure"
     }
@@ -73,7 +74,7 @@ mod tests {
     fn the_host_has_no_full_for_cpu() {
         let (_dir, roots) = host(&[("proc/pressure/cpu", PSI), ("proc/pressure/io", PSI)]);
         let mut out = Samples::default();
-        Pressure.collect(&roots, &mut out).unwrap();
+        PressureCollector.collect(&roots, &mut out).unwrap();
         let expected = [
             "pressure_stall_seconds_total{cpu,some} Nanos(7000)",
             "pressure_stall_seconds_total{io,some} Nanos(7000)",
@@ -83,10 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_file_costs_no_other() {
+    fn malformed_pressure_file_affects_no_other() {
         let (_dir, roots) = host(&[("proc/pressure/cpu", "garbage"), ("proc/pressure/io", PSI)]);
         let mut out = Samples::default();
-        assert!(Pressure.collect(&roots, &mut out).is_err());
+        assert!(PressureCollector.collect(&roots, &mut out).is_err());
         assert_eq!(out.0.len(), 2);
     }
 }

@@ -40,10 +40,11 @@ const fn swap(name: &'static str, help: &'static str, source: &'static str) -> M
     MetricDesc::counter(name, Unit::Bytes, help, &[]).from_source(source).absent_when("the kernel has no swap support")
 }
 
+/// Page faults, swap traffic and OOM kills of the host.
 #[derive(Debug)]
-pub(super) struct Vmstat;
+pub(super) struct VmstatCollector;
 
-impl Collector for Vmstat {
+impl Collector for VmstatCollector {
     fn name(&self) -> &'static str {
         "vmstat"
     }
@@ -80,7 +81,7 @@ mod tests {
     fn minor_faults_are_all_without_the_major_ones() {
         let (_dir, roots) = host(&[("proc/vmstat", "pgfault 100\npgmajfault 7\npswpin 1\noom_kill 3\n")]);
         let mut out = Samples::default();
-        Vmstat.collect(&roots, &mut out).unwrap();
+        VmstatCollector.collect(&roots, &mut out).unwrap();
         let swapped = format!("swap_read_bytes_total{{}} Int({})", rustix::param::page_size());
         let expected = [
             "page_faults_total{minor} Int(93)",
@@ -95,7 +96,7 @@ mod tests {
     fn a_bad_value_is_an_error_and_costs_no_other() {
         let (_dir, roots) = host(&[("proc/vmstat", "pgfault x\npgmajfault 7\noom_kill 3\n")]);
         let mut out = Samples::default();
-        assert!(Vmstat.collect(&roots, &mut out).is_err());
+        assert!(VmstatCollector.collect(&roots, &mut out).is_err());
         assert_eq!(lines(&out), ["page_faults_total{major} Int(7)", "oom_kills_total{} Int(3)"]);
     }
 }

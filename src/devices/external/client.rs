@@ -22,8 +22,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::devices::plugin::{PluginError, PluginFault};
 use crate::devices::protocol::certificate::NAME;
-use crate::devices::protocol::frames::{FrameError, Frames, framed};
-use crate::devices::protocol::handshake::Listens;
+use crate::devices::protocol::frames::{GrpcFrameError, GrpcFrames, framed};
+use crate::devices::protocol::handshake::PluginAddress;
 
 /// gRPC status codes.
 const OK: u16 = 0;
@@ -31,7 +31,7 @@ const DEADLINE_EXCEEDED: u16 = 4;
 const UNIMPLEMENTED: u16 = 12;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
+pub(super) enum GrpcCallError {
     #[error("cannot connect to {address}: {message}")]
     Connect { address: String, message: String },
     #[error("no response to {method} within {} s", after.as_secs_f64())]
@@ -41,7 +41,7 @@ pub(super) enum CallError {
     #[error("{method} failed with code {code}: {message}")]
     Status { method: &'static str, code: u16, message: String },
     #[error("invalid response to {method}: {source}")]
-    Frame { method: &'static str, source: FrameError },
+    Frame { method: &'static str, source: GrpcFrameError },
     #[error("cannot decode the response to {method}: {source}")]
     Malformed { method: &'static str, source: prost::DecodeError },
     #[error("empty response to {method}")]
@@ -50,23 +50,27 @@ pub(super) enum CallError {
     NoGrpc { method: &'static str, status: u16 },
 }
 
-impl CallError {
+impl GrpcCallError {
     pub(super) fn is_unimplemented(&self) -> bool {
-        matches!(self, CallError::Status { code: UNIMPLEMENTED, .. })
+        matches!(self, GrpcCallError::Status { code: UNIMPLEMENTED, .. })
     }
 }
 
-impl From<CallError> for PluginError {
-    fn from(error: CallError) -> PluginError {
+impl From<GrpcCallError> for PluginError {
+    fn from(error: GrpcCallError) -> PluginError {
         let fault = match &error {
-            CallError::Timeout { .. } | CallError::Status { code: DEADLINE_EXCEEDED, .. } => PluginFault::Timeout,
-            CallError::Connect { .. } | CallError::Broken { .. } => PluginFault::Died,
-            CallError::Frame { source: FrameError::TooLarge(_), .. } | CallError::Malformed { .. } => {
+            GrpcCallError::Timeout { .. } | GrpcCallError::Status { code: DEADLINE_EXCEEDED, .. } => {
+                PluginFault::Timeout
+            }
+            GrpcCallError::Connect { .. } | GrpcCallError::Broken { .. } => PluginFault::Died,
+            GrpcCallError::Frame { source: GrpcFrameError::TooLarge(_), .. } | GrpcCallError::Malformed { .. } => {
                 PluginFault::Invalid
             }
-            CallError::Frame { .. } | CallError::Empty { .. } | CallError::NoGrpc { .. } => PluginFault::Protocol,
-            CallError::Status { code: UNIMPLEMENTED, .. } => PluginFault::Protocol,
-            CallError::Status { .. } => PluginFault::Failed,
+            GrpcCallError::Frame { .. } | GrpcCallError::Empty { .. } | GrpcCallError::NoGrpc { .. } => {
+                PluginFault::Protocol
+            }
+            GrpcCallError::Status { code: UNIMPLEMENTED, .. } => PluginFault::Protocol,
+            GrpcCallError::Status { .. } => PluginFault::Failed,
         };
         PluginError::new(fault, error.to_string())
     }
@@ -81,12 +85,18 @@ pub(super) struct Client {
 
 impl Client {
     /// `tls`: set if the plugin sent a certificate in its handshake.
-    pub(super) async fn connect(to: &Listens, tls: Option<ClientConfig>, limit: Duration) -> Result<Client, CallError> {
-        let failed = |message: String| CallError::Connect { address: to.to_string(), message };
+    pub(super) async fn connect(
+        to: &PluginAddress,
+        tls: Option<ClientConfig>,
+        limit: Duration,
+    ) -> Result<Client, GrpcCallError> {
+        let failed = |message: String| GrpcCallError::Connect { address: to.to_string(), message };
         let opened = async {
             match to {
-                Listens::Unix(path) => secured(UnixStream::connect(path).await.map_err(|e| e.to_string())?, tls).await,
-                Listens::Tcp(address) => {
+                PluginAddress::Unix(path) => {
+                    secured(UnixStream::connect(path).await.map_err(|e| e.to_string())?, tls).await
+                }
+                PluginAddress::Tcp(address) => {
                     secured(TcpStream::connect(address).await.map_err(|e| e.to_string())?, tls).await
                 }
             }
@@ -102,21 +112,25 @@ impl Client {
         &self,
         method: &'static str,
         question: &impl Message,
-    ) -> Result<A, CallError> {
+    ) -> Result<A, GrpcCallError> {
         let answered = async {
             let mut answers = self.open(method, question).await?;
-            let answer = answers.next().await?.ok_or(CallError::Empty { method })?;
+            let answer = answers.next().await?.ok_or(GrpcCallError::Empty { method })?;
             // The gRPC status follows in the trailers.
             answers.next().await?;
             Ok(answer)
         };
         let after = self.limit;
-        timeout(after, answered).await.unwrap_or(Err(CallError::Timeout { method, after }))
+        timeout(after, answered).await.unwrap_or(Err(GrpcCallError::Timeout { method, after }))
     }
 
     /// A call with a response stream.
-    pub(super) async fn open<A>(&self, method: &'static str, question: &impl Message) -> Result<Answers<A>, CallError> {
-        let broken = |e: &dyn std::error::Error| CallError::Broken { method, message: reason(e) };
+    pub(super) async fn open<A>(
+        &self,
+        method: &'static str,
+        question: &impl Message,
+    ) -> Result<ResponseStream<A>, GrpcCallError> {
+        let broken = |e: &dyn std::error::Error| GrpcCallError::Broken { method, message: reason(e) };
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("http://{NAME}{method}"))
@@ -129,47 +143,53 @@ impl Client {
         sender.ready().await.map_err(|e| broken(&e))?;
         let (head, body) = sender.send_request(request).await.map_err(|e| broken(&e))?.into_parts();
         if head.status != StatusCode::OK {
-            return Err(CallError::NoGrpc { method, status: head.status.as_u16() });
+            return Err(GrpcCallError::NoGrpc { method, status: head.status.as_u16() });
         }
-        Ok(Answers { method, body, frames: Frames::default(), status: status(&head.headers), of: PhantomData })
+        Ok(ResponseStream {
+            method,
+            body,
+            frames: GrpcFrames::default(),
+            status: status(&head.headers),
+            of: PhantomData,
+        })
     }
 }
 
 /// A response stream.
-pub(super) struct Answers<A> {
+pub(super) struct ResponseStream<A> {
     method: &'static str,
     body: Incoming,
-    frames: Frames,
+    frames: GrpcFrames,
     /// From the headers if there is no message, otherwise from the trailers.
     status: Option<(u16, String)>,
     of: PhantomData<A>,
 }
 
-impl<A: Message + Default> Answers<A> {
+impl<A: Message + Default> ResponseStream<A> {
     /// `None`: the stream ended with status OK.
-    pub(super) async fn next(&mut self) -> Result<Option<A>, CallError> {
+    pub(super) async fn next(&mut self) -> Result<Option<A>, GrpcCallError> {
         let method = self.method;
         loop {
-            if let Some(message) = self.frames.next().map_err(|source| CallError::Frame { method, source })? {
-                return A::decode(message).map(Some).map_err(|source| CallError::Malformed { method, source });
+            if let Some(message) = self.frames.next().map_err(|source| GrpcCallError::Frame { method, source })? {
+                return A::decode(message).map(Some).map_err(|source| GrpcCallError::Malformed { method, source });
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.frames.push(&data),
                     Err(frame) => self.status = frame.trailers_ref().and_then(status).or_else(|| self.status.take()),
                 },
-                Some(Err(error)) => return Err(CallError::Broken { method, message: reason(&error) }),
+                Some(Err(error)) => return Err(GrpcCallError::Broken { method, message: reason(&error) }),
                 None => return self.ended().map(|()| None),
             }
         }
     }
-    fn ended(&self) -> Result<(), CallError> {
+    fn ended(&self) -> Result<(), GrpcCallError> {
         let method = self.method;
         match &self.status {
             Some((OK, _)) if !self.frames.is_amid() => Ok(()),
-            Some((OK, _)) => Err(CallError::Broken { method, message: "within a message".to_owned() }),
-            Some((code, message)) => Err(CallError::Status { method, code: *code, message: message.clone() }),
-            None => Err(CallError::Broken { method, message: "no gRPC status".to_owned() }),
+            Some((OK, _)) => Err(GrpcCallError::Broken { method, message: "within a message".to_owned() }),
+            Some((code, message)) => Err(GrpcCallError::Status { method, code: *code, message: message.clone() }),
+            None => Err(GrpcCallError::Broken { method, message: "no gRPC status".to_owned() }),
         }
     }
 }

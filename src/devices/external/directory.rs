@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::External;
-use crate::host::access::{self, Exposed};
+use super::ExternalPlugin;
+use crate::host::access::{self, ExposedPath};
 use crate::host::untrusted;
 
 /// Maximum size of a plugin's configuration.
@@ -17,9 +17,9 @@ const LARGEST_SETTINGS: usize = 1 << 20;
 
 /// Content of a plugin directory.
 #[derive(Debug, Default)]
-pub struct PluginsFound {
+pub struct PluginDirectory {
     /// Sorted by name.
-    pub plugins: Vec<External>,
+    pub plugins: Vec<ExternalPlugin>,
     /// Programs that are not started.
     pub refused: Vec<RefusedPlugin>,
 }
@@ -34,7 +34,7 @@ pub enum RefusedPlugin {
     #[error("{path} is owned by user {uid}, not by root or the agent's user")]
     Owner { path: PathBuf, uid: u32 },
     #[error("{path} is not started: {why}")]
-    Exposed { path: PathBuf, why: Exposed },
+    Exposed { path: PathBuf, why: ExposedPath },
     #[error("{path} has the name of a built-in plugin")]
     Named { path: PathBuf },
     #[error("{path} is not a JSON object")]
@@ -42,12 +42,12 @@ pub enum RefusedPlugin {
 }
 
 /// Lists the plugins without starting them. `taken`: names of built-in plugins.
-pub fn find(directory: &Path, taken: &[&str]) -> PluginsFound {
-    let mut found = PluginsFound::default();
+pub fn find(directory: &Path, taken: &[&str]) -> PluginDirectory {
+    let mut found = PluginDirectory::default();
     let listed = trusted(directory).and_then(|_| programs(directory));
     let programs = match listed {
         Ok(programs) => programs,
-        Err(refused) => return PluginsFound { refused: vec![refused], ..found },
+        Err(refused) => return PluginDirectory { refused: vec![refused], ..found },
     };
     for path in programs {
         match plugin(&path, taken) {
@@ -68,7 +68,7 @@ fn programs(directory: &Path) -> Result<Vec<PathBuf>, RefusedPlugin> {
 }
 
 /// `None`: not an executable file.
-fn plugin(path: &Path, taken: &[&str]) -> Result<Option<External>, RefusedPlugin> {
+fn plugin(path: &Path, taken: &[&str]) -> Result<Option<ExternalPlugin>, RefusedPlugin> {
     let metadata = fs::metadata(path).map_err(|source| RefusedPlugin::Read { path: path.to_owned(), source })?;
     if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
         return Ok(None);
@@ -79,7 +79,7 @@ fn plugin(path: &Path, taken: &[&str]) -> Result<Option<External>, RefusedPlugin
         return Err(RefusedPlugin::Named { path: path.to_owned() });
     }
     let settings = settings(&path.with_file_name(format!("{name}.json")))?;
-    Ok(Some(External::new(name, path.to_owned(), settings)))
+    Ok(Some(ExternalPlugin::new(name, path.to_owned(), settings)))
 }
 
 fn settings(path: &Path) -> Result<Map<String, Value>, RefusedPlugin> {
@@ -120,10 +120,10 @@ mod tests {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    fn names(found: &PluginsFound) -> Vec<&str> {
+    fn names(found: &PluginDirectory) -> Vec<&str> {
         found.plugins.iter().map(|plugin| plugin.name()).collect()
     }
-    fn refused(found: &PluginsFound, dir: &Path) -> Vec<String> {
+    fn refused(found: &PluginDirectory, dir: &Path) -> Vec<String> {
         let prefix = format!("{}/", dir.display());
         found.refused.iter().map(|refused| refused.to_string().replace(&prefix, "")).collect()
     }
@@ -141,8 +141,9 @@ mod tests {
         assert_eq!((found.plugins[0].settings.len(), &found.plugins[1].settings["period"]), (0, &Value::from("1s")));
     }
 
+    /// Promise (Device plugins): A program or configuration that other users could have written is not run
     #[test]
-    fn what_others_can_write_is_refused_alone() {
+    fn plugin_files_writable_by_others_are_refused_alone() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "a", "", 0o775);
         write(dir.path(), "b", "", 0o755);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_write_or_that_is_not_there_gives_nothing() {
+    fn plugin_directory_writable_by_others_or_missing_yields_no_plugins() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "a", "", 0o755);
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();

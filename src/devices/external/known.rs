@@ -40,29 +40,29 @@ impl Default for PluginTimeouts {
 
 /// A plugin that is a separate program.
 #[derive(Debug)]
-pub struct External {
+pub struct ExternalPlugin {
     pub(super) name: String,
     pub(super) program: PathBuf,
     /// Its configuration, as written by its owner.
     pub(super) settings: Map<String, Value>,
     pub(super) timeouts: PluginTimeouts,
     /// Set while it runs.
-    pub(super) calls: Mutex<Option<Sender<Reserve>>>,
+    pub(super) calls: Mutex<Option<Sender<PendingReservation>>>,
 }
 
-impl External {
-    pub fn new(name: impl Into<String>, program: PathBuf, settings: Map<String, Value>) -> External {
+impl ExternalPlugin {
+    pub fn new(name: impl Into<String>, program: PathBuf, settings: Map<String, Value>) -> ExternalPlugin {
         let timeouts = PluginTimeouts::default();
-        External { name: name.into(), program, settings, timeouts, calls: Mutex::new(None) }
+        ExternalPlugin { name: name.into(), program, settings, timeouts, calls: Mutex::new(None) }
     }
     #[must_use]
-    pub fn with_timeouts(self, timeouts: PluginTimeouts) -> External {
-        External { timeouts, ..self }
+    pub fn with_timeouts(self, timeouts: PluginTimeouts) -> ExternalPlugin {
+        ExternalPlugin { timeouts, ..self }
     }
 }
 
 /// A request for the reservation of devices.
-pub(super) struct Reserve {
+pub(super) struct PendingReservation {
     pub(super) ids: Vec<String>,
     pub(super) answer: SyncSender<Result<DeviceReservation, PluginError>>,
 }

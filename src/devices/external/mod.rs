@@ -1,8 +1,8 @@
 //! External device plugins: unmodified programs that speak Nomad's device plugin protocol.
 //!
 //! ```text
-//! External::run, on its own thread with its own runtime
-//!   Program ── handshake ──► Client ── PluginInfo, SetConfig ──► PluginSession
+//! ExternalPlugin::run, on its own thread with its own runtime
+//!   PluginProcess ── handshake ──► Client ── PluginInfo, SetConfig ──► PluginSession
 //!                                        fingerprints ── report ──► PluginReports::groups
 //!                                        stats ────────  report ──► PluginReports::reading
 //!                                        health         each call has a deadline; open streams have none
@@ -26,16 +26,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-pub use directory::{PluginsFound, RefusedPlugin, find};
-pub use known::{External, PluginTimeouts};
+pub use directory::{PluginDirectory, RefusedPlugin, find};
+pub use known::{ExternalPlugin, PluginTimeouts};
 
-use self::known::Reserve;
+use self::known::PendingReservation;
 use self::output::PluginOutput;
-use self::program::Program;
+use self::program::PluginProcess;
 use self::session::PluginSession;
 use super::entry::PluginEntry;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
-use super::protocol::certificate::Identity;
+use super::protocol::certificate::TlsIdentity;
 use crate::model::device::DeviceReservation;
 use crate::model::id::DeviceId;
 use crate::telemetry::{chain, lock};
@@ -55,7 +55,7 @@ pub static ENTRY: PluginEntry = PluginEntry {
     },
 };
 
-impl External {
+impl ExternalPlugin {
     /// Runs the plugin from start to exit.
     fn live(&self, reports: &PluginReports) -> Result<PluginError, PluginError> {
         let failed = |what: &str, e: &dyn std::error::Error| {
@@ -63,11 +63,11 @@ impl External {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| failed("cannot create a runtime", &e))?;
-        let identity = Identity::make().map_err(|e| failed("cannot create a certificate", &e))?;
+        let identity = TlsIdentity::make().map_err(|e| failed("cannot create a certificate", &e))?;
         let output = PluginOutput::new(&self.name);
         let started = {
             let _within = runtime.enter();
-            Program::start(&self.program, &identity.pem(), &output)
+            PluginProcess::start(&self.program, &identity.pem(), &output)
         };
         let mut program = started.map_err(|e| failed(&format!("cannot run {}", self.program.display()), &e))?;
         let session = PluginSession { external: self, identity: &identity, output: &output, reports };
@@ -91,7 +91,7 @@ fn with_exit(error: PluginError, end: &str, last: Option<String>) -> PluginError
     PluginError::new(error.fault, format!("{}; {end}{}", error.message, last.unwrap_or_default()))
 }
 
-impl DevicePlugin for External {
+impl DevicePlugin for ExternalPlugin {
     fn name(&self) -> &str {
         &self.name
     }
@@ -111,7 +111,7 @@ impl DevicePlugin for External {
         let (answer, answered) = sync_channel(1);
         let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
         // The queue is full, so the plugin hangs.
-        calls.try_send(Reserve { ids, answer }).map_err(|_| gone())?;
+        calls.try_send(PendingReservation { ids, answer }).map_err(|_| gone())?;
         // The call has its own deadline; this one covers a runtime that does not get to it.
         match answered.recv_timeout(self.timeouts.call * 2) {
             Ok(answer) => answer,

@@ -21,11 +21,11 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Splits bytes into complete lines. Pure.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineSplitter {
     bytes: Vec<u8>,
 }
 
-impl Lines {
+impl LineSplitter {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -87,7 +87,7 @@ pub(super) struct PluginOutput {
 
 /// The stream of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OutputStream {
+pub(super) enum PluginStream {
     Output,
     Error,
 }
@@ -97,7 +97,7 @@ impl PluginOutput {
         let limiter = Arc::new(Mutex::new(Limiter::new(BURST, WINDOW)));
         PluginOutput { plugin: plugin.to_owned(), limiter, last: Arc::default() }
     }
-    pub(super) fn log_line(&self, line: &str, on: OutputStream) {
+    pub(super) fn log_line(&self, line: &str, on: PluginStream) {
         if line.trim().is_empty() {
             return;
         }
@@ -106,7 +106,7 @@ impl PluginOutput {
         if self.may() {
             self.log(parsed.as_ref().map_or("debug", |parsed| parsed.level.as_str()), &text);
         }
-        if on == OutputStream::Error {
+        if on == PluginStream::Error {
             *lock(&self.last) = Some(text);
         }
     }
@@ -133,7 +133,7 @@ impl PluginOutput {
     }
 
     /// Logs the output until the stream ends.
-    pub(super) async fn read_all(&self, on: OutputStream, mut from: impl AsyncRead + Unpin, mut lines: Lines) {
+    pub(super) async fn read_all(&self, on: PluginStream, mut from: impl AsyncRead + Unpin, mut lines: LineSplitter) {
         let mut buffer = [0; 4096];
         loop {
             while let Some(line) = lines.next() {
@@ -163,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_kept_also_when_it_says_too_much() {
+    fn last_plugin_output_is_retained_even_above_the_log_rate() {
         let output = PluginOutput::new("x");
-        (0..BURST + 5).for_each(|n| output.log_line(&n.to_string(), OutputStream::Error));
-        output.log_line("", OutputStream::Error);
-        output.log_line("x", OutputStream::Output);
+        (0..BURST + 5).for_each(|n| output.log_line(&n.to_string(), PluginStream::Error));
+        output.log_line("", PluginStream::Error);
+        output.log_line("x", PluginStream::Output);
         assert_eq!(output.last(), Some((BURST + 4).to_string()));
-        output.log_line(&format!("\u{1b}[2J{}", "x".repeat(60_000)), OutputStream::Error);
+        output.log_line(&format!("\u{1b}[2J{}", "x".repeat(60_000)), PluginStream::Error);
         let last = output.last().unwrap();
         assert!(last.len() < 1_100 && !last.contains('\u{1b}'), "{last}");
     }
 
     #[test]
     fn a_line_without_an_end_is_cut() {
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         lines.push(&vec![b'x'; MOST_LINE_BYTES + 3]);
         assert_eq!(lines.next().unwrap().len(), MOST_LINE_BYTES);
         assert_eq!((lines.next(), lines.rest(), lines.rest()), (None, Some("xxx".into()), None));
@@ -186,7 +186,7 @@ mod tests {
         #[test]
         fn lines_come_back_however_they_are_cut(all in prop::collection::vec("[^\n\r]{0,9}", 0..5), cut in 1..5usize) {
             let text: String = all.iter().map(|line| format!("{line}\r\n")).collect();
-            let (mut lines, mut found) = (Lines::default(), Vec::new());
+            let (mut lines, mut found) = (LineSplitter::default(), Vec::new());
             for piece in text.as_bytes().chunks(cut) {
                 lines.push(piece);
                 found.extend(std::iter::from_fn(|| lines.next()));

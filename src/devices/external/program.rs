@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 
-use super::output::{Lines, OutputStream, PluginOutput};
+use super::output::{LineSplitter, PluginOutput, PluginStream};
 use crate::devices::protocol::handshake::{APP, CERTIFICATE, COOKIE, PORTS, VERSIONS};
 use crate::host::process::{HeldProgram, spawn_held, without_ours};
 use crate::host::tree;
 use crate::telemetry::chain;
 
-/// A running plugin process. The caller must stop it: [`Program::end`].
+/// A running plugin process. The caller must stop it: [`PluginProcess::end`].
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct PluginProcess {
     held: HeldProgram,
     stdout: Option<Receiver>,
     place: SocketDirectory,
@@ -46,12 +46,12 @@ impl Drop for SocketDirectory {
     }
 }
 
-impl Program {
+impl PluginProcess {
     /// Starts the process inside a runtime, which reads its output. The process dies with the calling thread.
     /// `certificate`: the agent's, PEM.
     ///
     /// Errors: no process runs.
-    pub(super) fn start(path: &Path, certificate: &str, output: &PluginOutput) -> io::Result<Program> {
+    pub(super) fn start(path: &Path, certificate: &str, output: &PluginOutput) -> io::Result<PluginProcess> {
         let place = SocketDirectory::make()?;
         let mut command = Command::new(path);
         without_ours(&mut command);
@@ -70,14 +70,14 @@ impl Program {
         };
         let output = output.clone();
         // The task ends with the runtime, or when all writers of standard error are gone.
-        tokio::spawn(async move { output.read_all(OutputStream::Error, stderr, Lines::default()).await });
-        Ok(Program { held, stdout: Some(stdout), place })
+        tokio::spawn(async move { output.read_all(PluginStream::Error, stderr, LineSplitter::default()).await });
+        Ok(PluginProcess { held, stdout: Some(stdout), place })
     }
 
     /// The handshake line, its first line of output. Later lines go to the log. `None`: the process ended without one.
     pub(super) async fn first_line(&mut self, output: &PluginOutput) -> Option<String> {
         let mut stdout = self.stdout.take()?;
-        let (mut lines, mut buffer) = (Lines::default(), [0; 4096]);
+        let (mut lines, mut buffer) = (LineSplitter::default(), [0; 4096]);
         let first = loop {
             match stdout.read(&mut buffer).await {
                 Ok(read @ 1..) => lines.push(&buffer[..read]),
@@ -89,7 +89,7 @@ impl Program {
         };
         let output = output.clone();
         // Ends as the task for standard error.
-        tokio::spawn(async move { output.read_all(OutputStream::Output, stdout, lines).await });
+        tokio::spawn(async move { output.read_all(PluginStream::Output, stdout, lines).await });
         Some(first)
     }
 

@@ -1,6 +1,6 @@
 //! Converts plugin messages into model values, or rejects a message as a whole and names the invalid field. Pure.
 //!
-//! Errors: [`Invalid`], with the field's path in the message, such as `device_group[0].devices[2].id`.
+//! Errors: [`InvalidField`], with the field's path in the message, such as `device_group[0].devices[2].id`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -29,36 +29,36 @@ const MOST_TEXT_BYTES: usize = 4 << 10;
 /// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {what}")]
-pub(in crate::devices) struct Invalid {
+pub(in crate::devices) struct InvalidField {
     path: String,
     what: String,
 }
 
-impl Invalid {
-    fn at(path: impl Display, what: impl Display) -> Invalid {
-        Invalid { path: path.to_string(), what: what.to_string() }
+impl InvalidField {
+    fn at(path: impl Display, what: impl Display) -> InvalidField {
+        InvalidField { path: path.to_string(), what: what.to_string() }
     }
-    fn within(self, outer: impl Display) -> Invalid {
-        Invalid { path: format!("{outer}.{}", self.path), ..self }
+    fn within(self, outer: impl Display) -> InvalidField {
+        InvalidField { path: format!("{outer}.{}", self.path), ..self }
     }
 }
 
 /// Converts the complete list of devices.
-pub(in crate::devices) fn groups(answer: FingerprintAnswer) -> Result<Vec<DeviceGroup>, Invalid> {
+pub(in crate::devices) fn groups(answer: FingerprintAnswer) -> Result<Vec<DeviceGroup>, InvalidField> {
     let (mut kinds, mut ids) = (BTreeSet::new(), BTreeSet::new());
     let mut groups = Vec::new();
     for (at, said) in answer.device_group.into_iter().enumerate() {
         let path = format!("device_group[{at}]");
         let group = group(said, &mut ids).map_err(|e| e.within(&path))?;
         if !kinds.insert(group.kind.clone()) {
-            return Err(Invalid::at(path, format_args!("lists {} twice", group.kind)));
+            return Err(InvalidField::at(path, format_args!("lists {} twice", group.kind)));
         }
         groups.push(group);
     }
     Ok(groups)
 }
 
-fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, Invalid> {
+fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, InvalidField> {
     let kind = DeviceKind {
         vendor: present("vendor", said.vendor)?,
         kind: present("device_type", said.device_type)?,
@@ -69,13 +69,13 @@ fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, Inval
         let path = entry("attributes", &name);
         Ok((present("name", name).map_err(|e| e.within(&path))?, attribute(fact).map_err(|e| e.within(&path))?))
     });
-    let attributes = attributes.collect::<Result<BTreeMap<_, _>, Invalid>>()?;
+    let attributes = attributes.collect::<Result<BTreeMap<_, _>, InvalidField>>()?;
     let mut devices = Vec::new();
     for (at, said) in said.devices.into_iter().enumerate() {
         let path = format!("devices[{at}]");
         let device = device(said).map_err(|e| e.within(&path))?;
         if !ids.insert(device.id.clone()) {
-            return Err(Invalid::at("id", format_args!("lists {:?} twice", device.id.as_str())).within(path));
+            return Err(InvalidField::at("id", format_args!("lists {:?} twice", device.id.as_str())).within(path));
         }
         few("devices", ids.len(), MOST_DEVICES)?;
         devices.push(device);
@@ -83,7 +83,7 @@ fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, Inval
     Ok(DeviceGroup { kind, attributes, devices })
 }
 
-fn device(said: Detected) -> Result<Device, Invalid> {
+fn device(said: Detected) -> Result<Device, InvalidField> {
     let id = DeviceId::new(present("id", said.id)?);
     let description = short("health_description", said.health_description)?;
     let why = if description.is_empty() { "the plugin gives no reason".to_owned() } else { description };
@@ -92,11 +92,11 @@ fn device(said: Detected) -> Result<Device, Invalid> {
     Ok(Device { unhealthy: (!said.healthy).then_some(why), facts, ..Device::of(id) })
 }
 
-fn attribute(said: Fact) -> Result<Attribute, Invalid> {
+fn attribute(said: Fact) -> Result<Attribute, InvalidField> {
     let unit = unit(said.unit)?;
     let number = |value| Attribute::Number { value, unit: unit.clone() };
     let attribute = match said.value {
-        None => return Err(Invalid::at("value", "is missing")),
+        None => return Err(InvalidField::at("value", "is missing")),
         Some(FactValue::Float(float)) => return Ok(number(finite("float_val", float)?)),
         Some(FactValue::Int(int)) => return Ok(number(int.into())),
         Some(FactValue::Text(text)) => Attribute::Text(short("string_val", text)?),
@@ -104,7 +104,7 @@ fn attribute(said: Fact) -> Result<Attribute, Invalid> {
     };
     match unit {
         None => Ok(attribute),
-        Some(_) => Err(Invalid::at("unit", "is set, but the value is not a number")),
+        Some(_) => Err(InvalidField::at("unit", "is set, but the value is not a number")),
     }
 }
 
@@ -114,14 +114,14 @@ pub(in crate::devices) fn readings(
     answer: StatsAnswer,
     known: &BTreeSet<DeviceId>,
     now: Timestamp,
-) -> Result<(Vec<DeviceReading>, Vec<DeviceId>), Invalid> {
+) -> Result<(Vec<DeviceReading>, Vec<DeviceId>), InvalidField> {
     let (mut readings, mut unknown, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (at, GroupStats { instance_stats, .. }) in answer.groups.into_iter().enumerate() {
         for (id, said) in instance_stats {
             let path = format!("groups[{at}].{}", entry("instance_stats", &id));
             let id = DeviceId::new(id);
             if !seen.insert(id.clone()) {
-                return Err(Invalid::at(path, "is listed twice"));
+                return Err(InvalidField::at(path, "is listed twice"));
             }
             if known.contains(&id) {
                 readings.push(reading(id, said, now).map_err(|e| e.within(&path))?);
@@ -133,13 +133,14 @@ pub(in crate::devices) fn readings(
     Ok((readings, unknown))
 }
 
-fn reading(device: DeviceId, said: InstanceStats, now: Timestamp) -> Result<DeviceReading, Invalid> {
+fn reading(device: DeviceId, said: InstanceStats, now: Timestamp) -> Result<DeviceReading, InvalidField> {
     if let Some(summary) = said.summary {
         stat(summary).map_err(|e| e.within("summary"))?;
     }
     let mut count = 0;
     let stats = object(said.stats.unwrap_or_default(), &mut count).map_err(|e| e.within("stats"))?;
-    let at = said.timestamp.map_or(Some(now), moment).ok_or_else(|| Invalid::at("timestamp", "is not a valid time"))?;
+    let at =
+        said.timestamp.map_or(Some(now), moment).ok_or_else(|| InvalidField::at("timestamp", "is not a valid time"))?;
     let values = Arc::new(DeviceUsage::default());
     Ok(DeviceReading { device, at, up: true, values, stats: Arc::new(stats), processes: None })
 }
@@ -152,7 +153,7 @@ fn moment(said: Moment) -> Option<Timestamp> {
 }
 
 /// The protobuf decoder limits the nesting depth.
-fn object(said: Stats, count: &mut usize) -> Result<StatObject, Invalid> {
+fn object(said: Stats, count: &mut usize) -> Result<StatObject, InvalidField> {
     *count += said.attributes.len() + said.nested.len();
     few("attributes", *count, MOST_ATTRIBUTES)?;
     let mut object = StatObject::default();
@@ -169,10 +170,10 @@ fn object(said: Stats, count: &mut usize) -> Result<StatObject, Invalid> {
     Ok(object)
 }
 
-fn stat(said: Stat) -> Result<StatValue, Invalid> {
+fn stat(said: Stat) -> Result<StatValue, InvalidField> {
     let number = |name: &str, int: Option<i64>, float: Option<f64>| match (int, float) {
         (Some(_), Some(_)) => {
-            Err(Invalid::at(format_args!("int_{name}_val"), format_args!("is set together with float_{name}_val")))
+            Err(InvalidField::at(format_args!("int_{name}_val"), format_args!("is set together with float_{name}_val")))
         }
         (Some(int), None) => Ok(Some(int.into())),
         (None, Some(float)) => finite(&format!("float_{name}_val"), float).map(Some),
@@ -184,47 +185,47 @@ fn stat(said: Stat) -> Result<StatValue, Invalid> {
     let value = match (numerator, said.text, said.bool) {
         (Some(numerator), None, None) => Some(StatReading::Ratio { numerator, denominator, unit }),
         (None, ..) if denominator.is_some() => {
-            return Err(Invalid::at("numerator_val", "is missing although a denominator is set"));
+            return Err(InvalidField::at("numerator_val", "is missing although a denominator is set"));
         }
         (None, Some(text), None) => Some(StatReading::Text(short("string_val", text)?)),
         (None, None, Some(bool)) => Some(StatReading::Bool(bool)),
         (None, None, None) => None,
-        (Some(_), ..) | (None, Some(_), Some(_)) => return Err(Invalid::at("value", "has two types")),
+        (Some(_), ..) | (None, Some(_), Some(_)) => return Err(InvalidField::at("value", "has two types")),
     };
     let description = Some(short("desc", said.desc)?).filter(|text| !text.is_empty());
     Ok(StatValue { value, description })
 }
 
 /// Converts the answer to a reservation.
-pub(in crate::devices) fn reservation(said: Container) -> Result<DeviceReservation, Invalid> {
+pub(in crate::devices) fn reservation(said: Container) -> Result<DeviceReservation, InvalidField> {
     few("envs", said.envs.len(), MOST_ATTRIBUTES)?;
     few("mounts", said.mounts.len(), MOST_ATTRIBUTES)?;
     few("devices", said.devices.len(), MOST_ATTRIBUTES)?;
     let variable = |(name, value): (String, String)| {
         let path = entry("envs", &name);
         if name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(Invalid::at(path, "is not a valid environment variable"));
+            return Err(InvalidField::at(path, "is not a valid environment variable"));
         }
         let value = short("value", value).map_err(|e| e.within(&path))?;
         Ok((present("name", name).map_err(|e| e.within(&path))?, value))
     };
-    let env = said.envs.into_iter().map(variable).collect::<Result<_, Invalid>>()?;
-    let each = |list, at, e: Invalid| e.within(format_args!("{list}[{at}]"));
+    let env = said.envs.into_iter().map(variable).collect::<Result<_, InvalidField>>()?;
+    let each = |list, at, e: InvalidField| e.within(format_args!("{list}[{at}]"));
     let mounts = said.mounts.into_iter().enumerate().map(|(at, said)| mount(said).map_err(|e| each("mounts", at, e)));
     let nodes = said.devices.into_iter().enumerate().map(|(at, said)| node(said).map_err(|e| each("devices", at, e)));
     Ok(DeviceReservation { env, mounts: mounts.collect::<Result<_, _>>()?, nodes: nodes.collect::<Result<_, _>>()? })
 }
 
-fn mount(said: Mount) -> Result<DeviceMount, Invalid> {
+fn mount(said: Mount) -> Result<DeviceMount, InvalidField> {
     let (task_path, host_path) = (absolute("task_path", said.task_path)?, absolute("host_path", said.host_path)?);
     Ok(DeviceMount { task_path, host_path, read_only: said.read_only })
 }
 
-fn node(said: Node) -> Result<DeviceNode, Invalid> {
+fn node(said: Node) -> Result<DeviceNode, InvalidField> {
     let (task_path, host_path) = (absolute("task_path", said.task_path)?, absolute("host_path", said.host_path)?);
     let permissions = said.permissions;
     if permissions.is_empty() || permissions.len() > 3 || permissions.contains(|c| !"rwm".contains(c)) {
-        return Err(Invalid::at("permissions", "is not a combination of r, w and m"));
+        return Err(InvalidField::at("permissions", "is not a combination of r, w and m"));
     }
     Ok(DeviceNode { task_path, host_path, permissions })
 }
@@ -235,46 +236,48 @@ fn entry(field: &str, key: &str) -> String {
     format!("{field}[{key:?}]")
 }
 
-fn few(field: &str, count: usize, most: usize) -> Result<(), Invalid> {
-    if count <= most { Ok(()) } else { Err(Invalid::at(field, format_args!("has more than {most}"))) }
+fn few(field: &str, count: usize, most: usize) -> Result<(), InvalidField> {
+    if count <= most { Ok(()) } else { Err(InvalidField::at(field, format_args!("has more than {most}"))) }
 }
 
-fn short(field: &str, text: String) -> Result<String, Invalid> {
+fn short(field: &str, text: String) -> Result<String, InvalidField> {
     let most = MOST_TEXT_BYTES;
     if text.len() <= most {
         Ok(text)
     } else {
-        Err(Invalid::at(field, format_args!("has {} bytes, more than {most}", text.len())))
+        Err(InvalidField::at(field, format_args!("has {} bytes, more than {most}", text.len())))
     }
 }
 
-fn present(field: &str, text: String) -> Result<String, Invalid> {
-    if text.is_empty() { Err(Invalid::at(field, "is empty")) } else { label(field, text) }
+fn present(field: &str, text: String) -> Result<String, InvalidField> {
+    if text.is_empty() { Err(InvalidField::at(field, "is empty")) } else { label(field, text) }
 }
 
 /// A text that becomes the value of a label.
-fn label(field: &str, text: String) -> Result<String, Invalid> {
+fn label(field: &str, text: String) -> Result<String, InvalidField> {
     match text.len() {
         n if n > LONGEST_LABEL_VALUE => {
-            Err(Invalid::at(field, format_args!("has {n} bytes, more than {LONGEST_LABEL_VALUE}")))
+            Err(InvalidField::at(field, format_args!("has {n} bytes, more than {LONGEST_LABEL_VALUE}")))
         }
-        _ if text.contains(steers_a_terminal) => Err(Invalid::at(field, "has a control or bidirectional character")),
+        _ if text.contains(steers_a_terminal) => {
+            Err(InvalidField::at(field, "has a control or bidirectional character"))
+        }
         _ => Ok(text),
     }
 }
 
-fn absolute(field: &str, path: String) -> Result<String, Invalid> {
+fn absolute(field: &str, path: String) -> Result<String, InvalidField> {
     if !path.starts_with('/') || path.contains('\0') {
-        return Err(Invalid::at(field, "is not an absolute path"));
+        return Err(InvalidField::at(field, "is not an absolute path"));
     }
     short(field, path)
 }
 
-fn finite(field: &str, float: f64) -> Result<Number, Invalid> {
-    Number::float(float).map_err(|_| Invalid::at(field, "is not finite"))
+fn finite(field: &str, float: f64) -> Result<Number, InvalidField> {
+    Number::float(float).map_err(|_| InvalidField::at(field, "is not finite"))
 }
 
-fn unit(said: String) -> Result<Option<UnitName>, Invalid> {
+fn unit(said: String) -> Result<Option<UnitName>, InvalidField> {
     let unit = short("unit", said)?;
     Ok((!unit.is_empty()).then(|| UnitName::from(unit)))
 }

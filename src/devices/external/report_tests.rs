@@ -53,7 +53,7 @@ fn no_devices_at_all_is_a_report_too() {
 }
 
 #[test]
-fn one_wrong_field_refuses_the_report_and_is_named() {
+fn device_report_with_one_wrong_field_is_refused_by_name() {
     assert_eq!(refused(|g| g.vendor.clear()), "device_group[1].vendor is empty");
     assert_eq!(refused(|g| g.device_type.clear()), "device_group[1].device_type is empty");
     assert_eq!(refused(|g| g.device_name.clear()), "device_group[1].device_name is empty");
@@ -71,7 +71,7 @@ fn one_wrong_field_refuses_the_report_and_is_named() {
 }
 
 #[test]
-fn what_is_too_much_is_refused_and_named() {
+fn device_report_above_a_limit_is_refused_by_name() {
     let many = |n: usize| (0..n).map(|n| detected(&format!("d{n}"))).collect::<Vec<_>>();
     assert_eq!(refused(|g| g.devices = many(10_000)), "device_group[1].devices has more than 10000");
     let facts =
@@ -96,6 +96,7 @@ fn read(stat: Stat) -> Result<StatValue, String> {
     Ok(readings[0].stats.attributes["t"].clone())
 }
 
+/// Promise (Device plugins): Unset, 0, false and "" of a plugin stay four different values
 #[test]
 fn unset_zero_false_and_empty_come_through_as_four_things() {
     let value = |stat| read(stat).unwrap().value;

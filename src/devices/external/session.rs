@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::client::{CallError, Client};
-use super::known::{External, Reserve};
-use super::output::{Lines, OutputStream, PluginOutput};
-use super::program::Program;
-use super::report::{self, Invalid};
+use super::client::{Client, GrpcCallError};
+use super::known::{ExternalPlugin, PendingReservation};
+use super::output::{LineSplitter, PluginOutput, PluginStream};
+use super::program::PluginProcess;
+use super::report::{self, InvalidField};
 use super::settings::settings;
 use crate::devices::plugin::{PluginError, PluginFault, PluginReports};
-use crate::devices::protocol::certificate::Identity;
+use crate::devices::protocol::certificate::TlsIdentity;
 use crate::devices::protocol::handshake::Handshake;
 use crate::devices::protocol::messages::{
     ClientConfig, ClientDriverConfig, ConfigSchema, Empty, FingerprintAnswer, HealthAnswer, HealthRequest, Interval,
@@ -36,8 +36,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Time to read the remaining output of a plugin that ended.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-impl From<Invalid> for PluginError {
-    fn from(invalid: Invalid) -> PluginError {
+impl From<InvalidField> for PluginError {
+    fn from(invalid: InvalidField) -> PluginError {
         PluginError::new(PluginFault::Invalid, invalid.to_string())
     }
 }
@@ -47,15 +47,15 @@ fn protocol(what: impl Into<String>) -> PluginError {
 }
 
 pub(super) struct PluginSession<'a> {
-    pub(super) external: &'a External,
-    pub(super) identity: &'a Identity,
+    pub(super) external: &'a ExternalPlugin,
+    pub(super) identity: &'a TlsIdentity,
     pub(super) output: &'a PluginOutput,
     pub(super) reports: &'a PluginReports,
 }
 
 impl PluginSession<'_> {
     /// Runs until the plugin fails or the agent stops. Then asks the plugin to shut down, where possible.
-    pub(super) async fn run(&self, program: &mut Program) -> PluginError {
+    pub(super) async fn run(&self, program: &mut PluginProcess) -> PluginError {
         let client = tokio::select! {
             biased;
             () = self.reports.ended() => return PluginError::stopped(),
@@ -80,7 +80,7 @@ impl PluginSession<'_> {
         sleep(LAST_WORDS).await;
     }
 
-    async fn reach(&self, program: &mut Program) -> Result<Client, PluginError> {
+    async fn reach(&self, program: &mut PluginProcess) -> Result<Client, PluginError> {
         let timeouts = &self.external.timeouts;
         let line = timeout(timeouts.start, program.first_line(self.output)).await.map_err(|_| {
             let within = timeouts.start.as_secs_f64();
@@ -137,12 +137,12 @@ impl PluginSession<'_> {
             let first = self.external.timeouts.report;
             let mut answers = match timeout(first, client.open::<FingerprintAnswer>(FINGERPRINT, &Empty {})).await {
                 Ok(answers) => answers?,
-                Err(_) => return Err(CallError::Timeout { method: FINGERPRINT, after: first }.into()),
+                Err(_) => return Err(GrpcCallError::Timeout { method: FINGERPRINT, after: first }.into()),
             };
             let mut limit = first;
             loop {
                 let Ok(answer) = timeout(limit, answers.next()).await else {
-                    return Err(CallError::Timeout { method: FINGERPRINT, after: first }.into());
+                    return Err(GrpcCallError::Timeout { method: FINGERPRINT, after: first }.into());
                 };
                 let Some(answer) = answer? else { return Ok(()) };
                 let groups = report::groups(answer)?;
@@ -237,13 +237,13 @@ enum StreamEnd {
     /// The plugin failed.
     Run(PluginError),
     /// The stream failed; another one may work.
-    Stream(CallError),
+    Stream(GrpcCallError),
 }
 
-impl From<CallError> for StreamEnd {
-    fn from(error: CallError) -> StreamEnd {
+impl From<GrpcCallError> for StreamEnd {
+    fn from(error: GrpcCallError) -> StreamEnd {
         match error {
-            CallError::Status { .. } => StreamEnd::Stream(error),
+            GrpcCallError::Status { .. } => StreamEnd::Stream(error),
             other => StreamEnd::Run(other.into()),
         }
     }
@@ -256,8 +256,8 @@ fn interval(tick: Duration) -> StatsRequest {
 }
 
 /// Runs the calls concurrently, so one that hangs delays no other.
-async fn reservations(client: &Client, mut waiting: mpsc::Receiver<Reserve>) -> PluginError {
-    while let Some(Reserve { ids, answer }) = waiting.recv().await {
+async fn reservations(client: &Client, mut waiting: mpsc::Receiver<PendingReservation>) -> PluginError {
+    while let Some(PendingReservation { ids, answer }) = waiting.recv().await {
         let client = client.clone();
         // The task ends by the deadline of the call.
         tokio::spawn(async move {
@@ -278,9 +278,9 @@ async fn reserved(client: &Client, device_ids: Vec<String>) -> Result<DeviceRese
 /// standard output directly.
 async fn read_output(client: Client, output: PluginOutput) {
     let Ok(mut answers) = client.open::<StdioData>(STDIO, &Empty {}).await else { return };
-    let mut lines = Lines::default();
+    let mut lines = LineSplitter::default();
     while let Ok(Some(StdioData { data, .. })) = answers.next().await {
         lines.push(&data);
-        std::iter::from_fn(|| lines.next()).for_each(|line| output.log_line(&line, OutputStream::Output));
+        std::iter::from_fn(|| lines.next()).for_each(|line| output.log_line(&line, PluginStream::Output));
     }
 }

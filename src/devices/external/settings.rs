@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_does_not_allow_is_named() {
+    fn plugin_settings_outside_the_schema_are_refused_by_name() {
         let schema = object([("a", attr("a", true))]);
         assert_eq!(made(&schema, "{}"), Err(SettingsError::Missing("a".into())));
         assert_eq!(made(&schema, r#"{"a": 1, "b": 2}"#), Err(SettingsError::Unknown("b".into())));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_packed_as_the_specification_says() {
+    fn plugin_settings_are_encoded_as_msgpack() {
         assert_eq!(settings(None, &Map::new()).unwrap(), [0xdf, 0, 0, 0, 0]);
         let packed = |text: &str| {
             let mut out = Vec::new();

@@ -11,12 +11,12 @@ const ROUND: u64 = 1 << 32;
 
 /// The offset to add to the driver's value, and the driver's last value.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counter {
+struct ContinuousCounter {
     base: u64,
     last: Option<u64>,
 }
 
-impl Counter {
+impl ContinuousCounter {
     fn follow(&mut self, now: Option<u64>, comes_round: bool) -> Option<u64> {
         let now = now?;
         if let Some(last) = self.last.filter(|last| now < *last) {
@@ -30,9 +30,9 @@ impl Counter {
 
 /// The counters of all GPUs seen so far.
 #[derive(Debug, Default)]
-pub struct Counters(HashMap<DeviceId, Vec<Counter>>);
+pub struct GpuCounters(HashMap<DeviceId, Vec<ContinuousCounter>>);
 
-impl Counters {
+impl GpuCounters {
     /// Replaces the driver's values by continuous counters.
     pub fn follow(&mut self, device: &DeviceId, values: &mut DeviceUsage) {
         let known = self.0.entry(device.clone()).or_default();
@@ -49,7 +49,7 @@ impl Counters {
         .chain(corrected.iter_mut().chain(uncorrected).map(|field| (field, false)))
         .chain(values.throttled_nanos.iter_mut().chain(&mut values.nvlink_errors).map(|field| (field, false)))
         .collect();
-        known.resize(fields.len(), Counter::default());
+        known.resize(fields.len(), ContinuousCounter::default());
         for (counter, (field, comes_round)) in known.iter_mut().zip(fields) {
             *field = counter.follow(*field, comes_round);
         }
@@ -61,12 +61,12 @@ mod tests {
     use super::*;
 
     fn follow(numbers: &[Option<u64>], comes_round: bool) -> Vec<Option<u64>> {
-        let mut counter = Counter::default();
+        let mut counter = ContinuousCounter::default();
         numbers.iter().map(|n| counter.follow(*n, comes_round)).collect()
     }
 
     #[test]
-    fn a_counter_that_restarts_goes_on_and_an_absent_one_stays_absent() {
+    fn restarted_gpu_counter_continues_and_an_absent_one_is_still_absent() {
         assert_eq!(
             follow(&[Some(5), Some(9), None, Some(2), Some(4)], false),
             [Some(5), Some(9), None, Some(11), Some(13)]
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn one_of_32_bits_that_comes_round_goes_on_where_it_was() {
+    fn wrapped_32_bit_gpu_counter_continues() {
         assert_eq!(follow(&[Some(ROUND - 10), Some(5)], true), [Some(ROUND - 10), Some(ROUND + 5)]);
         assert_eq!(follow(&[Some(1000), Some(5)], true), [Some(1000), Some(1005)], "reset");
     }
 
     #[test]
     fn each_device_counts_by_itself() {
-        let mut counters = Counters::default();
+        let mut counters = GpuCounters::default();
         let mut follow = |device: &str, energy| {
             let mut values = DeviceUsage { energy_millijoules: Some(energy), ..DeviceUsage::default() };
             counters.follow(&device.into(), &mut values);

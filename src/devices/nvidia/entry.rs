@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Isolated, NAME, Nvidia};
+use super::{IsolatedNvidia, NAME, Nvidia};
 use crate::devices::entry::PluginEntry;
 
 pub static ENTRY: PluginEntry = PluginEntry {
@@ -11,7 +11,7 @@ pub static ENTRY: PluginEntry = PluginEntry {
         let gpus = parts.config.gpus.clone();
         match (parts.config.nvidia, parts.config.nvidia_isolated) {
             (false, _) => Vec::new(),
-            (true, true) => vec![Arc::new(Isolated::new(gpus))],
+            (true, true) => vec![Arc::new(IsolatedNvidia::new(gpus))],
             (true, false) => vec![Arc::new(Nvidia::new(gpus, Arc::clone(parts.clock)))],
         }
     },

@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 pub use self::config::NvidiaConfig;
 pub use self::entry::ENTRY;
-pub use self::isolated::{HELPER, Isolated, serve_agent};
-use self::shared::{Shared, thread};
-use self::watch::Watch;
+pub use self::isolated::{HELPER, IsolatedNvidia, serve_agent};
+use self::shared::{NvidiaState, thread};
+use self::watch::GpuWatch;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use crate::host::clock::Clock;
 use crate::host::gpu::{FoundGpu, GpuError, Library};
@@ -50,15 +50,16 @@ const COMMON_NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvid
 /// The plugin's label in metrics and events.
 const NAME: &str = "nvidia";
 
+/// The NVIDIA plugin.
 pub struct Nvidia {
     config: NvidiaConfig,
     clock: Arc<dyn Clock>,
-    shared: Arc<Shared>,
+    shared: Arc<NvidiaState>,
 }
 
 impl Nvidia {
     pub fn new(config: NvidiaConfig, clock: Arc<dyn Clock>) -> Nvidia {
-        Nvidia { config, clock, shared: Arc::new(Shared::counting()) }
+        Nvidia { config, clock, shared: Arc::new(NvidiaState::counting()) }
     }
     /// Reports the driver's counters unchanged, for a process that continues them.
     fn uncounted(config: NvidiaConfig, clock: Arc<dyn Clock>) -> Nvidia {
@@ -147,11 +148,11 @@ fn is_node(path: &str) -> bool {
 }
 
 /// The state of one run.
-struct Run<'r> {
+struct NvidiaRun<'r> {
     plugin: &'r Nvidia,
     library: &'r Arc<Library>,
     reports: &'r PluginReports,
-    watches: BTreeMap<DeviceId, Arc<Watch>>,
+    watches: BTreeMap<DeviceId, Arc<GpuWatch>>,
     /// By index: a lost GPU cannot report its UUID.
     listed: BTreeMap<u32, Vec<FoundGpu>>,
     /// Sends the GPUs to receive events for.
@@ -168,7 +169,8 @@ impl Nvidia {
             Ok(wanted) => wanted,
             Err(error) => return error,
         };
-        let mut run = Run { plugin: self, library, reports, watches: BTreeMap::new(), listed: BTreeMap::new(), wanted };
+        let mut run =
+            NvidiaRun { plugin: self, library, reports, watches: BTreeMap::new(), listed: BTreeMap::new(), wanted };
         let first = lists.recv_timeout(FIRST_LIST);
         match first {
             Ok(Ok(list)) => run.take(list),
@@ -227,13 +229,13 @@ impl Nvidia {
 type Listing = Result<Vec<(u32, Option<FoundGpu>)>, GpuError>;
 
 /// The threads end with the run, however it ends.
-impl Drop for Run<'_> {
+impl Drop for NvidiaRun<'_> {
     fn drop(&mut self) {
         self.watches.values().for_each(|watch| watch.end());
     }
 }
 
-impl Run<'_> {
+impl NvidiaRun<'_> {
     fn take(&mut self, list: Vec<(u32, Option<FoundGpu>)>) {
         let mut now: BTreeMap<u32, Vec<FoundGpu>> = BTreeMap::new();
         for (index, found) in list {
@@ -262,7 +264,7 @@ impl Run<'_> {
         let mut changed = false;
         for id in wholes.iter().filter(|id| !self.watches.contains_key(*id)).cloned().collect::<Vec<_>>() {
             changed = true;
-            let begun = Watch::begin(&id, self.library, &self.plugin.shared, &self.plugin.clock, self.reports);
+            let begun = GpuWatch::begin(&id, self.library, &self.plugin.shared, &self.plugin.clock, self.reports);
             match begun {
                 Ok(watch) => drop(self.watches.insert(id, watch)),
                 Err(error) => drop(self.reports.fault(error)),
@@ -326,8 +328,10 @@ mod tests {
         assert!(reservation(&devices, &["c".into()], |_| true).is_err());
     }
 
+    /// Promise (Devices): GPUs on the PCI bus without NVIDIA's driver or its library are a plugin that is down; a host
+    /// without any has no series
     #[test]
-    fn gpus_on_the_bus_are_known_by_their_address_and_class() {
+    fn gpus_on_the_bus_are_found_by_address_and_class() {
         let directory = tempfile::tempdir().unwrap();
         let roots = Roots::below(directory.path());
         assert_eq!(idle_hardware(&roots), None, "no bus at all");

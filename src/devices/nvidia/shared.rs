@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
-use super::counters::Counters;
+use super::counters::GpuCounters;
 use crate::devices::plugin::{PluginError, PluginFault};
 use crate::model::device::{Device, Xid};
 use crate::model::id::DeviceId;
@@ -13,18 +13,18 @@ pub(super) const DANGEROUS: [u64; 9] = [48, 63, 64, 74, 79, 94, 95, 119, 120];
 
 /// State that outlives a run.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct NvidiaState {
     /// `None`: another process continues the counters.
-    pub(super) counters: Option<Mutex<Counters>>,
+    pub(super) counters: Option<Mutex<GpuCounters>>,
     /// Only GPUs whose driver reports events.
     pub(super) xids: Mutex<HashMap<DeviceId, BTreeMap<u64, Xid>>>,
     /// The last list of devices, by ID.
     pub(super) devices: Mutex<HashMap<DeviceId, Device>>,
 }
 
-impl Shared {
-    pub(super) fn counting() -> Shared {
-        Shared { counters: Some(Mutex::default()), ..Shared::default() }
+impl NvidiaState {
+    pub(super) fn counting() -> NvidiaState {
+        NvidiaState { counters: Some(Mutex::default()), ..NvidiaState::default() }
     }
 }
 

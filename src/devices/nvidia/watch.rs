@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::shared::{DANGEROUS, Shared, thread};
+use super::shared::{DANGEROUS, NvidiaState, thread};
 use crate::devices::plugin::{PluginError, PluginReports};
 use crate::host::clock::Clock;
-use crate::host::gpu::{Events, Gpu, GpuError, GpuReading, Library};
+use crate::host::gpu::{Gpu, GpuError, GpuEvents, GpuReading, Library};
 use crate::model::device::{DeviceReading, DeviceUsage, Xid};
 use crate::model::id::DeviceId;
 use crate::model::units::Nanos;
@@ -25,7 +25,7 @@ const EVENT_WAIT: u32 = 1_000;
 
 /// State of the thread that reads a GPU.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct GpuWatch {
     begun: Instant,
     /// Start of the call in progress, in nanoseconds since `begun`, plus 1; 0: none.
     since: AtomicU64,
@@ -35,27 +35,28 @@ pub(super) struct Watch {
     stuck: Mutex<bool>,
 }
 
+/// What the thread that reads a GPU uses.
 struct Reader {
     id: DeviceId,
     library: Arc<Library>,
-    shared: Arc<Shared>,
+    shared: Arc<NvidiaState>,
     clock: Arc<dyn Clock>,
     reports: PluginReports,
-    watch: Arc<Watch>,
+    watch: Arc<GpuWatch>,
     /// Failures and unsupported calls that were reported already.
     reported: std::collections::BTreeSet<String>,
 }
 
-impl Watch {
+impl GpuWatch {
     /// Errors: a thread cannot be created.
     pub(super) fn begin(
         id: &DeviceId,
         library: &Arc<Library>,
-        shared: &Arc<Shared>,
+        shared: &Arc<NvidiaState>,
         clock: &Arc<dyn Clock>,
         reports: &PluginReports,
-    ) -> Result<Arc<Watch>, PluginError> {
-        let watch = Arc::new(Watch {
+    ) -> Result<Arc<GpuWatch>, PluginError> {
+        let watch = Arc::new(GpuWatch {
             begun: Instant::now(),
             since: AtomicU64::new(0),
             lost: AtomicBool::new(false),
@@ -117,7 +118,7 @@ struct ProcessSampler {
     id: DeviceId,
     library: Arc<Library>,
     reports: PluginReports,
-    watch: Arc<Watch>,
+    watch: Arc<GpuWatch>,
 }
 
 impl ProcessSampler {
@@ -236,7 +237,7 @@ impl Reader {
 /// Counts error events of the GPUs that were sent last, until the sender is dropped.
 pub(super) fn events(
     library: &Library,
-    shared: &Shared,
+    shared: &NvidiaState,
     clock: &dyn Clock,
     reports: &PluginReports,
     wanted: &Receiver<Vec<crate::model::id::DeviceId>>,
@@ -269,7 +270,7 @@ pub(super) fn events(
 }
 
 /// Exposes the errors that require an action from the start.
-fn expose_dangerous(shared: &Shared, ids: &[DeviceId]) {
+fn expose_dangerous(shared: &NvidiaState, ids: &[DeviceId]) {
     let mut xids = lock(&shared.xids);
     for id in ids {
         let own: &mut BTreeMap<u64, Xid> = xids.entry(id.clone()).or_default();
@@ -282,8 +283,8 @@ fn expose_dangerous(shared: &Shared, ids: &[DeviceId]) {
 /// Counts until other GPUs are requested (returns them), the event set fails (returns the same), or the sender is
 /// dropped (`None`).
 fn count(
-    events: &Events<'_>,
-    shared: &Shared,
+    events: &GpuEvents<'_>,
+    shared: &NvidiaState,
     clock: &dyn Clock,
     wanted: &Receiver<Vec<DeviceId>>,
 ) -> Option<Vec<DeviceId>> {

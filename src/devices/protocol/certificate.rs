@@ -41,21 +41,21 @@ pub(in crate::devices) enum TlsError {
 
 /// Certificate and key for one connection.
 #[derive(Debug)]
-pub(in crate::devices) struct Identity {
+pub(in crate::devices) struct TlsIdentity {
     certificate: CertificateDer<'static>,
     key: PrivatePkcs8KeyDer<'static>,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// Like go-plugin's: self-signed, for client and server authentication.
-    pub(in crate::devices) fn make() -> Result<Identity, TlsError> {
+    pub(in crate::devices) fn make() -> Result<TlsIdentity, TlsError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![NAME.to_owned()])?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.self_signed(&key)?.der().clone();
-        Ok(Identity { certificate, key: PrivatePkcs8KeyDer::from(key.serialize_der()) })
+        Ok(TlsIdentity { certificate, key: PrivatePkcs8KeyDer::from(key.serialize_der()) })
     }
     pub(in crate::devices) fn der(&self) -> &[u8] {
         &self.certificate
@@ -90,20 +90,20 @@ impl Identity {
     }
 }
 
-fn only(theirs: Vec<u8>) -> (Arc<CryptoProvider>, Arc<Only>) {
+fn only(theirs: Vec<u8>) -> (Arc<CryptoProvider>, Arc<PinnedCertificate>) {
     let provider = ring::default_provider();
     let known = provider.signature_verification_algorithms;
-    (Arc::new(provider), Arc::new(Only { certificate: theirs.into(), known }))
+    (Arc::new(provider), Arc::new(PinnedCertificate { certificate: theirs.into(), known }))
 }
 
 /// Trusts a single certificate.
 #[derive(Debug)]
-struct Only {
+struct PinnedCertificate {
     certificate: CertificateDer<'static>,
     known: WebPkiSupportedAlgorithms,
 }
 
-impl Only {
+impl PinnedCertificate {
     /// Byte equality is stronger than dates and names, so these are not checked.
     fn check(&self, shown: &CertificateDer<'_>) -> Result<(), Error> {
         if *shown == self.certificate { Ok(()) } else { Err(CertificateError::UnknownIssuer.into()) }
@@ -130,7 +130,7 @@ fn too_old() -> Error {
     PeerIncompatible::Tls12NotOfferedOrEnabled.into()
 }
 
-impl ServerCertVerifier for Only {
+impl ServerCertVerifier for PinnedCertificate {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -162,7 +162,7 @@ impl ServerCertVerifier for Only {
     }
 }
 
-impl ClientCertVerifier for Only {
+impl ClientCertVerifier for PinnedCertificate {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

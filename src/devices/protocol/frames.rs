@@ -8,7 +8,7 @@ use super::MOST_BYTES;
 const PREFIX: usize = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(in crate::devices) enum FrameError {
+pub(in crate::devices) enum GrpcFrameError {
     #[error("message of {0} bytes; the limit is {MOST_BYTES}")]
     TooLarge(usize),
     #[error("unexpected compressed message")]
@@ -17,28 +17,28 @@ pub(in crate::devices) enum FrameError {
 
 /// Splits received bytes into complete messages.
 #[derive(Debug, Default)]
-pub(in crate::devices) struct Frames {
+pub(in crate::devices) struct GrpcFrames {
     bytes: BytesMut,
 }
 
-impl Frames {
+impl GrpcFrames {
     pub(in crate::devices) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
     /// `None`: incomplete.
     ///
     /// Errors: reported as soon as the header is known, before the message has arrived.
-    pub(in crate::devices) fn next(&mut self) -> Result<Option<Bytes>, FrameError> {
+    pub(in crate::devices) fn next(&mut self) -> Result<Option<Bytes>, GrpcFrameError> {
         let Some((flag, length)) = self.bytes.first_chunk::<PREFIX>().map(|[flag, length @ ..]| (*flag, *length))
         else {
             return Ok(None);
         };
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         if length > MOST_BYTES {
-            return Err(FrameError::TooLarge(length));
+            return Err(GrpcFrameError::TooLarge(length));
         }
         if flag != 0 {
-            return Err(FrameError::Compressed);
+            return Err(GrpcFrameError::Compressed);
         }
         if self.bytes.len() < PREFIX + length {
             return Ok(None);
@@ -70,14 +70,14 @@ mod tests {
     use crate::devices::protocol::messages::StdioData;
 
     #[test]
-    fn what_is_too_large_or_compressed_is_refused_at_its_head() {
+    fn oversized_or_compressed_frame_is_refused_at_its_head() {
         let refused = |head: &[u8]| {
-            let mut frames = Frames::default();
+            let mut frames = GrpcFrames::default();
             frames.push(head);
             frames.next().unwrap_err()
         };
-        assert_eq!(refused(&[0, 0, 0x40, 0, 1]), FrameError::TooLarge(MOST_BYTES + 1));
-        assert_eq!(refused(&[1, 0, 0, 0, 1]), FrameError::Compressed);
+        assert_eq!(refused(&[0, 0, 0x40, 0, 1]), GrpcFrameError::TooLarge(MOST_BYTES + 1));
+        assert_eq!(refused(&[1, 0, 0, 0, 1]), GrpcFrameError::Compressed);
     }
 
     proptest! {
@@ -88,7 +88,7 @@ mod tests {
         ) {
             let message = |data: &Vec<u8>| StdioData { channel: 1, data: data.clone() };
             let bytes: Vec<u8> = all.iter().flat_map(|data| framed(&message(data)).to_vec()).collect();
-            let (mut frames, mut found) = (Frames::default(), Vec::new());
+            let (mut frames, mut found) = (GrpcFrames::default(), Vec::new());
             for piece in bytes.chunks(cut) {
                 frames.push(piece);
                 while let Some(message) = frames.next().unwrap() {
@@ -100,7 +100,7 @@ mod tests {
         }
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
-            let mut frames = Frames::default();
+            let mut frames = GrpcFrames::default();
             frames.push(&bytes);
             while let Ok(Some(_)) = frames.next() {}
         }

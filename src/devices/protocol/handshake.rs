@@ -34,16 +34,16 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// The address on which a plugin listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::devices) enum Listens {
+pub(in crate::devices) enum PluginAddress {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
 
-impl fmt::Display for Listens {
+impl fmt::Display for PluginAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Listens::Unix(path) => write!(f, "unix|{}", path.display()),
-            Listens::Tcp(address) => write!(f, "tcp|{address}"),
+            PluginAddress::Unix(path) => write!(f, "unix|{}", path.display()),
+            PluginAddress::Tcp(address) => write!(f, "tcp|{address}"),
         }
     }
 }
@@ -51,7 +51,7 @@ impl fmt::Display for Listens {
 /// The handshake line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::devices) struct Handshake {
-    pub listens: Listens,
+    pub listens: PluginAddress,
     /// DER. `None`: no TLS.
     pub certificate: Option<Vec<u8>>,
 }
@@ -108,10 +108,10 @@ impl fmt::Display for Handshake {
     }
 }
 
-fn listens(network: &str, address: &str) -> Option<Listens> {
+fn listens(network: &str, address: &str) -> Option<PluginAddress> {
     match network {
-        "unix" => Some(PathBuf::from(address)).filter(|path| path.is_absolute()).map(Listens::Unix),
-        "tcp" => address.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback()).map(Listens::Tcp),
+        "unix" => Some(PathBuf::from(address)).filter(|path| path.is_absolute()).map(PluginAddress::Unix),
+        "tcp" => address.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback()).map(PluginAddress::Tcp),
         _ => None,
     }
 }
@@ -130,13 +130,15 @@ mod tests {
     #[test]
     fn lines_of_plugins_old_and_new_are_read() {
         let plain = |line: &str| Handshake::parse(line).unwrap();
-        let unix = Handshake { listens: Listens::Unix("/tmp/plugin7".into()), certificate: None };
+        let unix = Handshake { listens: PluginAddress::Unix("/tmp/plugin7".into()), certificate: None };
         assert_eq!(plain("1|2|unix|/tmp/plugin7|grpc"), unix);
         assert_eq!(plain("1|2|unix|/tmp/plugin7|grpc|\r\n"), unix);
         assert_eq!(plain("1|2|unix|/tmp/plugin7|grpc|AAAA"), unix, "too short for a certificate");
         assert_eq!(plain("1|2|unix|/tmp/plugin7|grpc||true"), unix, "newer ones say more");
-        let tcp =
-            Handshake { listens: Listens::Tcp("127.0.0.1:1234".parse().unwrap()), certificate: Some(vec![7; 60]) };
+        let tcp = Handshake {
+            listens: PluginAddress::Tcp("127.0.0.1:1234".parse().unwrap()),
+            certificate: Some(vec![7; 60]),
+        };
         assert_eq!(plain(&tcp.to_string()), tcp);
     }
 
@@ -157,7 +159,7 @@ mod tests {
         #[test]
         fn no_line_panics_and_what_is_printed_is_read_again(line: String, path in "/[a-z]{1,9}", der in prop::option::of(prop::collection::vec(any::<u8>(), 40..90))) {
             let _ = Handshake::parse(&line);
-            let made = Handshake { listens: Listens::Unix(path.into()), certificate: der };
+            let made = Handshake { listens: PluginAddress::Unix(path.into()), certificate: der };
             prop_assert_eq!(Handshake::parse(&made.to_string()).unwrap(), made);
         }
     }

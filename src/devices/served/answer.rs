@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_we_say_is_read_as_we_meant_it(
+        fn served_device_answers_are_read_back_equal(
             facts in prop::collection::btree_map("[a-z]{1,3}", attributes(), 0..4),
             stats in prop::collection::btree_map("[a-z]{1,3}", values(), 0..4),
             ill in prop::option::of("[a-z]{1,9}"),

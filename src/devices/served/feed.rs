@@ -25,14 +25,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Older readings are not sent.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Shared by all connections.
+/// The reports of the served plugin. Shared by all connections.
 #[derive(Clone)]
-pub(super) struct Feed {
+pub(super) struct PluginFeed {
     plugin: Arc<dyn DevicePlugin>,
     ends: Arc<StopSignal>,
     said: Arc<FeedState>,
 }
 
+/// The last reports of the plugin.
 struct FeedState {
     /// `None`: not reported yet.
     groups: watch::Sender<Option<Arc<Vec<DeviceGroup>>>>,
@@ -49,15 +50,15 @@ fn without(stuck: &BTreeSet<DeviceId>, mut groups: Vec<DeviceGroup>) -> Vec<Devi
     groups
 }
 
-impl Feed {
-    /// The threads end with [`Feed::end`], or with the process.
-    pub(super) fn start(plugin: Arc<dyn DevicePlugin>) -> Feed {
+impl PluginFeed {
+    /// The threads end with [`PluginFeed::end`], or with the process.
+    pub(super) fn start(plugin: Arc<dyn DevicePlugin>) -> PluginFeed {
         let said = Arc::new(FeedState {
             groups: watch::Sender::new(None),
             readings: Mutex::default(),
             stuck: Mutex::default(),
         });
-        let feed = Feed { plugin, ends: Arc::default(), said };
+        let feed = PluginFeed { plugin, ends: Arc::default(), said };
         let (to, reports) = sync_channel(WAITING);
         let reporter = PluginReports::new(to, Arc::clone(&feed.ends), TICK);
         let (runs, listens) = (feed.clone(), feed.clone());
@@ -160,9 +161,9 @@ mod tests {
     use crate::model::device::{Device, DeviceKind, DeviceUsage};
     use crate::model::units::Timestamp;
 
-    struct Silent;
+    struct SilentPlugin;
 
-    impl DevicePlugin for Silent {
+    impl DevicePlugin for SilentPlugin {
         fn name(&self) -> &str {
             "silent"
         }
@@ -192,8 +193,8 @@ mod tests {
     }
 
     /// What a client receives after these reports.
-    fn after(reports: Vec<PluginReport>) -> (Feed, Vec<(String, Option<String>)>) {
-        let feed = Feed::start(Arc::new(Silent));
+    fn after(reports: Vec<PluginReport>) -> (PluginFeed, Vec<(String, Option<String>)>) {
+        let feed = PluginFeed::start(Arc::new(SilentPlugin));
         let (to, from) = sync_channel(9);
         reports.into_iter().for_each(|report| to.send(report).unwrap());
         drop(to);

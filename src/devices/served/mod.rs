@@ -23,11 +23,11 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use self::feed::Feed;
+use self::feed::PluginFeed;
 use self::service::PluginService;
 use super::plugin::DevicePlugin;
-use super::protocol::certificate::{Identity, TlsError};
-use super::protocol::handshake::{APP, CERTIFICATE, COOKIE, Handshake, Listens, VERSIONS};
+use super::protocol::certificate::{TlsError, TlsIdentity};
+use super::protocol::handshake::{APP, CERTIFICATE, COOKIE, Handshake, PluginAddress, VERSIONS};
 
 /// Time for responses in progress at shutdown.
 const LAST_ANSWERS: Duration = Duration::from_millis(200);
@@ -73,9 +73,9 @@ pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result
         UnixListener::bind(&path).map_err(ServeError::Listen)?
     };
     let certificate = identity.map(|identity| identity.der().to_vec());
-    let handshake = Handshake { listens: Listens::Unix(path), certificate };
+    let handshake = Handshake { listens: PluginAddress::Unix(path), certificate };
     say(&handshake.to_string()).map_err(ServeError::Say)?;
-    let feed = Feed::start(plugin);
+    let feed = PluginFeed::start(plugin);
     runtime.block_on(until_the_end(listener, PluginService::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
     feed.end();
     // A call that hangs in a library must not block the shutdown; it ends with the process.
@@ -96,9 +96,9 @@ fn asked_for() -> Result<(), ServeError> {
 }
 
 /// `theirs`: PEM. Without a certificate only the private directory protects the socket.
-fn secured(theirs: Option<String>) -> Result<(Option<Identity>, Option<Arc<ServerConfig>>), ServeError> {
+fn secured(theirs: Option<String>) -> Result<(Option<TlsIdentity>, Option<Arc<ServerConfig>>), ServeError> {
     let Some(theirs) = theirs else { return Ok((None, None)) };
-    let identity = Identity::make()?;
+    let identity = TlsIdentity::make()?;
     let config = identity.server(&theirs)?;
     Ok((Some(identity), Some(Arc::new(config))))
 }

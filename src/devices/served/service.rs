@@ -22,10 +22,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::answer;
-use super::feed::Feed;
+use super::feed::PluginFeed;
 use crate::devices::plugin::{PluginError, PluginFault};
 use crate::devices::protocol::MOST_BYTES;
-use crate::devices::protocol::frames::{Frames, framed};
+use crate::devices::protocol::frames::{GrpcFrames, framed};
 use crate::devices::protocol::messages::{
     ConfigSchema, Empty, HealthAnswer, HealthRequest, KIND_DEVICE, PluginInfo, ReserveRequest, SERVING, SetConfig,
     Spec, SpecKind, SpecObject, StatsRequest,
@@ -80,14 +80,14 @@ impl From<PluginError> for GrpcError {
 }
 
 /// The client is gone.
-struct Gone;
+struct ClientDisconnect;
 
 /// Sends the messages of one call.
 struct ResponseSender(Sender<Bytes>);
 
 impl ResponseSender {
-    async fn send(&mut self, message: &impl Message) -> Result<(), Gone> {
-        self.0.send_data(framed(message)).await.map_err(|_| Gone)
+    async fn send(&mut self, message: &impl Message) -> Result<(), ClientDisconnect> {
+        self.0.send_data(framed(message)).await.map_err(|_| ClientDisconnect)
     }
     async fn end(&mut self, refusal: Option<GrpcError>) {
         let (code, message) = refusal.map_or((0, String::new()), |refusal| (refusal.code, refusal.message));
@@ -132,13 +132,13 @@ pub(super) async fn connection(socket: UnixStream, plugin: Arc<PluginService>, t
 }
 
 pub(super) struct PluginService {
-    feed: Feed,
+    feed: PluginFeed,
     /// Becomes true when the shutdown is requested.
     end: watch::Sender<bool>,
 }
 
 impl PluginService {
-    pub(super) fn new(feed: Feed) -> PluginService {
+    pub(super) fn new(feed: PluginFeed) -> PluginService {
         PluginService { feed, end: watch::Sender::new(false) }
     }
     #[must_use]
@@ -210,7 +210,7 @@ impl PluginService {
                 to.send(&answer::fingerprint(&self.feed.well(&said))).await?;
             }
             tokio::select! {
-                changed = groups.changed() => changed.map_err(|_| Gone)?,
+                changed = groups.changed() => changed.map_err(|_| ClientDisconnect)?,
                 () = self.ended() => return Ok(()),
             }
         }
@@ -264,8 +264,8 @@ impl From<GrpcError> for CallEnd {
     }
 }
 
-impl From<Gone> for CallEnd {
-    fn from(Gone: Gone) -> CallEnd {
+impl From<ClientDisconnect> for CallEnd {
+    fn from(ClientDisconnect: ClientDisconnect) -> CallEnd {
         CallEnd::Gone
     }
 }
@@ -277,7 +277,7 @@ async fn question(body: Incoming, path: &str) -> Result<Bytes, GrpcError> {
         return Ok(Bytes::new());
     }
     let body = Limited::new(body, MOST_BYTES + 5).collect().await.map_err(|e| wrong(e.to_string()))?;
-    let mut frames = Frames::default();
+    let mut frames = GrpcFrames::default();
     frames.push(&body.to_bytes());
     frames.next().map_err(|e| wrong(e.to_string()))?.ok_or_else(|| wrong("no message received".to_owned()))
 }
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_refusals_are_escaped_as_grpc_wants_them() {
+    fn grpc_refusal_messages_are_percent_encoded() {
         assert_eq!(escaped("100% of it\né"), "100%25 of it%0A%C3%A9");
     }
 }

@@ -279,16 +279,16 @@ type Cores = HashMap<(AllocId, TaskName), [Option<f64>; 3]>;
 
 /// What tasks had used at one tick.
 #[derive(Debug)]
-struct Looked {
+struct UsageAtTick {
     epoch: u64,
     /// When its readings were taken: of managed tasks, of observed tasks. A request may have the latter read later.
     at: [Option<Timestamp>; 2],
-    used: HashMap<(AllocId, TaskName), Used>,
+    used: HashMap<(AllocId, TaskName), TaskCpuTime>,
     host: Option<(Timestamp, HostTimes)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Used {
+struct TaskCpuTime {
     /// Whose it is: which of the two moments is meant.
     kind: usize,
     cpu: [Option<u64>; 3],
@@ -296,7 +296,7 @@ struct Used {
 
 /// From one scrape to the next: without a scraper it costs nothing. Concurrency: any thread.
 #[derive(Debug, Default)]
-pub struct CpuWindow(Mutex<[Option<Looked>; 2]>);
+pub struct CpuWindow(Mutex<[Option<UsageAtTick>; 2]>);
 
 /// A longer one says little of now.
 const LONGEST: u64 = 300 * 1_000_000_000;
@@ -307,7 +307,7 @@ impl CpuWindow {
         let mut kept = lock(&self.0);
         // A scraper that comes twice within a tick gets the same answer.
         if kept[1].as_ref().is_none_or(|latest| latest.epoch < snapshot.epoch) {
-            let latest = kept[1].replace(Looked::at(snapshot));
+            let latest = kept[1].replace(UsageAtTick::at(snapshot));
             kept[0] = latest;
         }
         let [Some(before), Some(now)] = &*kept else { return (Cores::new(), None) };
@@ -327,13 +327,13 @@ impl CpuWindow {
     }
 }
 
-fn host(before: &Looked, now: &Looked) -> Option<HostCpu> {
+fn host(before: &UsageAtTick, now: &UsageAtTick) -> Option<HostCpu> {
     let ((earlier, before), (at, now)) = (before.host.as_ref()?, now.host.as_ref()?);
     if at.since(*earlier).0 > LONGEST { None } else { now.since(before) }
 }
 
-impl Looked {
-    fn at(snapshot: &Snapshot) -> Looked {
+impl UsageAtTick {
+    fn at(snapshot: &Snapshot) -> UsageAtTick {
         let tasks = || snapshot.allocs.iter().filter(|a| !a.ended).flat_map(|a| a.tasks().map(move |task| (a, task)));
         // What did not move was looked at with what did, and is as old as that.
         let kind = |alloc: &AllocView| usize::from(alloc.identity.source != AllocSource::Managed);
@@ -342,8 +342,8 @@ impl Looked {
         let at = [0, 1].map(|of| sampled(of).max());
         let cpu = |usage: &Usage| [usage.cpu_usage_ns(), usage.cpu_user_ns(), usage.cpu_system_ns()];
         let used = tasks().map(|(alloc, (known, task))| {
-            ((alloc.identity.id.clone(), known.name.clone()), Used { kind: kind(alloc), cpu: cpu(&task.usage) })
+            ((alloc.identity.id.clone(), known.name.clone()), TaskCpuTime { kind: kind(alloc), cpu: cpu(&task.usage) })
         });
-        Looked { epoch: snapshot.epoch, at, used: used.collect(), host: HostTimes::at(snapshot) }
+        UsageAtTick { epoch: snapshot.epoch, at, used: used.collect(), host: HostTimes::at(snapshot) }
     }
 }

@@ -41,7 +41,7 @@ static TICKS: MetricDesc = of_cpus(
     "CPU in use, in MHz.",
 );
 
-type ReadDisk = fn(&Disk) -> Option<f64>;
+type ReadDisk = fn(&FilesystemValues) -> Option<f64>;
 
 static DISK: [(MetricDesc, ReadDisk); 5] = [
     (
@@ -136,7 +136,7 @@ impl HostTimes {
 
 /// One file system.
 #[derive(Debug, Clone, Default)]
-struct Disk {
+struct FilesystemValues {
     size: f64,
     free: Option<f64>,
     available: Option<f64>,
@@ -144,7 +144,7 @@ struct Disk {
     inodes_free: Option<f64>,
 }
 
-impl Disk {
+impl FilesystemValues {
     fn used(&self) -> Option<f64> {
         Some(self.size - self.free?)
     }
@@ -156,7 +156,7 @@ fn percent(part: f64, whole: f64) -> Option<f64> {
 
 /// By device, each once: two file systems may have the same name for theirs.
 #[allow(clippy::cast_precision_loss, reason = "bytes of one file system")]
-fn disks(host: &Samples) -> Vec<(String, Disk)> {
+fn disks(host: &Samples) -> Vec<(String, FilesystemValues)> {
     let values = |name: &'static str| host.0.iter().filter(move |sample| sample.desc.name == name);
     let of = |name, labels: &[_]| match values(name).find(|sample| sample.labels == labels)?.value {
         Value::Int(n) => Some(n as f64),
@@ -165,7 +165,7 @@ fn disks(host: &Samples) -> Vec<(String, Disk)> {
     let mut seen = BTreeSet::new();
     let all = values("allostat_host_mount_size_bytes").filter_map(|sample| {
         let (device, labels) = (sample.labels.get(1)?.to_string(), &sample.labels);
-        let disk = Disk {
+        let disk = FilesystemValues {
             size: of("allostat_host_mount_size_bytes", labels)?,
             free: of("allostat_host_mount_free_bytes", labels),
             available: of("allostat_host_mount_avail_bytes", labels),

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::place::History;
-use super::record::{self, Brief, Called, Sought};
+use super::record::{self, BriefRecord, HistoryQuery, IdMatch};
 use crate::exporters::prometheus::{BodyStream, PieceWriter};
 use crate::model::answer::Detail;
 use crate::model::units::{Nanos, Timestamp};
@@ -17,24 +17,24 @@ const LONGEST: usize = 16 << 20;
 
 /// What is found, written as it is read: thousands of records as trees of values would take a gigabyte. Records that
 /// match less than exactly wait until all are read, because an exact match may follow: at most as many as are written.
-struct Page<'w> {
+struct RecordPage<'w> {
     out: &'w mut PieceWriter,
     bytes: usize,
     count: usize,
     limit: usize,
     has_more: bool,
     /// How what was found matches: all alike.
-    found_as: Called,
+    found_as: IdMatch,
     waiting: Vec<Vec<u8>>,
 }
 
-impl Page<'_> {
+impl RecordPage<'_> {
     fn is_full(&self) -> bool {
         self.count == self.limit || self.bytes > LONGEST
     }
 
     /// Whether more is wanted. `record`: made only if it is.
-    fn offer(&mut self, called: Called, record: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<ControlFlow<()>> {
+    fn offer(&mut self, called: IdMatch, record: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<ControlFlow<()>> {
         if called > self.found_as {
             return Ok(ControlFlow::Continue(()));
         }
@@ -44,14 +44,14 @@ impl Page<'_> {
         }
         if self.is_full() {
             self.has_more = true;
-            return Ok(if called == Called::Exactly { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
+            return Ok(if called == IdMatch::Exactly { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
         }
         let Some(record) = record() else { return Ok(ControlFlow::Continue(())) };
         self.bytes += record.len();
         self.count += 1;
         match called {
-            Called::Exactly => write_record(self.out, self.count - 1, &record)?,
-            Called::Beginning | Called::Named => self.waiting.push(record),
+            IdMatch::Exactly => write_record(self.out, self.count - 1, &record)?,
+            IdMatch::Beginning | IdMatch::Named => self.waiting.push(record),
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -81,19 +81,19 @@ impl History {
     /// `{"ended": [..], "has_more": ..}`, the newest record first. A whole ID comes before others that begin with it,
     /// and these before names. It ends soon where its reader is gone. The caller has a turn: to unpack and search
     /// months takes a second of a core.
-    pub fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> BodyStream {
+    pub fn find(self: &Arc<Self>, sought: HistoryQuery, detail: Detail, now: Timestamp) -> BodyStream {
         let history = Arc::clone(self);
         BodyStream::of_writer(move |out| history.write(&sought, detail, now, out))
     }
 
-    fn write(&self, sought: &Sought, detail: Detail, now: Timestamp, out: &mut PieceWriter) -> io::Result<()> {
+    fn write(&self, sought: &HistoryQuery, detail: Detail, now: Timestamp, out: &mut PieceWriter) -> io::Result<()> {
         out.write_all(br#"{"ended":["#)?;
         let oldest = Timestamp(now.0.saturating_sub(Nanos::from_duration(self.limits.age).0));
         let since = sought.since.map_or(oldest, |since| since.max(oldest));
         let id = sought.id.as_deref().map(in_json);
-        let sought = Sought { since: Some(since), ..sought.clone() };
-        let (found_as, waiting) = (Called::Named, Vec::new());
-        let mut page = Page { out, bytes: 0, count: 0, limit: sought.limit, has_more: false, found_as, waiting };
+        let sought = HistoryQuery { since: Some(since), ..sought.clone() };
+        let (found_as, waiting) = (IdMatch::Named, Vec::new());
+        let mut page = RecordPage { out, bytes: 0, count: 0, limit: sought.limit, has_more: false, found_as, waiting };
         let mut written = Ok(());
         // To parse a line costs many times what this does. A record that a later one of the same end replaces has its
         // ID and names as well.
@@ -111,7 +111,7 @@ impl History {
                 return ControlFlow::Continue(());
             }
             // What a newer agent wrote is passed over, and what a disk has spoiled.
-            let Some(brief) = Brief::read(line) else { return ControlFlow::Continue(()) };
+            let Some(brief) = BriefRecord::read(line) else { return ControlFlow::Continue(()) };
             let called = brief.called(&sought);
             let is_new = known.insert((brief.alloc.id.into_owned(), brief.ended_at));
             let Some(called) = called.filter(|_| is_new) else { return ControlFlow::Continue(()) };
@@ -128,6 +128,7 @@ impl History {
     }
 }
 
+/// Promise (Devices): The last record of an end counts; a corrupt one loses itself alone
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -146,7 +147,7 @@ mod tests {
     }
 
     /// Status and id of each that is found, and whether there are more.
-    fn found(lines: &[Vec<u8>], sought: Sought) -> (Vec<String>, bool) {
+    fn found(lines: &[Vec<u8>], sought: HistoryQuery) -> (Vec<String>, bool) {
         let dir = tempfile::tempdir().unwrap();
         let history =
             History::new(&Config { keep: Duration::from_nanos(1_000), ..Config::default() }, dir.path()).unwrap();
@@ -177,26 +178,28 @@ mod tests {
             line("docker:ab", 1_300, "failed"),
             line("docker:a", 1_000, "complete"),
         ];
-        let all = || Sought { limit: 10, ..Sought::default() };
+        let all = || HistoryQuery { limit: 10, ..HistoryQuery::default() };
         let matching = |sought| found(&lines, sought);
         let every = ["docker:a complete", "docker:ab failed", "docker:a failed"].map(str::to_owned).to_vec();
         assert_eq!(matching(all()), (every.clone(), false), "what is older than is kept is not found");
-        assert_eq!(matching(Sought { failed: true, ..all() }).0, every[1..]);
-        assert_eq!(matching(Sought { limit: 2, ..all() }), (every[..2].to_vec(), true));
-        let by_id = |id: &str| matching(Sought { id: Some(id.to_owned()), ..all() }).0.len();
+        assert_eq!(matching(HistoryQuery { failed: true, ..all() }).0, every[1..]);
+        assert_eq!(matching(HistoryQuery { limit: 2, ..all() }), (every[..2].to_vec(), true));
+        let by_id = |id: &str| matching(HistoryQuery { id: Some(id.to_owned()), ..all() }).0.len();
         assert_eq!(["docker:a", "a", "docker:ab", "docker:", "b"].map(by_id), [2, 2, 1, 3, 0]);
         assert_eq!(["named-a", "named-ab", "j", "named"].map(by_id), [2, 1, 3, 0], "names of allocs and jobs");
         let odd = [line("docker:\"日\\", 1_000, "failed"), line("docker:b", 1_100, "failed")];
-        let by_odd = |id: &str| found(&odd, Sought { id: Some(id.to_owned()), limit: 10, ..Sought::default() }).0.len();
+        let by_odd = |id: &str| {
+            found(&odd, HistoryQuery { id: Some(id.to_owned()), limit: 10, ..HistoryQuery::default() }).0.len()
+        };
         assert_eq!(["\"日\\", "named-\"日\\", "日", "docker:\""].map(by_odd), [1, 1, 0, 1], "escaped in the record");
-        let begun = Sought { id: Some("docker:".to_owned()), limit: 2, ..Sought::default() };
+        let begun = HistoryQuery { id: Some("docker:".to_owned()), limit: 2, ..HistoryQuery::default() };
         assert_eq!(found(&lines, begun), (every[..2].to_vec(), true), "of those that begin so as well");
-        let later = Sought { id: Some("docker:a".to_owned()), limit: 1, ..Sought::default() };
+        let later = HistoryQuery { id: Some("docker:a".to_owned()), limit: 1, ..HistoryQuery::default() };
         assert_eq!(
             found(&lines, later),
             (vec!["docker:a complete".to_owned()], true),
             "an exact match after one that begins so"
         );
-        assert_eq!(matching(Sought { until: Some(Timestamp(1_250)), ..all() }).0.len(), 2);
+        assert_eq!(matching(HistoryQuery { until: Some(Timestamp(1_250)), ..all() }).0.len(), 2);
     }
 }

@@ -15,7 +15,7 @@ mod tally;
 mod writer;
 
 pub use place::{Config, History};
-pub use record::{HistoryAnswer, Sought};
+pub use record::{HistoryAnswer, HistoryQuery};
 pub use report::{ReportQuery, UsageReport};
 pub use tally::{UseSums, WorkloadUse};
 pub use writer::run;

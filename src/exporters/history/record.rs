@@ -64,7 +64,7 @@ pub(super) fn record(snapshot: &Snapshot, alloc: &AllocView, ended_at: Timestamp
 
 /// A query; the default matches everything.
 #[derive(Debug, Clone, Default)]
-pub struct Sought {
+pub struct HistoryQuery {
     /// An ID, a prefix of one, the name that its source uses; otherwise the name of an alloc or of its job.
     pub id: Option<String>,
     pub job: Option<String>,
@@ -79,7 +79,7 @@ pub struct Sought {
 
 /// How a record matches an ID; a lower one is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Called {
+pub(super) enum IdMatch {
     /// As a whole, or as its source calls it; or no ID is sought.
     Exactly,
     Beginning,
@@ -89,7 +89,7 @@ pub(super) enum Called {
 
 /// What is looked at first: the rest is not even read where it is not sought.
 #[derive(Debug, Deserialize)]
-pub(super) struct Brief<'a> {
+pub(super) struct BriefRecord<'a> {
     pub ended_at: Timestamp,
     #[serde(borrow)]
     pub alloc: BriefAlloc<'a>,
@@ -109,13 +109,13 @@ pub(super) struct BriefAlloc<'a> {
     status: Cow<'a, str>,
 }
 
-impl Brief<'_> {
+impl BriefRecord<'_> {
     /// `None`: it is no record.
-    pub(super) fn read(line: &[u8]) -> Option<Brief<'_>> {
+    pub(super) fn read(line: &[u8]) -> Option<BriefRecord<'_>> {
         serde_json::from_slice(line).ok()
     }
     /// The best way in which it matches. `None`: it is not sought.
-    pub(super) fn called(&self, sought: &Sought) -> Option<Called> {
+    pub(super) fn called(&self, sought: &HistoryQuery) -> Option<IdMatch> {
         let BriefAlloc { id, name, job, source, status } = &self.alloc;
         let is_sought = sought.job.as_ref().is_none_or(|name| *name == **job)
             && sought.source.is_none_or(|by| AllocSource::parse(source) == Some(by))
@@ -125,10 +125,10 @@ impl Brief<'_> {
         let native = || id.split_once(':').map(|(_, native)| native);
         match &sought.id {
             _ if !is_sought => None,
-            None => Some(Called::Exactly),
-            Some(text) if *text == **id || native() == Some(text) => Some(Called::Exactly),
-            Some(text) if id.starts_with(text.as_str()) => Some(Called::Beginning),
-            Some(text) => (*text == **name || *text == **job).then_some(Called::Named),
+            None => Some(IdMatch::Exactly),
+            Some(text) if *text == **id || native() == Some(text) => Some(IdMatch::Exactly),
+            Some(text) if id.starts_with(text.as_str()) => Some(IdMatch::Beginning),
+            Some(text) => (*text == **name || *text == **job).then_some(IdMatch::Named),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 use super::place::History;
-use super::tally::{OneUse, Tally, UseSums, WorkloadUse};
+use super::tally::{OneUse, UsageTally, UseSums, WorkloadUse};
 use crate::model::alloc::AllocSource;
 use crate::model::device::GPU_KIND;
 use crate::model::task::{Outcome, ShownState, TaskState};
@@ -53,7 +53,7 @@ pub struct UsageReport {
 }
 
 /// Rows by source, workload, group and task.
-type Tallies = BTreeMap<[String; 4], Tally>;
+type Tallies = BTreeMap<[String; 4], UsageTally>;
 
 impl UsageReport {
     /// Blocks on the disk. `history`: `None` where ends are not kept.
@@ -84,7 +84,7 @@ impl UsageReport {
         // The last record of an end counts.
         let mut known: HashSet<(String, Timestamp)> = HashSet::new();
         lines::newest_first(&history.dir, Some(query.since.as_system()), |line| {
-            let Ok(end) = serde_json::from_slice::<EndRecord<'_>>(line) else {
+            let Ok(end) = serde_json::from_slice::<ReportRecord<'_>>(line) else {
                 self.unread += 1;
                 return ControlFlow::Continue(());
             };
@@ -150,7 +150,7 @@ struct EndedAt {
 
 /// What counts of a record.
 #[derive(Deserialize)]
-struct EndRecord<'a> {
+struct ReportRecord<'a> {
     ended_at: Timestamp,
     #[serde(borrow)]
     alloc: EndAlloc<'a>,
@@ -245,7 +245,7 @@ impl EndAlloc<'_> {
     }
 }
 
-impl EndRecord<'_> {
+impl ReportRecord<'_> {
     fn add(&self, tallies: &mut Tallies) {
         let alloc = &self.alloc;
         let nothing = EndTask::default();
@@ -283,6 +283,8 @@ impl EndRecord<'_> {
     }
 }
 
+/// Promise (Devices): `report` counts each end once; what no record says is absent; it costs about one pass over the
+/// records
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_record_says_is_absent_and_counted_as_unmeasured() {
+    fn values_without_records_are_absent_and_counted_as_unmeasured() {
         let found = report(&[managed("a", 100, &json!({}))], &all());
         let row = &found.workloads[0];
         assert_eq!((row.sums.cpu_seconds, row.memory_peak_bytes, row.memory_request_bytes), (None, None, None));
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_counted() {
+    fn usage_report_counts_only_ends_that_match_the_query() {
         let lines = [managed("a", 100, &used()), managed("b", 5_000, &used())];
         let count = |query: ReportQuery| report(&lines, &query).ends;
         assert_eq!(count(ReportQuery { since: Timestamp(4_000 * SECOND), ..all() }), 1);

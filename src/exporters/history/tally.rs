@@ -94,7 +94,7 @@ pub(super) struct OneUse<'a> {
 
 /// What is known so far. A sum is `None` until one part of it is known.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct UsageTally {
     runs: u64,
     failures: u64,
     unknown_ends: u64,
@@ -112,7 +112,7 @@ pub(super) struct Tally {
     peak_is_sampled: bool,
     periods: Option<u64>,
     throttled: Option<u64>,
-    stalls: [Stalled; 2],
+    stalls: [PressureTally; 2],
     /// The limits of the newest.
     newest: Timestamp,
     request: Option<u64>,
@@ -122,12 +122,12 @@ pub(super) struct Tally {
 
 /// Pressure, beside the time in which it was counted.
 #[derive(Debug, Default)]
-struct Stalled {
+struct PressureTally {
     stalled: Option<u64>,
     ran: Nanos,
 }
 
-impl Tally {
+impl UsageTally {
     pub(super) fn add(&mut self, one: &OneUse<'_>) {
         let (usage, ran) = (one.usage, one.ran);
         let count = |outcomes: &[Outcome]| outcomes.iter().map(|outcome| one.exits[outcome.index()]).sum::<u64>();
@@ -231,7 +231,7 @@ fn stalls(usage: &Usage) -> [Option<u64>; 2] {
     [usage.pressure_memory_some_ns(), usage.pressure_cpu_some_ns()]
 }
 
-impl Stalled {
+impl PressureTally {
     fn ratio(&self) -> Option<f64> {
         self.stalled.filter(|_| self.ran.0 > 0).map(|stalled| ratio(stalled, self.ran.0))
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use super::place::History;
-use super::record::{Brief, ended_at, record};
+use super::record::{BriefRecord, ended_at, record};
 use crate::model::id::AllocId;
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
@@ -28,11 +28,11 @@ const TIDIED_EACH: Duration = Duration::from_secs(600);
 
 /// Keeps what ends as long as there are snapshots. `None`: nothing is to be kept.
 pub fn run(history: Option<&Arc<History>>, snapshots: &Snapshots, metrics: &Arc<Metrics>) -> Option<JoinHandle<()>> {
-    let writer = Writer::new(Arc::clone(history?), Arc::clone(metrics));
+    let writer = HistoryWriter::new(Arc::clone(history?), Arc::clone(metrics));
     Some(tokio::spawn(follow(writer, snapshots.clone())))
 }
 
-async fn follow(mut writer: Writer, mut snapshots: Snapshots) {
+async fn follow(mut writer: HistoryWriter, mut snapshots: Snapshots) {
     let mut tidied = Instant::now();
     loop {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
@@ -64,7 +64,7 @@ async fn follow(mut writer: Writer, mut snapshots: Snapshots) {
     }
 }
 
-struct Writer {
+struct HistoryWriter {
     history: Arc<History>,
     metrics: Arc<Metrics>,
     log: LineLog,
@@ -86,11 +86,19 @@ struct OnRecord {
 /// Allocs, and when they ended.
 type Ended<'s> = Box<dyn Iterator<Item = (&'s Arc<AllocView>, Timestamp)> + 's>;
 
-impl Writer {
-    fn new(history: Arc<History>, metrics: Arc<Metrics>) -> Writer {
+impl HistoryWriter {
+    fn new(history: Arc<History>, metrics: Arc<Metrics>) -> HistoryWriter {
         let log = LineLog::new(&history.dir, history.limits);
         metrics.ends.are_kept(0, 0, 0);
-        Writer { history, metrics, log, known: HashMap::new(), has_looked: false, waiting: Vec::new(), refused: None }
+        HistoryWriter {
+            history,
+            metrics,
+            log,
+            known: HashMap::new(),
+            has_looked: false,
+            waiting: Vec::new(),
+            refused: None,
+        }
     }
 
     /// Those that ended, but for what is older than is kept.
@@ -154,7 +162,7 @@ impl Writer {
         let Some(oldest) = sought.iter().map(|(_, at)| at.as_system()).min() else { return sought };
         let mut found = HashSet::new();
         let looked = lines::newest_first(&self.history.dir, Some(oldest), |line| {
-            if let Some(brief) = Brief::read(line)
+            if let Some(brief) = BriefRecord::read(line)
                 && let Some(one) = sought.take(&(brief.alloc.id.into_owned(), brief.ended_at))
             {
                 found.insert(one);
@@ -219,11 +227,11 @@ mod tests {
     use crate::snapshot::{Aggregation, PerTask};
 
     #[test]
-    fn what_ended_longer_ago_than_is_kept_is_no_work_again_and_again() {
+    fn end_older_than_the_retention_is_not_written_again() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { keep: Duration::from_secs(60), ..Config::default() };
         let history = History::new(&config, dir.path()).unwrap();
-        let mut writer = Writer::new(Arc::clone(&history), Arc::default());
+        let mut writer = HistoryWriter::new(Arc::clone(&history), Arc::default());
         let second = 1_000_000_000;
         let ended_at = |seconds: u64| {
             let observed = ObservedAlloc { ended_at: Some(Timestamp(seconds * second)), ..ObservedAlloc::default() };
@@ -250,19 +258,19 @@ mod tests {
         assert!(!writer.has_work(&snapshot) && writer.known.is_empty());
         // The next agent finds it on record.
         snapshot.taken_at = Timestamp(1_000 * second);
-        Writer::new(Arc::clone(&history), Arc::default()).keep(&snapshot);
+        HistoryWriter::new(Arc::clone(&history), Arc::default()).keep(&snapshot);
         let lines = std::fs::read_to_string(history.dir.join("00000001.jsonl")).unwrap();
         assert_eq!(lines.lines().count(), 1, "{lines}");
     }
 
     #[test]
-    fn what_the_disk_refuses_waits_until_it_takes_it() {
+    fn ends_refused_by_the_disk_wait_until_it_accepts_them() {
         let dir = tempfile::tempdir().unwrap();
         let history = History::new(&Config::default(), dir.path()).unwrap();
         let in_its_place = history.dir.clone();
         std::fs::write(&in_its_place, "a file").unwrap();
         let metrics = Arc::new(Metrics::new());
-        let mut writer = Writer::new(history, Arc::clone(&metrics));
+        let mut writer = HistoryWriter::new(history, Arc::clone(&metrics));
         let counted = |name: &str| {
             let of_it = metrics.gather().into_iter().filter(|family| family.name() == name);
             let mut values = Vec::new();

@@ -11,7 +11,7 @@ use super::{EventAnswer, by, by_name, event, number, restarts};
 use crate::board::services::AllocHealth;
 use crate::model::alloc::{AllocSource, AllocState, AllocStatus, Desired, Measured, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
-use crate::model::few::Few;
+use crate::model::few::SmallMap;
 use crate::model::id::{AllocId, CgroupPath, DeviceId, GroupName, JobId, ProcessId, TaskName};
 use crate::model::job::{Job, JobKind, Lifecycle};
 use crate::model::last_output::LastOutput;
@@ -241,7 +241,7 @@ pub struct TaskAnswer {
     pub events: Option<Vec<EventAnswer>>,
     /// Events by kind. Absent in the history.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub event_counts: Option<Few<u64>>,
+    pub event_counts: Option<SmallMap<u64>>,
     /// Devices that its attempt holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<DeviceId>>,

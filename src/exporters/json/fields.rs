@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_seconds_stay_whole_and_no_digit_is_lost_on_the_way() {
+    fn whole_seconds_serialize_as_integers_and_no_digit_is_lost() {
         let text = |n| number(Value::Nanos(n)).to_string();
         assert_eq!((text(0), text(7_000_000_000)), ("0".into(), "7".into()));
         assert_eq!((text(1), text(90_071_992_547_409_920)), ("1e-9".into(), "90071992.54740992".into()));

@@ -111,12 +111,15 @@ pub fn stats(snapshot: &Snapshot, alloc: &AllocView, detail: Detail, now: Timest
 /// `/v1/stats`, as [`StatsAnswer`] has it. Each alloc is made as it is written: all of thousands at once is memory that
 /// a heap does not give back.
 pub fn stats_of_all(snapshot: &Snapshot, detail: Detail, now: Timestamp) -> impl Serialize {
-    BTreeMap::from([("allocs", Each(&snapshot.allocs, move |alloc: &AllocView| stats(snapshot, alloc, detail, now)))])
+    BTreeMap::from([(
+        "allocs",
+        AllocStatsSeq(&snapshot.allocs, move |alloc: &AllocView| stats(snapshot, alloc, detail, now)),
+    )])
 }
 
-struct Each<'a, F>(&'a [Arc<AllocView>], F);
+struct AllocStatsSeq<'a, F>(&'a [Arc<AllocView>], F);
 
-impl<F: Fn(&AllocView) -> AllocStats> Serialize for Each<'_, F> {
+impl<F: Fn(&AllocView) -> AllocStats> Serialize for AllocStatsSeq<'_, F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(|alloc| (self.1)(alloc)))
     }

@@ -92,7 +92,7 @@ fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail, with_b
         before: tick_before.map(|tick| HostBefore { ticked_at: tick.at, host: host(snapshot, &tick.host) }),
         devices: snapshot.devices.devices.len(),
         fields: LISTED_FIELDS.map(Field::name),
-        tasks: Rows { snapshot, before, detail, with_before },
+        tasks: TaskRows { snapshot, before, detail, with_before },
     };
     serde_json::to_vec(&all).expect("rows hold only plain values, so they must serialize")
 }
@@ -117,7 +117,7 @@ pub struct TasksAnswer<'a> {
     fields: [&'static str; LISTED_FIELDS.len()],
     /// A row; or what changed of a row of the answer before, see `since`.
     #[schemars(schema_with = "rows")]
-    tasks: Rows<'a>,
+    tasks: TaskRows<'a>,
 }
 
 /// A whole row; the number of a row that did not change; that number, the time of the sample, and pairs of field and
@@ -135,17 +135,17 @@ struct HostBefore<'a> {
     host: HostRow<'a>,
 }
 
-struct Rows<'a> {
+struct TaskRows<'a> {
     snapshot: &'a Snapshot,
     before: Option<&'a Snapshot>,
     detail: Detail,
     with_before: bool,
 }
 
-impl Serialize for Rows<'_> {
+impl Serialize for TaskRows<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let allocs = &self.snapshot.allocs;
-        let before = Before::of(self.before.map_or(&[][..], |before| &before.allocs), allocs);
+        let before = PreviousAllocs::of(self.before.map_or(&[][..], |before| &before.allocs), allocs);
         let mut rows = to.serialize_seq(None)?;
         for (place, alloc) in allocs.iter().enumerate() {
             let before = before.find(place, alloc);
@@ -166,7 +166,7 @@ impl Serialize for Rows<'_> {
 }
 
 /// The allocs of the answer before, beside those of this one.
-struct Before<'a> {
+struct PreviousAllocs<'a> {
     /// In their order.
     allocs: Vec<AnsweredAlloc<'a>>,
     /// So many are in both at the same place: nearly always all, and new ones come last.
@@ -182,8 +182,8 @@ struct AnsweredAlloc<'a> {
     view: &'a AllocView,
 }
 
-impl<'a> Before<'a> {
-    fn of(before: &'a [Arc<AllocView>], now: &[Arc<AllocView>]) -> Before<'a> {
+impl<'a> PreviousAllocs<'a> {
+    fn of(before: &'a [Arc<AllocView>], now: &[Arc<AllocView>]) -> PreviousAllocs<'a> {
         let same = before.iter().zip(now).take_while(|(a, b)| a.identity.id == b.identity.id).count();
         let rows = before.iter().scan(0, |row, view| {
             let first = *row;
@@ -192,7 +192,7 @@ impl<'a> Before<'a> {
         });
         let allocs: Vec<_> = rows.collect();
         let moved = allocs[same..].iter().map(|alloc| (&alloc.view.identity.id, *alloc)).collect();
-        Before { allocs, same, moved }
+        PreviousAllocs { allocs, same, moved }
     }
 
     /// `place`: of the alloc among those of now. `None`: it is new, or has another name or other tasks than before.
@@ -204,29 +204,29 @@ impl<'a> Before<'a> {
 
 impl<'a> AnsweredAlloc<'a> {
     /// Of its task at this place. `None`: more than numbers changed.
-    fn news(self, place: usize, now: &'a Arc<TaskView>) -> Option<News<'a>> {
+    fn news(self, place: usize, now: &'a Arc<TaskView>) -> Option<RowChange<'a>> {
         let (row, before) = (self.first + place, self.view.tasks.get(place)?);
         if Arc::ptr_eq(before, now) {
-            return Some(News::Same(row));
+            return Some(RowChange::Same(row));
         }
         let status = |task: &TaskView| task.managed.as_ref().map(|managed| Arc::as_ptr(&managed.status));
         let observed = |task: &TaskView| task.observed.as_ref().map(Arc::as_ptr);
         let same_words = status(before) == status(now) && observed(before) == observed(now);
-        same_words.then(|| News::Numbers { row, at: now.sampled_at, before: &before.usage, now: &now.usage })
+        same_words.then(|| RowChange::Numbers { row, at: now.sampled_at, before: &before.usage, now: &now.usage })
     }
 }
 
 /// Changes of a row of the answer before.
-enum News<'a> {
+enum RowChange<'a> {
     Same(usize),
     Numbers { row: usize, at: Option<Timestamp>, before: &'a Usage, now: &'a Usage },
 }
 
-impl Serialize for News<'_> {
+impl Serialize for RowChange<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (row, at, before, now) = match self {
-            News::Same(row) => return row.serialize(to),
-            News::Numbers { row, at, before, now } => (row, at, before, now),
+            RowChange::Same(row) => return row.serialize(to),
+            RowChange::Numbers { row, at, before, now } => (row, at, before, now),
         };
         let mut news = to.serialize_seq(None)?;
         news.serialize_element(row)?;

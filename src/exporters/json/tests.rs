@@ -247,6 +247,7 @@ fn device_answer_has_facts_state_and_holders() {
     assert!(!all.to_string().contains("null"));
 }
 
+/// Promise (Devices): Serial numbers, places and texts of device plugins stay off plain TCP
 #[test]
 fn serial_numbers_places_and_texts_of_plugins_are_for_the_owner() {
     let snapshot = host();
@@ -290,7 +291,7 @@ fn device_of_an_alloc_is_listed_once_and_its_tasks_refer_to_it() {
 }
 
 #[test]
-fn an_alloc_without_devices_says_nothing_of_them() {
+fn alloc_without_devices_has_no_device_stats() {
     let snapshot = snapshot(vec![alloc("a", &["t"])], vec![device("GPU-0", |_, _, _| {})], Vec::new());
     let stats = shown_stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW);
     assert!(stats.get("devices").is_none() && stats["tasks"]["t"].get("devices").is_none(), "{stats}");
@@ -298,8 +299,9 @@ fn an_alloc_without_devices_says_nothing_of_them() {
     assert_eq!(nomad["ResourceUsage"]["DeviceStats"], json!([]));
 }
 
+/// Promise (Devices): Nomad's shape has the same values as ours, groups and instances once
 #[test]
-fn nomads_shape_says_of_each_value_what_ours_says() {
+fn nomad_stats_equal_our_stats_for_each_value() {
     let snapshot = host();
     let (alloc, stats) = (&snapshot.allocs[0], shown_stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW));
     let nomad = shown_nomad(&snapshot, alloc, Detail::Full);
@@ -372,6 +374,7 @@ fn shared_by(tasks: usize) -> [Value; 2] {
     [shown_stats(&snapshot, alloc, Detail::Full, NOW), shown_nomad(&snapshot, alloc, Detail::Full)]
 }
 
+/// Promise (Devices): Eight tasks that share eight GPUs cost their data once, and each refers to it
 #[test]
 fn eight_tasks_that_share_eight_gpus_cost_the_data_of_eight_gpus_once() {
     let [one, eight] =
@@ -486,6 +489,8 @@ fn client_that_comes_back_receives_changed_numbers_and_whole_rows_of_what_is_new
 
 proptest! {
     /// Whatever begins, ends, changes or moves.
+    ///
+    /// Promise (Devices): A repeated `/v1/tasks?since=` gets the changes, which add up to a whole answer
     #[test]
     fn changes_over_the_answer_before_are_the_whole_answer(
         steps in prop::collection::vec(prop::collection::vec((0..5_usize, 0..7_u8), 0..4), 1..8)

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::settings::decoded;
 use crate::host::http::grpc::GrpcReply;
-use crate::host::http::{HttpError, Response};
+use crate::host::http::{HttpError, HttpResponse};
 use crate::model::text::log_text;
 
 /// What has become of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum PushAnswer {
     /// `rejected`: so many of its points were not.
     Taken { rejected: u64, message: String },
     /// Something in it is bad, or it is too large: without that the rest would be taken.
@@ -26,7 +26,7 @@ pub(super) enum Answer {
     Later { after: Option<Duration>, message: String },
 }
 
-pub(super) fn failed(error: &HttpError) -> (String, Answer) {
+pub(super) fn failed(error: &HttpError) -> (String, PushAnswer) {
     let code = match error {
         HttpError::Timeout { .. } => "timeout",
         HttpError::Connect { .. } => "connect",
@@ -36,23 +36,23 @@ pub(super) fn failed(error: &HttpError) -> (String, Answer) {
         | HttpError::Unknown { .. }
         | HttpError::Setup { .. } => "broken",
     };
-    (code.to_owned(), Answer::Later { after: None, message: crate::telemetry::chain(error) })
+    (code.to_owned(), PushAnswer::Later { after: None, message: crate::telemetry::chain(error) })
 }
 
 /// Those of logs and traces have the same fields under other names. `None`: it is no message of this kind.
-fn taken(body: &[u8]) -> Option<Answer> {
+fn taken(body: &[u8]) -> Option<PushAnswer> {
     let partial = ExportMetricsServiceResponse::decode(body).ok()?.partial_success.unwrap_or_default();
     let rejected = u64::try_from(partial.rejected_data_points).unwrap_or(0);
-    Some(Answer::Taken { rejected, message: log_text(&partial.error_message) })
+    Some(PushAnswer::Taken { rejected, message: log_text(&partial.error_message) })
 }
 
 /// The same as JSON: `{}`, or with `partialSuccess`. An object of other members alone is no such message.
-fn taken_as_json(body: &[u8]) -> Option<Answer> {
+fn taken_as_json(body: &[u8]) -> Option<PushAnswer> {
     let said: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
     let partial = match said.get("partialSuccess").or_else(|| said.get("partial_success")) {
         Some(Value::Object(partial)) => partial,
-        Some(Value::Null) => return Some(Answer::Taken { rejected: 0, message: String::new() }),
-        None if said.is_empty() => return Some(Answer::Taken { rejected: 0, message: String::new() }),
+        Some(Value::Null) => return Some(PushAnswer::Taken { rejected: 0, message: String::new() }),
+        None if said.is_empty() => return Some(PushAnswer::Taken { rejected: 0, message: String::new() }),
         Some(_) | None => return None,
     };
     let any = |names: &[&str]| names.iter().find_map(|name| partial.get(*name));
@@ -60,12 +60,12 @@ fn taken_as_json(body: &[u8]) -> Option<Answer> {
     // A 64-bit number is a text in the JSON of Protobuf.
     let rejected = rejected.and_then(|n| n.as_u64().or_else(|| n.as_str()?.parse().ok())).unwrap_or(0);
     let message = any(&["errorMessage"]).and_then(Value::as_str).unwrap_or_default();
-    Some(Answer::Taken { rejected, message: log_text(message) })
+    Some(PushAnswer::Taken { rejected, message: log_text(message) })
 }
 
 /// The outcome that the answer's body reports. An empty body is a message without fields. `None`: OTLP does not define
 /// this answer, whatever its status: the page of a proxy, a portal or another service at this address.
-fn success(answer: &Response) -> Option<Answer> {
+fn success(answer: &HttpResponse) -> Option<PushAnswer> {
     if answer.body.is_empty() {
         return taken(&[]);
     }
@@ -76,12 +76,12 @@ fn success(answer: &Response) -> Option<Answer> {
     }
 }
 
-fn media_type(answer: &Response) -> String {
+fn media_type(answer: &HttpResponse) -> String {
     let kind = answer.header("content-type").and_then(|kind| kind.split(';').next()).unwrap_or_default();
     kind.trim().to_ascii_lowercase()
 }
 
-pub(super) fn of_http(answer: &Response) -> (String, Answer) {
+pub(super) fn of_http(answer: &HttpResponse) -> (String, PushAnswer) {
     let code = answer.status.to_string();
     let said = reason_of(answer);
     let message = format!("the collector answers {code}{}{said}", if said.is_empty() { "" } else { ": " });
@@ -91,26 +91,26 @@ pub(super) fn of_http(answer: &Response) -> (String, Answer) {
             None => {
                 let kind = media_type(answer);
                 let message = format!("the answer ({code}, {}) is not one of OTLP: {said}", log_text(&kind));
-                ("broken".to_owned(), Answer::Later { after: None, message })
+                ("broken".to_owned(), PushAnswer::Later { after: None, message })
             }
         },
-        400 | 413 => (code, Answer::Bad { message }),
+        400 | 413 => (code, PushAnswer::Bad { message }),
         // Too many requests, no service for now; an answer of another place than the collector's.
         429 | 502 | 503 | 504 => {
-            (code, Answer::Later { after: answer.header("retry-after").and_then(retry_after), message })
+            (code, PushAnswer::Later { after: answer.header("retry-after").and_then(retry_after), message })
         }
-        400..600 => (code, Answer::Refused { message }),
+        400..600 => (code, PushAnswer::Refused { message }),
         // A redirect, to a page for logging in for instance: OTLP defines none.
-        _ => (code, Answer::Later { after: None, message }),
+        _ => (code, PushAnswer::Later { after: None, message }),
     }
 }
 
 /// Why, as it has it: the specification's `google.rpc.Status`, else the first line of a text.
-fn reason_of(answer: &Response) -> String {
+fn reason_of(answer: &HttpResponse) -> String {
     /// The longest reason that is reported.
     const LONGEST: usize = 300;
     let text = if media_type(answer) == "application/x-protobuf" {
-        Status::decode(&*answer.body).map(|status| status.message).unwrap_or_default()
+        RpcStatus::decode(&*answer.body).map(|status| status.message).unwrap_or_default()
     } else {
         String::from_utf8(answer.body.to_vec()).unwrap_or_default()
     };
@@ -128,13 +128,13 @@ fn retry_after(text: &str) -> Option<Duration> {
 }
 
 /// Source: OTLP specification, the table of retryable gRPC codes.
-pub(super) fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
+pub(super) fn of_grpc(reply: &GrpcReply) -> (String, PushAnswer) {
     let Some(status) = reply.status else {
         // A proxy in between, or an answer that broke off: 200 does not say that it will not be taken.
         let message = format!("the collector answers HTTP {} without a status of gRPC", reply.http_status);
         let answer = match reply.http_status {
-            200 | 429 | 502 | 503 | 504 => Answer::Later { after: None, message },
-            _ => Answer::Refused { message },
+            200 | 429 | 502 | 503 | 504 => PushAnswer::Later { after: None, message },
+            _ => PushAnswer::Refused { message },
         };
         let code = if reply.http_status == 200 { "broken".to_owned() } else { reply.http_status.to_string() };
         return (code, answer);
@@ -144,31 +144,31 @@ pub(super) fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
     let message = format!("the collector answers status {status} of gRPC: {}", log_text(&said));
     let after = reply.details.as_deref().and_then(retry_delay);
     let answer = match status {
-        0 => taken(&reply.body).unwrap_or(Answer::Later { after: None, message }),
+        0 => taken(&reply.body).unwrap_or(PushAnswer::Later { after: None, message }),
         // Invalid argument.
-        3 => Answer::Bad { message },
+        3 => PushAnswer::Bad { message },
         // Cancelled, deadline exceeded, aborted, out of range, unavailable, data loss.
-        1 | 4 | 10 | 11 | 14 | 15 => Answer::Later { after, message },
+        1 | 4 | 10 | 11 | 14 | 15 => PushAnswer::Later { after, message },
         // Resource exhausted: only with a word on when. Else it is too large.
-        8 if after.is_some() => Answer::Later { after, message },
-        8 => Answer::Bad { message },
-        _ => Answer::Refused { message },
+        8 if after.is_some() => PushAnswer::Later { after, message },
+        8 => PushAnswer::Bad { message },
+        _ => PushAnswer::Refused { message },
     };
     (format!("grpc-{status}"), answer)
 }
 
 /// `google.rpc.Status`: why, and when to come again.
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct RpcStatus {
     #[prost(string, tag = "2")]
     message: String,
     #[prost(message, repeated, tag = "3")]
-    details: Vec<Detail>,
+    details: Vec<RpcDetail>,
 }
 
 /// `google.protobuf.Any`
 #[derive(Clone, PartialEq, Message)]
-struct Detail {
+struct RpcDetail {
     #[prost(string, tag = "1")]
     type_url: String,
     #[prost(bytes = "vec", tag = "2")]
@@ -179,12 +179,12 @@ struct Detail {
 #[derive(Clone, PartialEq, Message)]
 struct RetryInfo {
     #[prost(message, optional, tag = "1")]
-    retry_delay: Option<Delay>,
+    retry_delay: Option<RetryDelay>,
 }
 
 /// `google.protobuf.Duration`
 #[derive(Clone, PartialEq, Message)]
-struct Delay {
+struct RetryDelay {
     #[prost(int64, tag = "1")]
     seconds: i64,
     #[prost(int32, tag = "2")]
@@ -192,7 +192,7 @@ struct Delay {
 }
 
 fn retry_delay(details: &str) -> Option<Duration> {
-    let status = Status::decode(base64(details)?.as_slice()).ok()?;
+    let status = RpcStatus::decode(base64(details)?.as_slice()).ok()?;
     let info = status.details.iter().find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
     let delay = RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay.unwrap_or_default();
     Some(Duration::new(u64::try_from(delay.seconds).unwrap_or(0), u32::try_from(delay.nanos).unwrap_or(0)))
@@ -222,31 +222,34 @@ pub(super) mod tests {
     use super::*;
     use crate::model::fuzzed::{Fuzz, each};
 
-    fn reply(status: Option<u16>, details: Option<&str>) -> Answer {
+    fn reply(status: Option<u16>, details: Option<&str>) -> PushAnswer {
         let details = details.map(str::to_owned);
         of_grpc(&GrpcReply { http_status: 200, status, message: String::new(), details, body: Vec::new().into() }).1
     }
 
     #[test]
-    fn each_status_of_grpc_means_what_the_specification_says() {
+    fn each_grpc_status_is_handled_as_specified() {
         for later in [1, 4, 10, 11, 14, 15] {
-            assert!(matches!(reply(Some(later), None), Answer::Later { after: None, .. }), "{later}");
+            assert!(matches!(reply(Some(later), None), PushAnswer::Later { after: None, .. }), "{later}");
         }
         for never in [2, 5, 6, 7, 9, 12, 13, 16, 99] {
-            assert!(matches!(reply(Some(never), None), Answer::Refused { .. }), "{never}");
+            assert!(matches!(reply(Some(never), None), PushAnswer::Refused { .. }), "{never}");
         }
-        assert!(matches!(reply(Some(0), None), Answer::Taken { rejected: 0, .. }));
-        assert!(matches!(reply(None, None), Answer::Later { .. }), "it broke off, and was not refused");
-        assert!(matches!(reply(Some(3), None), Answer::Bad { .. }));
-        assert!(matches!(reply(Some(8), None), Answer::Bad { .. }), "without a time to retry");
+        assert!(matches!(reply(Some(0), None), PushAnswer::Taken { rejected: 0, .. }));
+        assert!(matches!(reply(None, None), PushAnswer::Later { .. }), "it broke off, and was not refused");
+        assert!(matches!(reply(Some(3), None), PushAnswer::Bad { .. }));
+        assert!(matches!(reply(Some(8), None), PushAnswer::Bad { .. }), "without a time to retry");
         // Encoded by another library: code 8, RetryInfo of 7.5 s.
         let details = "CAgaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ==";
         let answer = reply(Some(8), Some(details));
-        assert!(matches!(answer, Answer::Later { after: Some(after), .. } if after.as_millis() == 7_500), "{answer:?}");
+        assert!(
+            matches!(answer, PushAnswer::Later { after: Some(after), .. } if after.as_millis() == 7_500),
+            "{answer:?}"
+        );
     }
 
     #[test]
-    fn a_collector_says_when_to_come_again_in_seconds_or_by_a_date() {
+    fn retry_after_accepts_seconds_and_dates() {
         let in_a_minute = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
         let after = retry_after(&in_a_minute).expect("a date");
         assert!(after > Duration::from_secs(50) && after <= Duration::from_secs(60), "{after:?}");
@@ -260,8 +263,8 @@ pub(super) mod tests {
     #[test]
     fn reason_of_an_http_answer_is_its_status_or_its_first_line() {
         let of =
-            |kind: &str, body: Vec<u8>| reason_of(&Response::of_parts(400, &[("content-type", kind)], body.into()));
-        let status = Status { message: "no such tenant".to_owned(), details: Vec::new() };
+            |kind: &str, body: Vec<u8>| reason_of(&HttpResponse::of_parts(400, &[("content-type", kind)], body.into()));
+        let status = RpcStatus { message: "no such tenant".to_owned(), details: Vec::new() };
         assert_eq!(of("application/x-protobuf", status.encode_to_vec()), "no such tenant");
         assert_eq!(of("text/plain; charset=utf-8", b"\n out of \x1bbounds\nmore".to_vec()), "out of bounds");
         assert_eq!(
@@ -272,12 +275,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_grpc_says_is_shown_as_people_read_it() {
+    fn grpc_status_message_is_shown_percent_decoded() {
         let said = |message: &str| {
             let message = message.to_owned();
             let (http_status, status) = (200, Some(7));
             match of_grpc(&GrpcReply { http_status, status, message, details: None, body: Vec::new().into() }).1 {
-                Answer::Refused { message } => message,
+                PushAnswer::Refused { message } => message,
                 other => panic!("{other:?}"),
             }
         };
@@ -286,9 +289,9 @@ pub(super) mod tests {
     }
 
     fn rejected(kind: &str, body: &[u8]) -> Option<u64> {
-        match of_http(&Response::of_parts(200, &[("content-type", kind)], body.to_vec().into())).1 {
-            Answer::Taken { rejected, .. } => Some(rejected),
-            Answer::Later { after: None, .. } => None,
+        match of_http(&HttpResponse::of_parts(200, &[("content-type", kind)], body.to_vec().into())).1 {
+            PushAnswer::Taken { rejected, .. } => Some(rejected),
+            PushAnswer::Later { after: None, .. } => None,
             other => panic!("{other:?}"),
         }
     }
@@ -308,8 +311,8 @@ pub(super) mod tests {
         for other in [&b"{\"status\":\"ok\"}"[..], b"[]", b"ok", b"{\"partialSuccess\":1}"] {
             assert_eq!(rejected("application/json", other), None, "{other:?}");
         }
-        let redirect = Response::of_parts(302, &[("location", "/login")], page.to_vec().into());
-        assert!(matches!(of_http(&redirect).1, Answer::Later { .. }));
+        let redirect = HttpResponse::of_parts(302, &[("location", "/login")], page.to_vec().into());
+        assert!(matches!(of_http(&redirect).1, PushAnswer::Later { .. }));
         let broken = GrpcReply {
             http_status: 200,
             status: Some(0),
@@ -317,7 +320,7 @@ pub(super) mod tests {
             details: None,
             body: page.to_vec().into(),
         };
-        assert!(matches!(of_grpc(&broken).1, Answer::Later { .. }));
+        assert!(matches!(of_grpc(&broken).1, PushAnswer::Later { .. }));
     }
 
     pub(in super::super) const PIECES: &[&str] = &[
@@ -351,10 +354,11 @@ pub(super) mod tests {
     /// With details of a delay, damaged before and after they became text.
     fn details(fuzz: &mut Fuzz) -> String {
         use base64::Engine as _;
-        let delay = Delay { seconds: i64::from_le_bytes(fuzz.word().to_le_bytes()) >> fuzz.below(64), nanos: i32::MAX };
+        let delay =
+            RetryDelay { seconds: i64::from_le_bytes(fuzz.word().to_le_bytes()) >> fuzz.below(64), nanos: i32::MAX };
         let value = RetryInfo { retry_delay: Some(delay) }.encode_to_vec();
-        let detail = Detail { type_url: PIECES[1].to_owned(), value };
-        let good = Status { message: fuzz.text(12), details: vec![detail] }.encode_to_vec();
+        let detail = RpcDetail { type_url: PIECES[1].to_owned(), value };
+        let good = RpcStatus { message: fuzz.text(12), details: vec![detail] }.encode_to_vec();
         let bytes = if fuzz.one_in(3) { good } else { fuzz.damaged(&good, PIECES) };
         let text = base64::prelude::BASE64_STANDARD.encode(bytes);
         if fuzz.one_in(2) { text } else { String::from_utf8_lossy(&fuzz.damaged(text.as_bytes(), PIECES)).into_owned() }
@@ -362,20 +366,20 @@ pub(super) mod tests {
 
     /// A status that said that nothing was taken is never one of something taken, and the other way round.
     #[test]
-    fn no_answer_of_a_collector_panics_and_each_means_what_its_status_says() {
+    fn no_answer_of_a_collector_panics_and_each_is_handled_by_its_status() {
         each("OTLP answers", 20_000, |fuzz| {
             let body: bytes::Bytes = said(fuzz).into();
             let (_, answer) = if fuzz.one_in(2) {
                 let status = u16::try_from(100 + fuzz.below(500)).expect("it is below 600");
                 let kind = ["application/x-protobuf", "application/json", "text/html"][fuzz.below(3)];
                 let after = fuzz.pieces(PIECES, 3);
-                let answer = of_http(&Response::of_parts(
+                let answer = of_http(&HttpResponse::of_parts(
                     status,
                     &[("retry-after", &after), ("content-type", kind)],
                     bytes::Bytes::clone(&body),
                 ));
                 let is_success = (200..300).contains(&status) && (body.is_empty() || kind != "text/html");
-                assert!(is_success || !matches!(answer.1, Answer::Taken { .. }), "{status}: {answer:?}");
+                assert!(is_success || !matches!(answer.1, PushAnswer::Taken { .. }), "{status}: {answer:?}");
                 answer
             } else {
                 let status =
@@ -383,10 +387,10 @@ pub(super) mod tests {
                 let http_status = u16::try_from(100 + fuzz.below(500)).expect("it is below 600");
                 let (message, details) = (fuzz.pieces(PIECES, 4), (!fuzz.one_in(3)).then(|| details(fuzz)));
                 let answer = of_grpc(&GrpcReply { http_status, status, message, details, body });
-                assert!(status == Some(0) || !matches!(answer.1, Answer::Taken { .. }), "{status:?}: {answer:?}");
+                assert!(status == Some(0) || !matches!(answer.1, PushAnswer::Taken { .. }), "{status:?}: {answer:?}");
                 answer
             };
-            if let Answer::Later { after, .. } = answer {
+            if let PushAnswer::Later { after, .. } = answer {
                 assert!(
                     wait(3, after) <= LONGEST_ASKED + FIRST_WAIT.max(LONGEST_WAIT),
                     "no collector delays a retry for ever"

@@ -12,7 +12,7 @@ use prost::Message;
 
 use super::packed::{compression, pack, read};
 use super::parts::{self, second_half};
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 /// A batch as the queue has it, and how many points, records or spans are in it.
 pub(super) type Counted = (u64, Vec<u8>);
@@ -20,15 +20,15 @@ pub(super) type Counted = (u64, Vec<u8>);
 /// Both halves, the first one first; what would be empty is not there. `None`: it is a single point.
 ///
 /// Errors: it cannot be read.
-pub(super) fn halves(signal: Signal, bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
+pub(super) fn halves(signal: OtlpSignal, bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
     match signal {
-        Signal::Metrics => both::<ExportMetricsServiceRequest>(bytes),
-        Signal::Logs | Signal::WorkloadLogs => both::<ExportLogsServiceRequest>(bytes),
-        Signal::Traces => both::<ExportTraceServiceRequest>(bytes),
+        OtlpSignal::Metrics => both::<ExportMetricsServiceRequest>(bytes),
+        OtlpSignal::Logs | OtlpSignal::WorkloadLogs => both::<ExportLogsServiceRequest>(bytes),
+        OtlpSignal::Traces => both::<ExportTraceServiceRequest>(bytes),
     }
 }
 
-fn both<R: Request>(bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
+fn both<R: ExportRequest>(bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
     let mut request: R = read(bytes)?;
     if request.count() < 2 {
         return Ok(None);
@@ -38,13 +38,13 @@ fn both<R: Request>(bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
     Ok(Some([request, second].map(counted).into_iter().filter(|(count, _)| *count > 0).collect()))
 }
 
-trait Request: Message + Default {
+trait ExportRequest: Message + Default {
     fn count(&self) -> u64;
     /// Takes it out.
     fn second_half(&mut self) -> Self;
 }
 
-impl Request for ExportMetricsServiceRequest {
+impl ExportRequest for ExportMetricsServiceRequest {
     fn count(&self) -> u64 {
         parts::points(self)
     }
@@ -62,7 +62,7 @@ impl Request for ExportMetricsServiceRequest {
     }
 }
 
-impl Request for ExportLogsServiceRequest {
+impl ExportRequest for ExportLogsServiceRequest {
     fn count(&self) -> u64 {
         let scopes = self.resource_logs.iter().flat_map(|of| &of.scope_logs);
         scopes.map(|scope| scope.log_records.len() as u64).sum()
@@ -80,7 +80,7 @@ impl Request for ExportLogsServiceRequest {
     }
 }
 
-impl Request for ExportTraceServiceRequest {
+impl ExportRequest for ExportTraceServiceRequest {
     fn count(&self) -> u64 {
         let scopes = self.resource_spans.iter().flat_map(|of| &of.scope_spans);
         scopes.map(|scope| scope.spans.len() as u64).sum()
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     /// One by one, in order.
-    fn single(signal: Signal, bytes: Vec<u8>) -> Vec<Vec<u8>> {
+    fn single(signal: OtlpSignal, bytes: Vec<u8>) -> Vec<Vec<u8>> {
         let (mut rest, mut all) = (vec![bytes], Vec::new());
         while let Some(bytes) = rest.pop() {
             match halves(signal, &bytes).unwrap() {
@@ -126,7 +126,7 @@ mod tests {
             ResourceLogs { scope_logs, ..ResourceLogs::default() }
         };
         let logs = ExportLogsServiceRequest { resource_logs: vec![records(0..1), records(1..6), records(6..8)] };
-        let times = single(Signal::Logs, pack(&logs, Compression::Gzip)).into_iter().map(|bytes| {
+        let times = single(OtlpSignal::Logs, pack(&logs, Compression::Gzip)).into_iter().map(|bytes| {
             let one: ExportLogsServiceRequest = read(&bytes).unwrap();
             one.resource_logs[0].scope_logs[0].log_records[0].time_unix_nano
         });
@@ -136,7 +136,7 @@ mod tests {
         let traces = ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }],
         };
-        let starts = single(Signal::Traces, pack(&traces, Compression::Zstd)).into_iter().map(|bytes| {
+        let starts = single(OtlpSignal::Traces, pack(&traces, Compression::Zstd)).into_iter().map(|bytes| {
             let one: ExportTraceServiceRequest = read(&bytes).unwrap();
             one.resource_spans[0].scope_spans[0].spans[0].start_time_unix_nano
         });

@@ -13,8 +13,10 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use super::message::{Attributes, Measured, Observed, Series, SeriesPoint, exemplar_message, message, seconds};
-use super::names::{self, Instrument, Naming, OF_RESOURCES};
+use super::message::{
+    Attributes, HistogramObservations, PointValue, Series, SeriesPoint, exemplar_message, message, seconds,
+};
+use super::names::{self, Instrument, OF_RESOURCES, SeriesNaming};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
 use super::states;
@@ -66,7 +68,7 @@ const AGENT: usize = 1;
 /// Then all allocs, then all tasks, then all devices.
 const FIRST_ALLOC: usize = 2;
 
-struct Gathered<'w> {
+struct ConventionSeries<'w> {
     walk: &'w Walk<'w>,
     /// Of each kind of rows that was heard of.
     rows: Vec<(&'static Rows, Vec<RowPlace>)>,
@@ -99,7 +101,7 @@ pub(super) fn collect_each(
     endings: &mut Endings,
     mut each: impl FnMut(ResourceMetrics),
 ) {
-    let mut gathered = Gathered::new(walk);
+    let mut gathered = ConventionSeries::new(walk);
     walk.expose(&mut gathered);
     let (node, at) = (&*walk.snapshot.info, walk.snapshot.taken_at.0);
     let allocs = walk.allocs.iter().map(|alloc| identity.alloc(node, alloc));
@@ -125,12 +127,12 @@ pub(super) fn collect_each(
     gone.into_iter().filter_map(|(_, exported)| last(exported)).for_each(each);
 }
 
-impl<'w> Gathered<'w> {
-    fn new(walk: &'w Walk<'w>) -> Gathered<'w> {
+impl<'w> ConventionSeries<'w> {
+    fn new(walk: &'w Walk<'w>) -> ConventionSeries<'w> {
         let tasks = || walk.allocs.iter().flat_map(|alloc| &alloc.tasks);
         let tasks_end = FIRST_ALLOC + walk.allocs.len() + tasks().count();
         let devices: HashMap<_, _> = walk.devices().map(|view| view.device.id.as_str()).zip(tasks_end..).collect();
-        Gathered {
+        ConventionSeries {
             walk,
             rows: Vec::new(),
             places: (0..tasks_end + devices.len()).map(|_| Vec::new()).collect(),
@@ -301,7 +303,7 @@ fn place_of(places: &Places<'_>, subject: &RowSubject<'_>) -> Option<usize> {
     }
 }
 
-impl Listener for Gathered<'_> {
+impl Listener for ConventionSeries<'_> {
     fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
     where
         C: IntoIterator<Item = Option<Point<'p>>>,
@@ -309,13 +311,14 @@ impl Listener for Gathered<'_> {
         let Some(instrument) = names::instrument(head.desc) else { return };
         self.hear_of(head.rows);
         let has_traces = self.walk.has_traces;
-        let (cells, is_uptime) = (Gathered::cells(head), names::is_uptime(head.desc));
+        let (cells, is_uptime) = (ConventionSeries::cells(head), names::is_uptime(head.desc));
         let is_known = lifecycle::METRICS.iter().any(|desc| std::ptr::eq(*desc, head.desc));
         // Other rows are whose they are.
         let named = *head.rows == ONE_ROW;
         let of_tasks = *head.rows == TASK_ROWS;
         for (row, points) in rows.enumerate() {
-            let naming = if !of_tasks || self.containers[row] { Naming::Conventions } else { Naming::NotContainer };
+            let naming =
+                if !of_tasks || self.containers[row] { SeriesNaming::Conventions } else { SeriesNaming::NotContainer };
             let (of_row, start, at) =
                 (self.place(head, row), self.start(head, instrument, row), self.at(head, is_known, row));
             for (cell, point) in cells.iter().zip(points) {
@@ -323,7 +326,7 @@ impl Listener for Gathered<'_> {
                 let value =
                     if is_uptime { moment(value).map(|since| Value::Nanos(at.since(since).0)) } else { Some(value) };
                 let series = Series { desc: head.desc, naming, attributes: self.attributes(head, row, cell) };
-                let value = Measured::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
+                let value = PointValue::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
                 let place = named.then(|| self.named(cell)).flatten().unwrap_or(of_row);
                 self.places[place].push(SeriesPoint { series, start, at: at.0, value });
             }
@@ -336,14 +339,14 @@ impl Listener for Gathered<'_> {
     {
         self.hear_of(head.rows);
         let has_traces = self.walk.has_traces;
-        let (cells, bounds) = (Gathered::cells(head), Arc::from(head.bounds));
+        let (cells, bounds) = (ConventionSeries::cells(head), Arc::from(head.bounds));
         for HistogramPoint { row, cell, buckets, sum, exponential, .. } in all {
             let (counts, exemplars): (Vec<u64>, Vec<_>) = buckets.into_iter().unzip();
             let exemplars = exemplars.into_iter().flatten().map(|of| exemplar_message(of, has_traces)).collect();
             let attributes = self.attributes(head, row, &cells[cell]);
-            let series = Series { desc: head.desc, naming: Naming::Conventions, attributes };
+            let series = Series { desc: head.desc, naming: SeriesNaming::Conventions, attributes };
             let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
-            let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });
+            let value = PointValue::Observed(HistogramObservations { bounds, counts, exponential, sum, exemplars });
             let (place, start, at) =
                 (self.place(head, row), self.start(head, Instrument::Histogram, row), self.at(head, true, row));
             self.places[place].push(SeriesPoint { series, start, at: at.0, value });
@@ -380,7 +383,7 @@ fn ended(before: Vec<Series>, now: &[Series], at: u64) -> Vec<SeriesPoint> {
     let key = |series: &Series| (series.desc.name, series.naming, Arc::clone(&series.attributes));
     let there: BTreeSet<_> = now.iter().map(key).collect();
     let gone = before.into_iter().filter(|series| !there.contains(&key(series)));
-    gone.map(|series| SeriesPoint { series, start: 0, at, value: Measured::Ended }).collect()
+    gone.map(|series| SeriesPoint { series, start: 0, at, value: PointValue::Ended }).collect()
 }
 
 /// A value that is a moment.

@@ -13,8 +13,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answer::Answer;
-use super::delta::{Delta, Notes};
+use super::answer::PushAnswer;
+use super::delta::{DeltaState, Notes};
 use super::outbox::Outbox;
 use super::parts::points;
 use super::send::Sender;
@@ -31,7 +31,7 @@ pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(600);
 const MOST_BAD: u32 = 100;
 
 /// A parcel on its way: what of it is still to be sent, the next part last.
-struct Way {
+struct ParcelDelivery {
     id: u64,
     rest: Vec<(u64, Vec<u8>)>,
     rejected: u64,
@@ -40,7 +40,7 @@ struct Way {
 }
 
 /// Why a parcel waits, and for how long if the collector names a time.
-struct Later {
+struct DeliveryRetry {
     after: Option<Duration>,
     /// As it is counted: of one that keeps on answering the same the text may differ each time.
     code: String,
@@ -48,13 +48,13 @@ struct Later {
 }
 
 /// Until the outbox is closed.
-pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<Delta>) {
+pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<DeltaState>) {
     let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
-    let (mut way, mut tries, mut logged): (Option<Way>, u32, String) = (None, 0, String::new());
+    let (mut way, mut tries, mut logged): (Option<ParcelDelivery>, u32, String) = (None, 0, String::new());
     while let Some(parcel) = outbox.next() {
         let mut current = match way.take() {
             Some(way) if way.id == parcel.id => way,
-            _ => Way { id: parcel.id, rest: vec![(parcel.points, parcel.bytes)], rejected: 0, bad: Some(0) },
+            _ => ParcelDelivery { id: parcel.id, rest: vec![(parcel.points, parcel.bytes)], rejected: 0, bad: Some(0) },
         };
         match go_on(outbox, sender, &mut delta, (&mut current, tries > 0)) {
             None => {
@@ -64,7 +64,7 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
                 tries = 0;
                 outbox.settle(current.id, current.rejected);
             }
-            Some(Later { after, code, message }) => {
+            Some(DeliveryRetry { after, code, message }) => {
                 if tries == 0 || logged != code {
                     tracing::warn!(destination, signal, reason = message, "collector did not take points: they wait");
                     logged = code;
@@ -82,9 +82,9 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
 fn go_on(
     outbox: &Outbox,
     sender: &mut Sender,
-    delta: &mut Option<Delta>,
-    (way, is_retry): (&mut Way, bool),
-) -> Option<Later> {
+    delta: &mut Option<DeltaState>,
+    (way, is_retry): (&mut ParcelDelivery, bool),
+) -> Option<DeliveryRetry> {
     let mut is_retry = is_retry;
     while let Some((count, bytes)) = way.rest.last() {
         let count = *count;
@@ -115,8 +115,8 @@ fn go_on(
         outbox.asked(code.clone(), is_retry, asked.elapsed());
         is_retry = false;
         match answer {
-            Answer::Later { after, message } => return Some(Later { after, code, message }),
-            Answer::Taken { rejected, message } => {
+            PushAnswer::Later { after, message } => return Some(DeliveryRetry { after, code, message }),
+            PushAnswer::Taken { rejected, message } => {
                 if rejected > 0 || !message.is_empty() {
                     tracing::warn!(
                         destination = outbox.destination(),
@@ -133,12 +133,12 @@ fn go_on(
                 way.bad = way.bad.filter(|_| rejected >= count);
                 way.rest.pop();
             }
-            Answer::Refused { message } => {
+            PushAnswer::Refused { message } => {
                 refused(outbox, &message, count);
                 way.rejected += count;
                 way.rest.pop();
             }
-            Answer::Bad { message } => {
+            PushAnswer::Bad { message } => {
                 way.bad = way.bad.map(|bad| bad + 1);
                 if way.bad.is_some_and(|bad| bad > MOST_BAD) {
                     let left = way.rest.drain(..).map(|(points, _)| points).sum();
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_what_was_asked_for_or_grows_up_to_a_minute_and_two_are_not_alike() {
+    fn otlp_retry_wait_is_that_of_the_receiver_or_grows_to_a_minute_with_jitter() {
         let secs = Duration::from_secs;
         for tries in 0..200 {
             assert!(wait(tries, None) <= LONGEST_WAIT);

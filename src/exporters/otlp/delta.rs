@@ -33,7 +33,7 @@ const FORGOTTEN: Nanos = Nanos(48 * 3_600 * 1_000_000_000);
 
 /// What a collector took last of a series.
 #[derive(Clone, PartialEq, Message)]
-struct Last {
+struct LastPoint {
     /// Of the queue.
     #[prost(uint64, tag = "1")]
     batch: u64,
@@ -54,10 +54,10 @@ struct Last {
     zeros: u64,
 }
 
-impl Last {
+impl LastPoint {
     /// `None`: its buckets had bounds of their own.
     fn dense(&self) -> Option<DenseBuckets> {
-        let Last { offset, zeros, .. } = *self;
+        let LastPoint { offset, zeros, .. } = *self;
         self.scale.map(|scale| DenseBuckets { scale, zeros, offset, counts: self.counts.clone() })
     }
 }
@@ -66,19 +66,19 @@ impl Last {
 pub(super) type Notes = Vec<(u128, Option<Vec<u8>>)>;
 
 /// Concurrency: one owner.
-pub(super) struct Delta {
+pub(super) struct DeltaState {
     log: KeyedLog,
     temporality: Temporality,
     /// Of sums that began before, it is not known what was exported.
     unknown_before: u64,
 }
 
-impl Delta {
+impl DeltaState {
     /// `has_exported`: the collector had points before, of whatever kind. `next`: of the queue's batches.
-    pub fn open(path: &Path, temporality: Temporality, has_exported: bool, next: u64, now: Timestamp) -> Delta {
+    pub fn open(path: &Path, temporality: Temporality, has_exported: bool, next: u64, now: Timestamp) -> DeltaState {
         let (log, state) = KeyedLog::open(path);
-        let mut delta = Delta { log, temporality, unknown_before: 0 };
-        let last = |value: &[u8]| Last::decode(value).unwrap_or_default();
+        let mut delta = DeltaState { log, temporality, unknown_before: 0 };
+        let last = |value: &[u8]| LastPoint::decode(value).unwrap_or_default();
         let all = || delta.log.values().filter(|(key, _)| *key != UNKNOWN);
         let is_ahead = all().any(|(_, value)| last(value).batch >= next);
         if is_ahead || state == KeyedState::Damaged || (state == KeyedState::New && has_exported) {
@@ -156,11 +156,11 @@ impl Delta {
             AsInt(n) => (Some(n), None),
             AsDouble(n) => (None, Some(n)),
         };
-        let now = Last { batch, at: point.time_unix_nano, int, double, ..Last::default() };
+        let now = LastPoint { batch, at: point.time_unix_nano, int, double, ..LastPoint::default() };
         let before = match self.since(&now, key, point.start_time_unix_nano, notes) {
-            Since::Nothing => return false,
-            Since::Beginning => return true,
-            Since::Last(before) => before,
+            DeltaStart::Nothing => return false,
+            DeltaStart::Beginning => return true,
+            DeltaStart::Last(before) => before,
         };
         let less = match (value, before.int, before.double) {
             (AsInt(now), Some(before), _) if now >= before => Some(AsInt(now - before)),
@@ -178,11 +178,12 @@ impl Delta {
             return self.ended(key, notes);
         }
         let at = point.time_unix_nano;
-        let now = Last { batch, at, double: point.sum, counts: point.bucket_counts.clone(), ..Last::default() };
+        let now =
+            LastPoint { batch, at, double: point.sum, counts: point.bucket_counts.clone(), ..LastPoint::default() };
         let before = match self.since(&now, key, point.start_time_unix_nano, notes) {
-            Since::Nothing => return false,
-            Since::Beginning => return true,
-            Since::Last(before) => before,
+            DeltaStart::Nothing => return false,
+            DeltaStart::Beginning => return true,
+            DeltaStart::Last(before) => before,
         };
         point.start_time_unix_nano = start(&before, &now);
         let is_more =
@@ -203,11 +204,11 @@ impl Delta {
         }
         let Buckets { offset, bucket_counts: counts } = point.positive.clone().unwrap_or_default();
         let (scale, zeros, at) = (point.scale, point.zero_count, point.time_unix_nano);
-        let now = Last { batch, at, double: point.sum, counts, scale: Some(scale), offset, zeros, int: None };
+        let now = LastPoint { batch, at, double: point.sum, counts, scale: Some(scale), offset, zeros, int: None };
         let before = match self.since(&now, key, point.start_time_unix_nano, notes) {
-            Since::Nothing => return false,
-            Since::Beginning => return true,
-            Since::Last(before) => before,
+            DeltaStart::Nothing => return false,
+            DeltaStart::Beginning => return true,
+            DeltaStart::Last(before) => before,
         };
         point.start_time_unix_nano = start(&before, &now);
         if let Some(more) = now.dense().zip(before.dense()).and_then(|(now, before)| now.since(&before)) {
@@ -226,22 +227,22 @@ impl Delta {
     }
 
     /// The start of the interval of a point; what is to be noted of it.
-    fn since(&self, now: &Last, key: u128, start: u64, notes: &mut Notes) -> Since {
-        let before = self.log.get(key).and_then(|value| Last::decode(value).ok());
+    fn since(&self, now: &LastPoint, key: u128, start: u64, notes: &mut Notes) -> DeltaStart {
+        let before = self.log.get(key).and_then(|value| LastPoint::decode(value).ok());
         if before.as_ref().is_some_and(|before| before.batch >= now.batch) {
-            return Since::Nothing;
+            return DeltaStart::Nothing;
         }
-        let same = |before: &Last| *before == Last { batch: before.batch, ..now.clone() };
+        let same = |before: &LastPoint| *before == LastPoint { batch: before.batch, ..now.clone() };
         if before.as_ref().is_some_and(|before| before.at == now.at && same(before)) {
-            return Since::Nothing;
+            return DeltaStart::Nothing;
         }
         notes.push((key, Some(now.encode_to_vec())));
         match before {
-            Some(before) if start <= before.at => Since::Last(before),
+            Some(before) if start <= before.at => DeltaStart::Last(before),
             // It began after that, and is exported whole.
-            Some(_) => Since::Beginning,
-            None if start == 0 || start <= self.unknown_before => Since::Nothing,
-            None => Since::Beginning,
+            Some(_) => DeltaStart::Beginning,
+            None if start == 0 || start <= self.unknown_before => DeltaStart::Nothing,
+            None => DeltaStart::Beginning,
         }
     }
 
@@ -256,16 +257,16 @@ impl Delta {
     }
 }
 
-enum Since {
+enum DeltaStart {
     /// There is nothing to export.
     Nothing,
     /// As it is.
     Beginning,
-    Last(Last),
+    Last(LastPoint),
 }
 
 /// 0, which is not known, where the clock was set back in between.
-fn start(before: &Last, now: &Last) -> u64 {
+fn start(before: &LastPoint, now: &LastPoint) -> u64 {
     if before.at < now.at { before.at } else { 0 }
 }
 
@@ -382,8 +383,8 @@ mod tests {
         Some(first)
     }
 
-    fn opened(dir: &Path, has_exported: bool, next: u64) -> Delta {
-        Delta::open(&dir.join("exported"), Temporality::Delta, has_exported, next, Timestamp(50_000))
+    fn opened(dir: &Path, has_exported: bool, next: u64) -> DeltaState {
+        DeltaState::open(&dir.join("exported"), Temporality::Delta, has_exported, next, Timestamp(50_000))
     }
 
     #[derive(Debug, Clone)]
@@ -402,6 +403,9 @@ mod tests {
 
         /// Whatever becomes of batches and agents: the differences add up to the sum, and their times follow each
         /// other.
+        ///
+        /// Promise (Measured values): Deltas add up to the sum, through lost batches, outages and kills; none is sent
+        /// twice
         #[test]
         fn differences_add_up_whatever_is_lost_on_the_way(
             steps in prop::collection::vec((0_u64..9, prop_oneof![
@@ -414,12 +418,12 @@ mod tests {
             for (at, (more, fate)) in steps.into_iter().enumerate() {
                 value += more;
                 let (batch, time) = (at as u64 + 1, 2_000 + 10 * at as u64);
-                let convert = |delta: &mut Delta| {
+                let convert = |delta: &mut DeltaState| {
                     let mut request = request(time, BEGAN, value);
                     let notes = delta.convert(batch, &mut request);
                     (exported(&request), notes)
                 };
-                let mut take = |delta: &mut Delta| {
+                let mut take = |delta: &mut DeltaState| {
                     let (point, notes) = convert(delta);
                     delta.note(&notes);
                     if let Some((start, at, more)) = point {
@@ -451,7 +455,7 @@ mod tests {
     }
 
     /// What is exported of these, one after the other.
-    fn all(delta: &mut Delta, points: &[(u64, u64, u64)]) -> Vec<Option<(u64, u64, u64)>> {
+    fn all(delta: &mut DeltaState, points: &[(u64, u64, u64)]) -> Vec<Option<(u64, u64, u64)>> {
         let convert = |(batch, (at, start, value)): (usize, &(u64, u64, u64))| {
             let mut request = request(*at, *start, *value);
             let notes = delta.convert(batch as u64 + 10, &mut request);
@@ -490,7 +494,7 @@ mod tests {
     #[test]
     fn lost_state_exports_old_sums_from_their_next_point_and_new_ones_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let check = |delta: &mut Delta| {
+        let check = |delta: &mut DeltaState| {
             let (old, new) = ((60_000, BEGAN, 7), (61_000, BEGAN, 8));
             assert_eq!(all(delta, &[old, new]), [None, Some((60_000, 61_000, 1))]);
         };
@@ -517,7 +521,7 @@ mod tests {
     fn low_memory_is_of_histograms_alone_and_an_end_is_exported_and_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("exported");
-        let mut delta = Delta::open(&path, Temporality::LowMemory, false, 1, Timestamp(1));
+        let mut delta = DeltaState::open(&path, Temporality::LowMemory, false, 1, Timestamp(1));
         let mut first = request(100, 50, 7);
         let notes = delta.convert(1, &mut first);
         delta.note(&notes);

@@ -11,8 +11,10 @@ use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::collect::{Endings, began, start};
-use super::message::{Attributes, Measured, Observed, Series, SeriesPoint, exemplar_message, message, seconds};
-use super::names::{self, Naming};
+use super::message::{
+    Attributes, HistogramObservations, PointValue, Series, SeriesPoint, exemplar_message, message, seconds,
+};
+use super::names::{self, SeriesNaming};
 use super::resource::HostIdentity;
 use super::settings::HistogramAggregation;
 use crate::exporters::prometheus::with_itself;
@@ -25,14 +27,14 @@ use crate::model::units::Timestamp;
 /// So many points are there unpacked at most, unless one family has more.
 const CHUNK: usize = 4_096;
 
-struct Exposed<'w, E> {
+struct ExposedSeries<'w, E> {
     walk: &'w Walk<'w>,
     resource: Resource,
     /// On every point.
     common: Vec<(String, String)>,
     aggregation: HistogramAggregation,
     began: Option<Timestamp>,
-    rows: Vec<(&'static Rows, Rc<[RowLabels]>)>,
+    rows: Vec<(&'static Rows, Rc<[RowAttributes]>)>,
     points: Vec<SeriesPoint>,
     series: Vec<Series>,
     /// Series per family, as in a body.
@@ -40,7 +42,7 @@ struct Exposed<'w, E> {
     each: E,
 }
 
-struct RowLabels {
+struct RowAttributes {
     own: Attributes,
     /// With those of its info family.
     all: Attributes,
@@ -61,7 +63,7 @@ pub(super) fn collect_exposed(
         true => (Resource::default(), identity.labels(node)),
         false => (identity.whole(node), Vec::new()),
     };
-    let mut exposed = Exposed {
+    let mut exposed = ExposedSeries {
         walk,
         resource,
         common,
@@ -82,8 +84,8 @@ pub(super) fn collect_exposed(
     exposed.send();
 }
 
-impl<E: FnMut(ResourceMetrics)> Exposed<'_, E> {
-    fn labels(&mut self, rows: &'static Rows) -> Rc<[RowLabels]> {
+impl<E: FnMut(ResourceMetrics)> ExposedSeries<'_, E> {
+    fn labels(&mut self, rows: &'static Rows) -> Rc<[RowAttributes]> {
         if let Some((_, known)) = self.rows.iter().find(|(known, _)| *known == rows) {
             return Rc::clone(known);
         }
@@ -94,19 +96,19 @@ impl<E: FnMut(ResourceMetrics)> Exposed<'_, E> {
             let common = self.common.iter().filter(|(key, _)| !is_own(key)).cloned();
             let own = common.chain(pairs(&subject.labels));
             let all = own.clone().chain(pairs(&subject.info));
-            RowLabels { own: own.collect(), all: all.collect(), since: subject.since }
+            RowAttributes { own: own.collect(), all: all.collect(), since: subject.since }
         };
-        let labels: Rc<[RowLabels]> = (0..(rows.count)(self.walk)).map(of_row).collect();
+        let labels: Rc<[RowAttributes]> = (0..(rows.count)(self.walk)).map(of_row).collect();
         self.rows.push((rows, Rc::clone(&labels)));
         labels
     }
 
-    fn push(&mut self, series: Series, start: u64, value: Measured) {
+    fn push(&mut self, series: Series, start: u64, value: PointValue) {
         self.series.push(series.clone());
         self.points.push(SeriesPoint { series, start, at: self.walk.snapshot.taken_at.0, value });
     }
 
-    fn start(&self, head: &Head<'_>, row: &RowLabels) -> u64 {
+    fn start(&self, head: &Head<'_>, row: &RowAttributes) -> u64 {
         let of_row = (*head.rows != ONE_ROW).then_some(row.since);
         start((self.walk, self.began), head, names::exposed(head.desc.kind), of_row)
     }
@@ -133,7 +135,7 @@ impl<E: FnMut(ResourceMetrics)> Exposed<'_, E> {
     }
 }
 
-impl<E: FnMut(ResourceMetrics)> Listener for Exposed<'_, E> {
+impl<E: FnMut(ResourceMetrics)> Listener for ExposedSeries<'_, E> {
     fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
     where
         C: IntoIterator<Item = Option<Point<'p>>>,
@@ -147,13 +149,14 @@ impl<E: FnMut(ResourceMetrics)> Listener for Exposed<'_, E> {
             let start = self.start(head, row);
             for (cell, point) in cells.iter().zip(points) {
                 let Some(Point { value, exemplar }) = point else { continue };
-                let series = Series { desc: head.desc, naming: Naming::Exposed, attributes: joined(of_row, cell) };
+                let series =
+                    Series { desc: head.desc, naming: SeriesNaming::Exposed, attributes: joined(of_row, cell) };
                 if let Some(since) = row.since.filter(|_| has_created) {
-                    let created = Series { naming: Naming::Created, ..series.clone() };
-                    self.push(created, 0, Measured::Number(Some(Value::Nanos(since.0)), None));
+                    let created = Series { naming: SeriesNaming::Created, ..series.clone() };
+                    self.push(created, 0, PointValue::Number(Some(Value::Nanos(since.0)), None));
                     count += 1;
                 }
-                let value = Measured::Number(Some(value), exemplar.map(|of| exemplar_message(of, has_traces)));
+                let value = PointValue::Number(Some(value), exemplar.map(|of| exemplar_message(of, has_traces)));
                 self.push(series, start, value);
                 count += 1;
             }
@@ -175,9 +178,9 @@ impl<E: FnMut(ResourceMetrics)> Listener for Exposed<'_, E> {
             let exemplars = exemplars.into_iter().flatten().map(|of| exemplar_message(of, has_traces)).collect();
             let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
             let (row, cell) = (&labels[row], &cells[cell]);
-            let series = Series { desc: head.desc, naming: Naming::Exposed, attributes: joined(&row.own, cell) };
-            let observed = Observed { bounds, counts, exponential, sum, exemplars };
-            self.push(series, self.start(head, row), Measured::Observed(observed));
+            let series = Series { desc: head.desc, naming: SeriesNaming::Exposed, attributes: joined(&row.own, cell) };
+            let observed = HistogramObservations { bounds, counts, exponential, sum, exemplars };
+            self.push(series, self.start(head, row), PointValue::Observed(observed));
         }
         self.end(head, count);
     }

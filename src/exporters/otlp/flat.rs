@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_point_says_what_its_resource_says_but_for_what_it_says_itself() {
+    fn flat_otlp_points_have_resource_attributes_unless_they_override_them() {
         let of = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| key_value(key, value)).collect::<Vec<_>>();
         let point = |pairs| NumberDataPoint { attributes: of(pairs), ..NumberDataPoint::default() };
         let gauge = Gauge { data_points: vec![point(&[("task", "own"), ("mode", "user")]), point(&[])] };

@@ -28,12 +28,12 @@ use super::packed::pack;
 use super::resource::HostIdentity;
 use super::settings::Compression;
 use super::traces::Traces;
-use crate::board::events::{Item, Log};
+use crate::board::events::{EventLog, Item};
 use crate::host::clock::{Clock, SystemClock};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
-use crate::telemetry::otlp::{LossReason, Signal};
+use crate::telemetry::otlp::{LossReason, OtlpSignal};
 
 /// What has begun of traces, in the queue's directory.
 const OPEN: &str = "open";
@@ -44,7 +44,7 @@ const EVENTS: usize = 128;
 const TICKS: u64 = 3;
 
 /// Makes one signal of events.
-pub(super) struct Maker {
+pub(super) struct LifecycleMaker {
     pub identity: HostIdentity,
     pub compression: Compression,
     /// Up to here everything is in the queue.
@@ -56,11 +56,17 @@ pub(super) struct Maker {
 /// Whose a record or a span is; no alloc: the host's.
 type Owner = (Option<AllocId>, Option<TaskName>);
 
-impl Maker {
+impl LifecycleMaker {
     /// `queued`: the number of the last batch.
-    pub fn open(signal: Signal, identity: HostIdentity, compression: Compression, dir: &Path, queued: u64) -> Maker {
-        let traces = (signal == Signal::Traces).then(|| Traces::open(&dir.join(OPEN)));
-        Maker { identity, compression, queued, traces }
+    pub fn open(
+        signal: OtlpSignal,
+        identity: HostIdentity,
+        compression: Compression,
+        dir: &Path,
+        queued: u64,
+    ) -> LifecycleMaker {
+        let traces = (signal == OtlpSignal::Traces).then(|| Traces::open(&dir.join(OPEN)));
+        LifecycleMaker { identity, compression, queued, traces }
     }
 
     /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that
@@ -173,7 +179,12 @@ fn event(item: &Item) -> Option<&Arc<Event>> {
 }
 
 /// Until the log is closed.
-pub(super) async fn run(mut maker: Maker, outbox: Arc<Outbox>, events: &Arc<Log>, mut snapshots: Snapshots) {
+pub(super) async fn run(
+    mut maker: LifecycleMaker,
+    outbox: Arc<Outbox>,
+    events: &Arc<EventLog>,
+    mut snapshots: Snapshots,
+) {
     let newest = events.since(u64::MAX, 0).newest;
     let mut reader = events.follow(maker.from(newest));
     while let Some(items) = reader.next(EVENTS).await {
@@ -221,12 +232,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_queue_is_not_made_again_unless_event_numbers_restart() {
+    fn queued_otlp_items_are_not_made_again_unless_event_numbers_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let opened = |signal| Maker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
-        assert_eq!(opened(Signal::Logs).from(500), 500);
-        assert_eq!(opened(Signal::Logs).from(499), 0);
-        let mut traces = opened(Signal::Traces);
+        let opened = |signal| LifecycleMaker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
+        assert_eq!(opened(OtlpSignal::Logs).from(500), 500);
+        assert_eq!(opened(OtlpSignal::Logs).from(499), 0);
+        let mut traces = opened(OtlpSignal::Traces);
         assert_eq!((traces.from(700), traces.queued), (0, 500), "it hears them, and makes nothing");
     }
 }

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_record_with_its_name_its_time_and_its_details_in_the_words_of_the_conventions() {
+    fn event_log_record_has_its_name_times_and_convention_attributes() {
         let details = [("attempt", "2"), ("exit_code", "3"), ("outcome", "failed"), ("delay_ns", "1500000000")];
         let event = event(EventKind::Terminated, &details);
         let sent = record(&event, Timestamp(12));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn how_bad_it_is_follows_from_what_happened() {
+    fn event_severity_follows_its_kind_and_outcome() {
         let of = |kind, details: &[(&str, &str)]| record(&event(kind, details), Timestamp(0)).severity_text;
         assert_eq!(of(EventKind::Started, &[]), "INFO");
         assert_eq!(of(EventKind::Terminated, &[("outcome", "success")]), "INFO");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_to_no_task_is_the_hosts_and_in_no_trace() {
+    fn event_without_task_belongs_to_the_host_and_to_no_trace() {
         let of_host = Event { alloc_id: None, task: None, workload: None, ..event(EventKind::Device, &[]) };
         let sent = record(&of_host, Timestamp(0));
         assert_eq!((sent.event_name.as_str(), sent.flags), ("allostat.host.device", 0));

@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::attribute::key_value;
-use super::names::{self, Instrument, Naming, SCHEMA_URL};
+use super::names::{self, Instrument, SCHEMA_URL, SeriesNaming};
 use super::settings::HistogramAggregation;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
@@ -32,7 +32,7 @@ pub(super) type Attributes = Arc<[(String, String)]>;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
     pub desc: &'static MetricDesc,
-    pub naming: Naming,
+    pub naming: SeriesNaming,
     pub attributes: Attributes,
 }
 
@@ -41,18 +41,18 @@ pub(super) struct SeriesPoint {
     /// 0: not known, or nothing that begins.
     pub start: u64,
     pub at: u64,
-    pub value: Measured,
+    pub value: PointValue,
 }
 
-pub(super) enum Measured {
+pub(super) enum PointValue {
     Number(Option<Value>, Option<ExemplarMessage>),
-    Observed(Observed),
+    Observed(HistogramObservations),
     /// It was exported, and is absent now.
     Ended,
 }
 
 /// What a histogram says; which of both buckets go out is set.
-pub(super) struct Observed {
+pub(super) struct HistogramObservations {
     pub bounds: Arc<[f64]>,
     pub counts: Vec<u64>,
     pub exponential: Arc<Exponential>,
@@ -122,11 +122,11 @@ fn push(metric: &mut Metric, exported: SeriesPoint) {
     let attributes: Vec<KeyValue> =
         exported.series.attributes.iter().map(|(key, value)| key_value(key, value)).collect();
     let (start_time_unix_nano, time_unix_nano) = (exported.start, exported.at);
-    let flags = if let Measured::Ended = exported.value { NO_RECORDED_VALUE } else { 0 };
+    let flags = if let PointValue::Ended = exported.value { NO_RECORDED_VALUE } else { 0 };
     match &mut metric.data {
         Some(metric::Data::Gauge(Gauge { data_points }) | metric::Data::Sum(Sum { data_points, .. })) => {
             let (value, exemplar) =
-                if let Measured::Number(value, exemplar) = exported.value { (value, exemplar) } else { (None, None) };
+                if let PointValue::Number(value, exemplar) = exported.value { (value, exemplar) } else { (None, None) };
             data_points.push(NumberDataPoint {
                 attributes,
                 start_time_unix_nano,
@@ -144,7 +144,7 @@ fn push(metric: &mut Metric, exported: SeriesPoint) {
                 flags,
                 ..HistogramDataPoint::default()
             };
-            if let Measured::Observed(observed) = exported.value {
+            if let PointValue::Observed(observed) = exported.value {
                 point.count = observed.counts.iter().sum();
                 point.sum = Some(observed.sum);
                 point.bucket_counts = observed.counts;
@@ -161,7 +161,7 @@ fn push(metric: &mut Metric, exported: SeriesPoint) {
                 flags,
                 ..ExponentialHistogramDataPoint::default()
             };
-            if let Measured::Observed(observed) = exported.value {
+            if let PointValue::Observed(observed) = exported.value {
                 let dense = observed.exponential.dense();
                 point.count = dense.count();
                 point.sum = Some(observed.sum);

@@ -47,7 +47,7 @@ pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
 pub use settings::{
-    Compression, Config, DEFAULT, HistogramAggregation, MetricNames, OutputStream, Protocol, PushEndpoint, Scheme,
+    Compression, Config, DEFAULT, ForwardedStream, HistogramAggregation, MetricNames, Protocol, PushEndpoint, Scheme,
     SignalConfig, Temporality, destination_name, endpoint, headers, joined, pairs,
 };
 

@@ -24,7 +24,7 @@ pub(super) enum Instrument {
 
 /// Which name a series has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Naming {
+pub(super) enum SeriesNaming {
     /// The conventions' name.
     Conventions,
     /// The conventions' name for a task that is not a container.
@@ -171,14 +171,17 @@ pub(super) fn is_container(source: AllocSource, driver: Option<&str>) -> bool {
 
 /// Name, unit and instrument. Exposed names contain their unit: with a unit beside them, some stores would append it
 /// again.
-pub(super) fn of(desc: &'static MetricDesc, naming: Naming) -> Option<(Cow<'static, str>, &'static str, Instrument)> {
+pub(super) fn of(
+    desc: &'static MetricDesc,
+    naming: SeriesNaming,
+) -> Option<(Cow<'static, str>, &'static str, Instrument)> {
     match naming {
-        Naming::Conventions | Naming::NotContainer => {
+        SeriesNaming::Conventions | SeriesNaming::NotContainer => {
             let otlp = desc.otlp?;
-            Some((metric(otlp.name, naming == Naming::Conventions), otlp.unit, instrument(desc)?))
+            Some((metric(otlp.name, naming == SeriesNaming::Conventions), otlp.unit, instrument(desc)?))
         }
-        Naming::Exposed => Some((desc.name.into(), "", exposed(desc.kind))),
-        Naming::Created => Some((desc.created_name()?.into(), "", Instrument::Gauge)),
+        SeriesNaming::Exposed => Some((desc.name.into(), "", exposed(desc.kind))),
+        SeriesNaming::Created => Some((desc.created_name()?.into(), "", Instrument::Gauge)),
     }
 }
 
@@ -270,7 +273,7 @@ mod tests {
     #[test]
     fn exposed_names_are_what_any_store_makes_of_them() {
         for desc in CATALOGUE.iter() {
-            let (name, unit, instrument) = of(desc, Naming::Exposed).unwrap();
+            let (name, unit, instrument) = of(desc, SeriesNaming::Exposed).unwrap();
             let mut tokens: Vec<&str> =
                 name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|t| !t.is_empty()).collect();
             if instrument == Instrument::Counter {
@@ -334,6 +337,7 @@ mod tests {
         otel.sdk.metric_reader.collection.duration  histogram      s                  otel.component.name
     ";
 
+    /// Promise (Measured values): OTLP names follow the semantic conventions 1.44: instrument, unit, attributes
     #[test]
     fn every_name_of_a_convention_has_its_instrument_its_unit_and_its_attributes() {
         let mut named = BTreeMap::new();
@@ -406,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_twin_is_what_resources_and_start_times_say() {
+    fn metrics_without_otlp_instrument_are_those_of_resources_and_start_times() {
         let without: Vec<&str> = CATALOGUE.iter().filter(|d| instrument(d).is_none()).map(|d| d.name).collect();
         let expected = [
             "allostat_alloc_info",

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::host::clock::{Clock, SystemClock};
-use crate::store::queue::{Accepted, Parcel, Queue};
-use crate::telemetry::otlp::{Lane, LossReason, PushState, Signal};
+use crate::store::queue::{Parcel, PushOutcome, Queue};
+use crate::telemetry::otlp::{Lane, LossReason, OtlpSignal, PushState};
 use crate::telemetry::{Metrics, lock};
 
 /// So often a waiting thread checks whether it is to end, and whether something is too old.
@@ -41,7 +41,7 @@ impl Outbox {
     pub fn destination(&self) -> &str {
         &self.lane.0
     }
-    pub fn signal(&self) -> Signal {
+    pub fn signal(&self) -> OtlpSignal {
         self.lane.1
     }
 
@@ -76,7 +76,7 @@ impl Outbox {
         self.publish(&queue);
         drop(queue);
         self.came.notify_all();
-        accepted == Accepted::Durable
+        accepted == PushOutcome::Durable
     }
 
     /// Writes batches that an earlier failure left in memory. `false`: the disk still refuses them, or the outbox is
@@ -91,8 +91,8 @@ impl Outbox {
         is_durable
     }
 
-    fn accepted(&self, queue: &Queue, accepted: Accepted, points: u64) {
-        if accepted != Accepted::Durable {
+    fn accepted(&self, queue: &Queue, accepted: PushOutcome, points: u64) {
+        if accepted != PushOutcome::Durable {
             let error = queue.refused.as_ref().map(ToString::to_string);
             let (destination, signal) = (self.destination(), self.signal().as_str());
             tracing::error!(destination, signal, error, points, "queue of points is not durable: the disk refuses it");
@@ -188,6 +188,8 @@ impl Outbox {
     }
 }
 
+/// Promise (Measured values): Points dropped because of a busy disk, and events that expired, are counted as lost, with
+/// the reason
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,11 +197,11 @@ mod tests {
 
     /// Points that never reach the queue are counted in its ledger all the same, with the reason.
     #[test]
-    fn points_that_a_busy_disk_turned_away_and_events_that_were_not_kept_are_counted_as_lost() {
+    fn points_dropped_by_a_busy_disk_and_expired_events_are_counted_as_lost() {
         let dir = tempfile::tempdir().unwrap();
         let limits = QueueLimits { bytes: 1 << 20, age: Duration::from_secs(60), memory_bytes: 1 << 20 };
         let queue = Queue::open(Box::new(SegmentFiles::new(dir.path())), limits);
-        let lane: Lane = ("default".into(), Signal::Logs);
+        let lane: Lane = ("default".into(), OtlpSignal::Logs);
         let outbox = Outbox::new(lane.clone(), queue, 1 << 20, Arc::new(Metrics::new()));
         outbox.turn_away(5);
         outbox.turn_away(2);

@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_it_is_packed_it_goes_out_as_it_is_wanted(plain: Vec<u8>) {
+        fn packed_request_is_recompressed_as_requested(plain: Vec<u8>) {
             for kept in Compression::ALL {
                 let bytes = packed(&plain, kept);
                 for wanted in Compression::ALL {

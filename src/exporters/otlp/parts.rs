@@ -103,6 +103,7 @@ fn keep(metric: &mut Metric, wanted: impl Fn(usize) -> bool) {
     }
 }
 
+/// Promise (Measured values): An OTLP request in parts has the content of the whole, in its order
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::metrics::v1::{Gauge, NumberDataPoint};
@@ -144,7 +145,7 @@ mod tests {
 
         /// However small the parts: each point once, in order, and none larger than it may be but a single one.
         #[test]
-        fn parts_say_what_the_whole_says(shape in prop::collection::vec(prop::collection::vec(0_usize..6, 0..5), 0..6), largest in 0_usize..400) {
+        fn request_parts_hold_the_points_of_the_whole_in_order(shape in prop::collection::vec(prop::collection::vec(0_usize..6, 0..5), 0..6), largest in 0_usize..400) {
             let whole = request(&shape);
             let parts = parts(whole.clone(), largest);
             prop_assert!(parts.iter().all(|part| points(part) == 1 || part.encoded_len() <= largest));

@@ -10,10 +10,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::collect::{Endings, collect_each};
-use super::delta::Delta;
+use super::delta::DeltaState;
 use super::exposed::collect_exposed;
 use super::flat::flatten;
-use super::lifecycle::Maker;
+use super::lifecycle::LifecycleMaker;
 use super::outbox::Outbox;
 use super::parts::{LARGEST_BYTES, parts, points};
 use super::resource::HostIdentity;
@@ -21,13 +21,13 @@ use super::send::Sender;
 use super::settings::{Compression, Config, DEFAULT, MetricNames, Temporality};
 use super::workload_logs::{self, WorkloadMaker};
 use super::{deliver, lifecycle, packed};
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::untrusted;
 use crate::snapshot::Snapshots;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
-use crate::telemetry::otlp::{Lane, Signal};
+use crate::telemetry::otlp::{Lane, OtlpSignal};
 use crate::telemetry::{Metrics, chain};
 
 /// The queue's directory, in the data directory; with a dash and the name behind it that of a further destination.
@@ -45,10 +45,10 @@ pub fn run(
     data_dir: &Path,
     metrics: &Arc<Metrics>,
     snapshots: &Snapshots,
-    events: &Arc<Log>,
+    events: &Arc<EventLog>,
 ) -> Option<JoinHandle<()>> {
     let mut all = JoinSet::new();
-    for ((name, config), signal) in config.all().iter().flat_map(|one| Signal::ALL.map(|signal| (one, signal))) {
+    for ((name, config), signal) in config.all().iter().flat_map(|one| OtlpSignal::ALL.map(|signal| (one, signal))) {
         let Some(endpoint) = config.target(signal) else { continue };
         let config = config.of(signal);
         let (protocol, what) = (config.protocol.as_str(), signal.as_str());
@@ -57,11 +57,11 @@ pub fn run(
             Ok(sender) => {
                 let dir =
                     data_dir.join(if name == DEFAULT { QUEUE_DIR.to_owned() } else { format!("{QUEUE_DIR}-{name}") });
-                let dir = if signal == Signal::Metrics { dir } else { dir.join(signal.as_str()) };
+                let dir = if signal == OtlpSignal::Metrics { dir } else { dir.join(signal.as_str()) };
                 let (metrics, snapshots, events) = (Arc::clone(metrics), snapshots.clone(), Arc::clone(events));
                 let data_dir = data_dir.to_owned();
                 let (lane, selection) = ((name.clone(), signal), Arc::clone(selection));
-                let opening = Opening { lane, config, selection, data_dir, dir, metrics };
+                let opening = LaneSetup { lane, config, selection, data_dir, dir, metrics };
                 all.spawn(to(opening, sender, snapshots, events));
             }
             Err(error) => {
@@ -75,7 +75,7 @@ pub fn run(
 
 /// One signal on its way to one destination.
 #[derive(Clone)]
-struct Opening {
+struct LaneSetup {
     lane: Lane,
     config: Config,
     /// What `/metrics` has.
@@ -86,19 +86,19 @@ struct Opening {
     metrics: Arc<Metrics>,
 }
 
-async fn to(opening: Opening, mut sender: Sender, snapshots: Snapshots, events: Arc<Log>) {
-    let Opening { lane: (name, signal), config, selection, data_dir, dir, metrics } = opening.clone();
+async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events: Arc<EventLog>) {
+    let LaneSetup { lane: (name, signal), config, selection, data_dir, dir, metrics } = opening.clone();
     let (service_name, attributes) = (config.service_name.clone(), config.resource_attributes.clone());
     let identity = HostIdentity { host_id: host_id(), service_name, attributes };
     let opened = tokio::task::spawn_blocking(move || {
         let (queue, delta) = open(&opening);
-        let Opening { lane, config, metrics, .. } = opening;
+        let LaneSetup { lane, config, metrics, .. } = opening;
         let queued = queue.next_id() - 1;
         (Outbox::new(lane, queue, config.queue_bytes, metrics), delta, queued)
     });
     let Ok((outbox, delta, queued)) = opened.await else { return };
     // Dropped when this is called off.
-    let outbox = Closing(Arc::new(outbox));
+    let outbox = OutboxCloser(Arc::new(outbox));
     let of_thread = Arc::clone(&outbox.0);
     let thread = std::thread::Builder::new().name("otlp".to_owned());
     if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender, delta)) {
@@ -107,34 +107,35 @@ async fn to(opening: Opening, mut sender: Sender, snapshots: Snapshots, events: 
         return;
     }
     match signal {
-        Signal::Metrics => {
+        OtlpSignal::Metrics => {
             let wanted = wanted(&config, selection);
             collect_all((&config, wanted), identity, &outbox.0, &metrics, &snapshots).await;
         }
-        Signal::WorkloadLogs => {
+        OtlpSignal::WorkloadLogs => {
             let open = move || WorkloadMaker::open(&config, identity, (&data_dir, &dir), queued + 1, metrics);
             let Ok(maker) = tokio::task::spawn_blocking(open).await else { return };
             workload_logs::run(maker, Arc::clone(&outbox.0), snapshots).await;
         }
-        Signal::Logs | Signal::Traces => {
+        OtlpSignal::Logs | OtlpSignal::Traces => {
             let compression = config.compression;
-            let maker = tokio::task::spawn_blocking(move || Maker::open(signal, identity, compression, &dir, queued));
+            let maker =
+                tokio::task::spawn_blocking(move || LifecycleMaker::open(signal, identity, compression, &dir, queued));
             let Ok(maker) = maker.await else { return };
             lifecycle::run(maker, Arc::clone(&outbox.0), &events, snapshots).await;
         }
     }
 }
 
-struct Closing(Arc<Outbox>);
+struct OutboxCloser(Arc<Outbox>);
 
-impl Drop for Closing {
+impl Drop for OutboxCloser {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-fn open(opening: &Opening) -> (Queue, Option<Delta>) {
-    let Opening { lane: (name, signal), config, dir, .. } = opening;
+fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
+    let LaneSetup { lane: (name, signal), config, dir, .. } = opening;
     let limits = QueueLimits { bytes: config.queue_bytes, age: config.queue_age, memory_bytes: MEMORY_BYTES };
     let queue = Queue::open(Box::new(SegmentFiles::new(dir)), limits);
     if let Some(error) = &queue.refused {
@@ -156,7 +157,7 @@ fn open(opening: &Opening) -> (Queue, Option<Delta>) {
             "queue of points was damaged, or its end was being written"
         );
     }
-    if *signal != Signal::Metrics {
+    if *signal != OtlpSignal::Metrics {
         return (queue, None);
     }
     let taken_sums = dir.join(TAKEN_SUMS);
@@ -170,9 +171,13 @@ fn open(opening: &Opening) -> (Queue, Option<Delta>) {
             }
             None
         }
-        temporality => {
-            Some(Delta::open(&taken_sums, temporality, queue.ledger().exported > 0, queue.next_id(), SystemClock.now()))
-        }
+        temporality => Some(DeltaState::open(
+            &taken_sums,
+            temporality,
+            queue.ledger().exported > 0,
+            queue.next_id(),
+            SystemClock.now(),
+        )),
     };
     (queue, delta)
 }
@@ -198,7 +203,7 @@ async fn collect_all(
     let (is_flat, compression, aggregation) = (config.flat, config.compression, config.aggregation);
     let (names, wanted) = (config.names, Arc::new(wanted));
     let (mut endings, identity) = (Endings::default(), Arc::new(identity));
-    let (mut door, mut exported) = (Door { outbox: Arc::clone(outbox), pushing: None }, 0);
+    let (mut door, mut exported) = (OutboxWriter { outbox: Arc::clone(outbox), pushing: None }, 0);
     // The first comes at once, when nothing is known yet.
     let mut snapshots = snapshots.clone();
     if snapshots.wait_for(|snapshot| snapshot.epoch > 0).await.is_err() {
@@ -216,7 +221,7 @@ async fn collect_all(
             let walk = Walk::new(&snapshot, &metrics, &wanted);
             let is_exposed = names == MetricNames::Prometheus;
             // Its labels are on its points already.
-            let mut batches = Batches::new(is_flat && !is_exposed, compression);
+            let mut batches = RequestBatches::new(is_flat && !is_exposed, compression);
             let add = |resource| batches.add(resource);
             if is_exposed {
                 collect_exposed(&walk, &identity, (aggregation, is_flat), &mut endings, add);
@@ -235,12 +240,12 @@ async fn collect_all(
 }
 
 /// Into the queue, one collection at a time.
-struct Door {
+struct OutboxWriter {
     outbox: Arc<Outbox>,
     pushing: Option<JoinHandle<()>>,
 }
 
-impl Door {
+impl OutboxWriter {
     /// Never waits: batches that come while those before are still on their way to the disk are dropped.
     fn put(&mut self, batches: Vec<(u64, Vec<u8>)>) {
         if self.pushing.as_ref().is_some_and(|pushing| !pushing.is_finished()) {
@@ -253,7 +258,7 @@ impl Door {
 }
 
 /// What receivers take, made while resources come: only one request is in memory unpacked.
-struct Batches {
+struct RequestBatches {
     is_flat: bool,
     compression: Compression,
     open: ExportMetricsServiceRequest,
@@ -262,10 +267,10 @@ struct Batches {
     closed: Vec<(u64, Vec<u8>)>,
 }
 
-impl Batches {
-    fn new(is_flat: bool, compression: Compression) -> Batches {
+impl RequestBatches {
+    fn new(is_flat: bool, compression: Compression) -> RequestBatches {
         let open = ExportMetricsServiceRequest::default();
-        Batches { is_flat, compression, open, open_bytes: 0, closed: Vec::new() }
+        RequestBatches { is_flat, compression, open, open_bytes: 0, closed: Vec::new() }
     }
     fn add(&mut self, resource: ResourceMetrics) {
         // With its tag and its length.
@@ -303,7 +308,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::store::queue::Files;
+    use crate::store::queue::QueueFiles;
     use crate::telemetry::otlp::LossReason;
 
     /// A disk that says when it is asked to write, and does it when it is let.
@@ -313,7 +318,7 @@ mod tests {
         go_on: Receiver<()>,
     }
 
-    impl Files for SlowDisk {
+    impl QueueFiles for SlowDisk {
         fn list(&mut self) -> io::Result<Vec<u64>> {
             self.files.list()
         }
@@ -347,9 +352,9 @@ mod tests {
         let limits = QueueLimits { bytes: 1 << 20, age: std::time::Duration::from_secs(60), memory_bytes: 1 << 20 };
         let ((began, asked), (release, go_on)) = (channel(), channel());
         let disk = SlowDisk { files: SegmentFiles::new(dir.path()), began, go_on };
-        let (lane, metrics): (Lane, _) = (("default".into(), Signal::Metrics), Arc::new(Metrics::new()));
+        let (lane, metrics): (Lane, _) = (("default".into(), OtlpSignal::Metrics), Arc::new(Metrics::new()));
         let outbox = Outbox::new(lane.clone(), Queue::open(Box::new(disk), limits), 1 << 20, Arc::clone(&metrics));
-        let mut door = Door { outbox: Arc::new(outbox), pushing: None };
+        let mut door = OutboxWriter { outbox: Arc::new(outbox), pushing: None };
         let batch = |points: u64| vec![(points, vec![0; 100])];
         door.put(batch(1));
         let asked = tokio::task::spawn_blocking(move || asked.recv().map(|()| asked)).await.unwrap().unwrap();

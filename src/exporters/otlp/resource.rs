@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_of_host_and_agent_is_what_is_set_first_by_itself_then_as_an_attribute() {
+    fn otlp_service_name_is_the_setting_then_the_attribute_then_the_default() {
         let named = |service_name: Option<&str>, attribute: Option<&str>| {
             let attributes = attribute.map(|name| (SERVICE.to_owned(), name.to_owned())).into_iter().collect();
             let identity = HostIdentity { host_id: None, service_name: service_name.map(str::to_owned), attributes };

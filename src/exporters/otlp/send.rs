@@ -3,43 +3,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Answer, failed, of_grpc, of_http};
+use super::answer::{PushAnswer, failed, of_grpc, of_http};
 use super::packed;
 use super::settings::{Compression, Config, Protocol, PushEndpoint, Scheme};
-use crate::host::http::grpc::Caller;
+use crate::host::http::grpc::GrpcCaller;
 use crate::host::http::{Address, Client, HttpError, Method, TlsFiles};
 use crate::host::peer::Trust;
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 /// The specification's limit of an answer.
 const LARGEST_ANSWER: usize = 4 << 20;
 
-fn service(signal: Signal) -> &'static str {
+fn service(signal: OtlpSignal) -> &'static str {
     match signal {
-        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-        Signal::Logs | Signal::WorkloadLogs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        OtlpSignal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        OtlpSignal::Logs | OtlpSignal::WorkloadLogs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        OtlpSignal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     }
 }
 
 pub(super) struct Sender {
     config: Config,
-    signal: Signal,
+    signal: OtlpSignal,
     endpoint: PushEndpoint,
-    door: Door,
+    door: PushTransport,
     compression: Compression,
     /// The collector has taken something of it.
     is_understood: bool,
 }
 
-enum Door {
+enum PushTransport {
     Http(Client),
-    Grpc(Caller),
+    Grpc(GrpcCaller),
 }
 
 impl Sender {
     /// `config`: as it is for this signal.
-    pub fn new(config: &Config, signal: Signal, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
+    pub fn new(config: &Config, signal: OtlpSignal, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
         let address = match endpoint.scheme {
             Scheme::Http => Address::Tcp(endpoint.authority.clone()),
             Scheme::Https | Scheme::Unsaid => {
@@ -53,51 +53,51 @@ impl Sender {
                 let mut client = Client::new(address, Trust::Named)?;
                 client.set_timeout(config.timeout);
                 client.set_largest_answer(LARGEST_ANSWER);
-                Door::Http(client)
+                PushTransport::Http(client)
             }
-            Protocol::Grpc => Door::Grpc(Caller::new(address, config.timeout, LARGEST_ANSWER)?),
+            Protocol::Grpc => PushTransport::Grpc(GrpcCaller::new(address, config.timeout, LARGEST_ANSWER)?),
         };
         let compression = config.compression;
         Ok(Sender { config: config.clone(), signal, endpoint, door, compression, is_understood: false })
     }
 
     /// `batch`: as the queue has it. Gives what is counted of the request as well.
-    pub fn send(&mut self, batch: &[u8]) -> (String, Answer) {
+    pub fn send(&mut self, batch: &[u8]) -> (String, PushAnswer) {
         let (code, answer) = self.ask(batch);
         match &answer {
-            Answer::Taken { .. } => self.is_understood = true,
+            PushAnswer::Taken { .. } => self.is_understood = true,
             // Receivers say in many ways that they do not know it: 415, 400, 12 of gRPC. Each of them knows gzip.
-            Answer::Bad { message } | Answer::Refused { message }
+            PushAnswer::Bad { message } | PushAnswer::Refused { message }
                 if self.compression == Compression::Zstd && !self.is_understood =>
             {
                 self.compression = Compression::Gzip;
                 let message = format!("{message}: it may not know zstd, so gzip is sent from now on");
-                return (code, Answer::Later { after: Some(Duration::ZERO), message });
+                return (code, PushAnswer::Later { after: Some(Duration::ZERO), message });
             }
-            Answer::Bad { .. } | Answer::Refused { .. } | Answer::Later { .. } => {}
+            PushAnswer::Bad { .. } | PushAnswer::Refused { .. } | PushAnswer::Later { .. } => {}
         }
         (code, answer)
     }
 
-    fn ask(&mut self, batch: &[u8]) -> (String, Answer) {
+    fn ask(&mut self, batch: &[u8]) -> (String, PushAnswer) {
         let body = packed::packed_as(batch, self.compression);
         let encoding = match self.compression {
             Compression::None => None,
             Compression::Gzip | Compression::Zstd => Some(self.compression.as_str()),
         };
         let Ok(body) = body else {
-            return ("unreadable".to_owned(), Answer::Refused { message: "a batch cannot be unpacked".to_owned() });
+            return ("unreadable".to_owned(), PushAnswer::Refused { message: "a batch cannot be unpacked".to_owned() });
         };
         let mut headers: Vec<(&str, &str)> =
             self.config.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         match &mut self.door {
-            Door::Http(client) => {
+            PushTransport::Http(client) => {
                 headers.push(("content-type", "application/x-protobuf"));
                 headers.extend(encoding.map(|encoding| ("content-encoding", encoding)));
                 let answer = client.request(Method::Post, &self.endpoint.path, &headers, body.into());
                 answer.map_or_else(|error| failed(&error), |answer| of_http(&answer))
             }
-            Door::Grpc(caller) => {
+            PushTransport::Grpc(caller) => {
                 headers.extend(encoding.map(|encoding| ("grpc-encoding", encoding)));
                 let answer = caller.call(service(self.signal), &headers, &body, encoding.is_some());
                 answer.map_or_else(|error| failed(&error), |reply| of_grpc(&reply))
@@ -119,8 +119,10 @@ mod tests {
     const KIND: &str = "Content-Type: application/x-protobuf";
 
     /// Bytes on a real connection: now and then an answer, most often none.
+    ///
+    /// Promise (Input validation): No answer of a collector breaks the exporter, and each means what its status says
     #[test]
-    fn no_bytes_on_a_connection_break_who_pushes() {
+    fn no_bytes_on_a_connection_panic_the_sender() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (give, take) = std::sync::mpsc::channel::<Vec<u8>>();
@@ -148,7 +150,7 @@ mod tests {
             let protocol = if is_grpc { Protocol::Grpc } else { Protocol::HttpProtobuf };
             let config = Config { protocol, timeout: Duration::from_millis(500), ..Config::default() };
             let endpoint = super::super::endpoint(&format!("http://{address}"), true).unwrap();
-            let mut sender = Sender::new(&config, Signal::Metrics, endpoint).unwrap();
+            let mut sender = Sender::new(&config, OtlpSignal::Metrics, endpoint).unwrap();
             let (code, _) = sender.send(&packed);
             assert!(!code.is_empty());
         });

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::telemetry::otlp::Signal;
+use crate::telemetry::otlp::OtlpSignal;
 
 /// Nothing is pushed, and nothing of it runs, unless an endpoint is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +45,13 @@ pub struct Config {
     /// And no older than this.
     pub queue_age: Duration,
     /// Output of managed tasks that is pushed as log records.
-    pub task_streams: Vec<OutputStream>,
+    pub task_streams: Vec<ForwardedStream>,
     /// Of the output of one task, in bytes a second.
     pub task_rate: u64,
     /// Of all output.
     pub tasks_rate: u64,
-    /// What is said of one alone, in the order of [`Signal::ALL`].
-    pub signals: [SignalConfig; Signal::ALL.len()],
+    /// What is said of one alone, in the order of [`OtlpSignal::ALL`].
+    pub signals: [SignalConfig; OtlpSignal::ALL.len()],
     /// Further destinations, by name: each is set for itself, but for who the host is.
     pub destinations: Vec<(String, Config)>,
 }
@@ -128,7 +128,7 @@ impl Config {
 
     /// With what is said of the signal in the place of what is said of all.
     #[must_use]
-    pub fn of(&self, signal: Signal) -> Config {
+    pub fn of(&self, signal: OtlpSignal) -> Config {
         let (mut config, own) = (self.clone(), self.signals[signal.settings().index()].clone());
         config.protocol = own.protocol.unwrap_or(config.protocol);
         config.insecure = own.insecure.unwrap_or(config.insecure);
@@ -142,7 +142,7 @@ impl Config {
     }
 
     /// Where a signal goes; `None`: nowhere.
-    pub fn target(&self, signal: Signal) -> Option<PushEndpoint> {
+    pub fn target(&self, signal: OtlpSignal) -> Option<PushEndpoint> {
         let signal = signal.settings();
         let own = &self.signals[signal.index()];
         let below =
@@ -160,7 +160,7 @@ impl Config {
     /// about, those that win first.
     pub fn clashes(&self) -> Vec<(Vec<String>, String)> {
         let mut found: Vec<(Vec<String>, String)> = Vec::new();
-        let own = Signal::ALL.into_iter().filter(|signal| signal.settings() == *signal);
+        let own = OtlpSignal::ALL.into_iter().filter(|signal| signal.settings() == *signal);
         for signal in own.filter(|signal| !self.signals[signal.index()].is_off) {
             let (of, own) = (self.of(signal), &self.signals[signal.index()]);
             let keys = |keys: &[&str]| -> Vec<String> {
@@ -193,7 +193,7 @@ crate::model::words! {
 
 crate::model::words! {
     /// What a task writes to.
-    pub enum OutputStream {
+    pub enum ForwardedStream {
         Stdout = "stdout",
         Stderr = "stderr",
     }
@@ -401,11 +401,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_of_all_signals_gets_the_path_of_metrics_and_one_of_metrics_is_taken_as_it_stands() {
+    fn otlp_endpoint_for_all_signals_gets_a_signal_path_and_one_signal_none() {
         let to = |base: Option<&str>, metrics: Option<&str>| {
             let mut config = Config { endpoint: base.map(|text| endpoint(text, true).unwrap()), ..Config::default() };
             config.signals[0].endpoint = metrics.map(|text| endpoint(text, false).unwrap());
-            config.target(Signal::Metrics).map(|target| target.to_string())
+            config.target(OtlpSignal::Metrics).map(|target| target.to_string())
         };
         assert_eq!(to(None, None), None);
         assert_eq!(to(Some("http://c:4318"), None).unwrap(), "http://c:4318/v1/metrics");
@@ -416,28 +416,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_one_signal_is_of_no_other() {
+    fn otlp_setting_of_one_signal_applies_to_no_other() {
         let mut config = Config { endpoint: Some(endpoint("http://all:1", true).unwrap()), ..Config::default() };
         config.headers = vec![("a".to_owned(), "of all".to_owned())];
-        config.signals[Signal::Logs.index()] = SignalConfig {
+        config.signals[OtlpSignal::Logs.index()] = SignalConfig {
             endpoint: Some(endpoint("c:2", false).unwrap()),
             protocol: Some(Protocol::Grpc),
             insecure: Some(true),
             headers: Some(Vec::new()),
             ..SignalConfig::default()
         };
-        config.signals[Signal::Traces.index()].is_off = true;
+        config.signals[OtlpSignal::Traces.index()].is_off = true;
         assert_eq!(config.clashes(), []);
-        let targets = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
+        let targets = OtlpSignal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
         let logs = Some("http://c:2/".to_owned());
         assert_eq!(targets, [Some("http://all:1/v1/metrics".to_owned()), logs.clone(), None, logs]);
-        let of = Signal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
+        let of = OtlpSignal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
         let logs = (Protocol::Grpc, 0);
         assert_eq!(of, [(Protocol::HttpProtobuf, 1), logs, (Protocol::HttpProtobuf, 1), logs]);
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused() {
+    fn invalid_otlp_endpoint_is_refused() {
         let wrong = [
             "",
             "c",
@@ -464,15 +464,15 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_scheme_is_one_of_grpc_and_of_tls_unless_it_is_said_to_be_insecure() {
+    fn otlp_endpoint_without_scheme_requires_grpc_and_uses_tls_unless_insecure() {
         let endpoint = endpoint("c:4317", true).unwrap();
         assert_eq!(endpoint.to_string(), "c:4317");
         let config = Config { endpoint: Some(endpoint), ..Config::default() };
         assert!(config.clashes()[0].1.contains("c:4317"));
         let config = Config { protocol: Protocol::Grpc, ..config };
         assert_eq!(config.clashes(), []);
-        assert_eq!(config.target(Signal::Metrics).unwrap().scheme, Scheme::Https);
-        assert_eq!(Config { insecure: true, ..config }.target(Signal::Metrics).unwrap().scheme, Scheme::Http);
+        assert_eq!(config.target(OtlpSignal::Metrics).unwrap().scheme, Scheme::Https);
+        assert_eq!(Config { insecure: true, ..config }.target(OtlpSignal::Metrics).unwrap().scheme, Scheme::Http);
     }
 
     #[test]
@@ -487,11 +487,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_joined_is_read_again(all in prop::collection::vec(("[a-z.]{1,9}", ".{0,9}"), 0..4)) {
+        fn otlp_pairs_joined_are_parsed_back(all in prop::collection::vec(("[a-z.]{1,9}", ".{0,9}"), 0..4)) {
             prop_assert_eq!(pairs(&joined(&all)).unwrap(), all);
         }
         #[test]
-        fn nothing_panics(text in ".*") {
+        fn no_otlp_setting_text_panics(text in ".*") {
             let _ = (endpoint(&text, true), headers(&text), pairs(&text));
         }
     }

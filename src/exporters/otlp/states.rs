@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::message::{Attributes, Measured, Series, SeriesPoint};
+use super::message::{Attributes, PointValue, Series, SeriesPoint};
 use crate::model::metric::Value;
 
 const FILE_SYSTEM: &str = "system.filesystem.state";
@@ -26,7 +26,12 @@ pub(super) fn complete(points: &mut Vec<SeriesPoint>) {
         let add = |key: &str, state: &str, n: u64| {
             let attributes = device.iter().cloned().chain([(key.to_owned(), state.to_owned())]).collect();
             let series = Series { attributes, ..point.series.clone() };
-            SeriesPoint { series, start: point.start, at: point.at, value: Measured::Number(Some(Value::Int(n)), None) }
+            SeriesPoint {
+                series,
+                start: point.start,
+                at: point.at,
+                value: PointValue::Number(Some(Value::Int(n)), None),
+            }
         };
         match state {
             FILE_SYSTEM => {
@@ -58,22 +63,22 @@ fn values(points: &[SeriesPoint], name: &str) -> BTreeMap<Attributes, u64> {
 
 fn number(point: &SeriesPoint) -> Option<u64> {
     match point.value {
-        Measured::Number(Some(Value::Int(n)), _) => Some(n),
+        PointValue::Number(Some(Value::Int(n)), _) => Some(n),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::Naming;
+    use super::super::names::SeriesNaming;
     use super::*;
     use crate::exporters::catalogue;
 
     fn point(family: &str, attributes: &[(&str, &str)], n: u64) -> SeriesPoint {
         let desc = catalogue::find(family).unwrap();
         let attributes = attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let series = Series { desc, naming: Naming::Conventions, attributes };
-        SeriesPoint { series, start: 1, at: 2, value: Measured::Number(Some(Value::Int(n)), None) }
+        let series = Series { desc, naming: SeriesNaming::Conventions, attributes };
+        SeriesPoint { series, start: 1, at: 2, value: PointValue::Number(Some(Value::Int(n)), None) }
     }
 
     fn shown(points: &[SeriesPoint], key: &str) -> Vec<(String, u64)> {
@@ -101,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn state_whose_numbers_are_absent_or_contradict_is_absent_or_zero() {
+    fn state_point_with_absent_or_contradictory_values_is_absent_or_zero() {
         let mut unknown = vec![point("allostat_host_mount_avail_bytes", &[(FILE_SYSTEM, "free")], 30)];
         complete(&mut unknown);
         assert_eq!(unknown.len(), 1);

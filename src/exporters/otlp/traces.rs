@@ -59,11 +59,11 @@ struct OpenTrace {
     #[prost(bool, tag = "5")]
     has_ended: bool,
     #[prost(message, repeated, tag = "6")]
-    tasks: Vec<OpenTask>,
+    tasks: Vec<OpenTaskSpan>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct OpenTask {
+struct OpenTaskSpan {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(fixed64, tag = "2")]
@@ -117,7 +117,7 @@ const HOUR: u64 = 3_600 * 1_000_000_000;
 
 /// In which trace a span is, and on which resource.
 #[derive(Clone, Copy)]
-enum Branch {
+enum TraceBranch {
     /// That of the alloc.
     Alloc,
     /// A task, in the trace of its alloc.
@@ -139,7 +139,7 @@ pub(super) struct Traces {
 }
 
 /// What one event makes.
-struct Heard<'e> {
+struct EventSpans<'e> {
     event: &'e Event,
     alloc: &'e AllocId,
     task: &'e TaskName,
@@ -175,7 +175,7 @@ impl Traces {
                 continue;
             }
             open.seq = event.seq;
-            let mut heard = Heard { event, alloc, task, made: Vec::new() };
+            let mut heard = EventSpans { event, alloc, task, made: Vec::new() };
             heard.happened(open, known(alloc));
             made.extend(heard.made.into_iter().map(|span| (event.seq, span)));
         }
@@ -208,7 +208,7 @@ fn of_task(alloc: &AllocId, task: &TaskName, life: u32) -> SpanId {
     SpanId::of(alloc, &["task", task.as_str(), &life.to_string()])
 }
 
-impl Heard<'_> {
+impl EventSpans<'_> {
     fn happened(&mut self, open: &mut OpenTrace, known: Option<&AllocView>) {
         use EventKind::{
             DriverFailure, FailedRestore, FailedValidation, Killed, Killing, NotRestarting, Received, RestartSignaled,
@@ -219,15 +219,15 @@ impl Heard<'_> {
             let made = known.and_then(|alloc| alloc.identity.created_at).map_or(0, |made| made.0);
             open.began = if made > 0 { made.min(at) } else { at };
             if self.event.kind == Received {
-                self.span(Branch::Alloc, "submit", SpanId::submit(self.alloc), None, (open.began, at), Vec::new());
+                self.span(TraceBranch::Alloc, "submit", SpanId::submit(self.alloc), None, (open.began, at), Vec::new());
             }
         }
         let place = open.tasks.iter().position(|task| task.name == self.task.as_str()).unwrap_or_else(|| {
-            open.tasks.push(OpenTask {
+            open.tasks.push(OpenTaskSpan {
                 name: self.task.to_string(),
                 began: at,
                 life: open.life,
-                ..OpenTask::default()
+                ..OpenTaskSpan::default()
             });
             open.tasks.len() - 1
         });
@@ -285,16 +285,16 @@ impl Heard<'_> {
         // They run again with the next agent, if a task of it begins then.
         let at = over.to_string();
         let all = SpanId::of(self.alloc, &["prerun", &at]);
-        self.span(Branch::Alloc, "prerun", all, Some(SpanId::submit(self.alloc)), (from, over), Vec::new());
+        self.span(TraceBranch::Alloc, "prerun", all, Some(SpanId::submit(self.alloc)), (from, over), Vec::new());
         for (name, took) in hooks {
             let to = from.saturating_add(took);
             let id = SpanId::of(self.alloc, &["prerun", &at, name]);
-            self.span(Branch::Alloc, &format!("hook {name}"), id, Some(all), (from, to), Vec::new());
+            self.span(TraceBranch::Alloc, &format!("hook {name}"), id, Some(all), (from, to), Vec::new());
             from = to;
         }
     }
 
-    fn begins(&mut self, task: &mut OpenTask) {
+    fn begins(&mut self, task: &mut OpenTaskSpan) {
         let reported = self.event.details.get("attempt").and_then(|number| number.parse().ok());
         if reported.is_some() && task.attempt.as_ref().map(|attempt| attempt.number) == reported {
             // The agent was killed before it ran: the next one sets the same attempt up.
@@ -322,7 +322,7 @@ impl Heard<'_> {
     }
 
     /// Its event says how long each part of the start took, which it ends.
-    fn starts(&mut self, task: &mut OpenTask) {
+    fn starts(&mut self, task: &mut OpenTaskSpan) {
         let Some(attempt) = &mut task.attempt else { return };
         let at = self.event.time.0;
         attempt.started = at;
@@ -361,7 +361,7 @@ impl Heard<'_> {
     }
 
     /// The attempt, if there is one.
-    fn ends(&mut self, task: &mut OpenTask) {
+    fn ends(&mut self, task: &mut OpenTaskSpan) {
         let Some(mut attempt) = task.attempt.take() else { return };
         let at = self.event.time.0;
         let (id, number) = (SpanId::attempt(self.alloc, self.task, attempt.number), attempt.number.to_string());
@@ -404,7 +404,7 @@ impl Heard<'_> {
             links.push(link(TraceId::attempt(self.alloc, self.task, last), before, attributes));
         }
         links.push(link(TraceId::of(self.alloc), SpanId::submit(self.alloc), Vec::new()));
-        let branch = Branch::Attempt(attempt.number);
+        let branch = TraceBranch::Attempt(attempt.number);
         let span = self.span(branch, "attempt", id, None, (attempt.began, at), attributes);
         span.links = links;
         if !failure.is_empty() {
@@ -433,7 +433,7 @@ impl Heard<'_> {
             let parent = SpanId::alloc(self.alloc, task.life);
             let attributes = vec![int("allostat.task.restarts", of.restarts.iter().sum())];
             let (is_failed, why) = (of.failed, self.event.message.clone());
-            let span = self.span(Branch::Task, "task", id, Some(parent), (task.began, at), attributes);
+            let span = self.span(TraceBranch::Task, "task", id, Some(parent), (task.began, at), attributes);
             if is_failed {
                 span.status = Some(Status { message: why, code: StatusCode::Error.into() });
             }
@@ -447,7 +447,7 @@ impl Heard<'_> {
         let attributes = vec![key_value("allostat.alloc.state", status.state.as_str())];
         let is_failed = status.tasks.iter().any(|task| task.failed);
         let parent = Some(SpanId::submit(self.alloc));
-        let span = self.span(Branch::Alloc, "alloc", id, parent, (open.began, at), attributes);
+        let span = self.span(TraceBranch::Alloc, "alloc", id, parent, (open.began, at), attributes);
         if is_failed {
             span.status = Some(Status { message: status.description().into_owned(), code: StatusCode::Error.into() });
         }
@@ -466,13 +466,13 @@ impl Heard<'_> {
         if attempt.is_brief {
             attempt.omitted += 1;
         } else {
-            self.span(Branch::Attempt(attempt.number), name, id, Some(parent), times, attributes);
+            self.span(TraceBranch::Attempt(attempt.number), name, id, Some(parent), times, attributes);
         }
     }
 
     fn span(
         &mut self,
-        branch: Branch,
+        branch: TraceBranch,
         name: &str,
         id: SpanId,
         parent: Option<SpanId>,
@@ -480,9 +480,9 @@ impl Heard<'_> {
         attributes: Vec<KeyValue>,
     ) -> &mut Span {
         let (trace, task) = match branch {
-            Branch::Alloc => (TraceId::of(self.alloc), None),
-            Branch::Task => (TraceId::of(self.alloc), Some(self.task.clone())),
-            Branch::Attempt(number) => (TraceId::attempt(self.alloc, self.task, number), Some(self.task.clone())),
+            TraceBranch::Alloc => (TraceId::of(self.alloc), None),
+            TraceBranch::Task => (TraceId::of(self.alloc), Some(self.task.clone())),
+            TraceBranch::Attempt(number) => (TraceId::attempt(self.alloc, self.task, number), Some(self.task.clone())),
         };
         let span = Span {
             trace_id: trace.0.to_vec(),
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_the_same_wherever_an_agent_was_killed_between_events_and_whatever_is_heard_again() {
+    fn spans_are_equal_wherever_the_agent_was_killed_and_whichever_events_are_repeated() {
         let all = life();
         let whole = made(tempfile::tempdir().unwrap().path(), &[&all]);
         let expected = [
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_could_not_be_started_says_why_and_the_next_one_links_to_it() {
+    fn failed_start_attempt_has_its_reason_and_the_next_attempt_links_to_it() {
         let dir = tempfile::tempdir().unwrap();
         let (made, _) = Traces::open(dir.path()).hear(&life(), |_| None);
         let attempts: Vec<Span> =

@@ -36,13 +36,13 @@ pub struct Bodies {
     selection: Arc<Selection>,
     encoder: Mutex<Encoder>,
     /// In the order of [`Format::ALL`].
-    slots: [Mutex<Slot>; Format::ALL.len()],
+    slots: [Mutex<FormatSlot>; Format::ALL.len()],
     visits: Mutex<Visits>,
 }
 
 /// What is kept of one format.
 #[derive(Debug)]
-struct Slot {
+struct FormatSlot {
     /// The snapshot of the bodies.
     version: u64,
     /// In the order of [`Encoding::ALL`].
@@ -52,9 +52,9 @@ struct Slot {
     asked: Instant,
 }
 
-impl Slot {
-    fn new() -> Slot {
-        Slot { version: 0, bodies: Default::default(), streamed: 0, asked: Instant::now() }
+impl FormatSlot {
+    fn new() -> FormatSlot {
+        FormatSlot { version: 0, bodies: Default::default(), streamed: 0, asked: Instant::now() }
     }
     /// Of this snapshot or of a newer one.
     fn ready(&mut self, version: u64, encoding: Encoding) -> Option<Bytes> {
@@ -88,7 +88,7 @@ impl Bodies {
             shed: AtomicUsize::new(0),
             selection,
             encoder: Mutex::default(),
-            slots: Format::ALL.map(|_| Mutex::new(Slot::new())),
+            slots: Format::ALL.map(|_| Mutex::new(FormatSlot::new())),
             visits: Mutex::default(),
         }
     }
@@ -231,7 +231,7 @@ impl Bodies {
         }
     }
 
-    fn slot(&self, format: Format) -> MutexGuard<'_, Slot> {
+    fn slot(&self, format: Format) -> MutexGuard<'_, FormatSlot> {
         lock(&self.slots[format.index()])
     }
 }

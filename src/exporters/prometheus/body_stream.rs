@@ -61,7 +61,7 @@ impl BodyStream {
         let (sender, pieces) = mpsc::channel(WAITING);
         tokio::task::spawn_blocking(move || {
             let (began, mut waited) = (Instant::now(), Duration::ZERO);
-            let sent = Arc::new(Sent::default());
+            let sent = Arc::new(SentPages::default());
             let mut send = |bytes, len| {
                 let piece = Bytes::from_owner(OnPage { bytes, len, sent: Arc::clone(&sent) });
                 let asked = Instant::now();
@@ -157,12 +157,12 @@ impl Write for PieceWriter {
 
 /// Pages that were sent.
 #[derive(Debug, Default)]
-struct Sent(Mutex<Vec<Vec<u8>>>);
+struct SentPages(Mutex<Vec<Vec<u8>>>);
 
 struct OnPage {
     bytes: Vec<u8>,
     len: usize,
-    sent: Arc<Sent>,
+    sent: Arc<SentPages>,
 }
 
 impl AsRef<[u8]> for OnPage {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_slow_is_waited_for_with_few_pages_and_its_time_is_not_the_writers() {
+    async fn slow_body_reader_holds_few_pages_and_its_time_is_not_the_writers() {
         let (done, took) = tokio::sync::oneshot::channel();
         let (count, mut written) = mpsc::unbounded_channel();
         let began = Instant::now();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_as_to_a_file_comes_whole_where_it_is_short_and_in_pieces_where_it_is_long() {
+    async fn streamed_body_is_whole_if_short_and_in_pieces_if_long() {
         for bytes in [0, 1, PIECE - 1, PIECE, PIECE + 1, 9 * PIECE + 7] {
             let expected: Vec<u8> = (0..=250_u8).cycle().take(bytes).collect();
             let text = expected.clone();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_whose_reader_is_gone_ends_early() {
+    async fn body_writer_ends_early_once_its_reader_is_dropped() {
         let (done, count) = tokio::sync::oneshot::channel();
         let stream = BodyStream::of_writer(move |out| {
             let written = (0..1_000).take_while(|_| out.write_all(&[0; PIECE]).is_ok()).count();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_goes_lets_its_writer_end() {
+    async fn body_stream_dropped_by_its_reader_ends_its_writer() {
         let (done, took) = tokio::sync::oneshot::channel();
         drop(BodyStream::begin(pages(200), |took| done.send(took).unwrap()));
         took.await.unwrap();

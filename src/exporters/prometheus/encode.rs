@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::labels::{AllocLabels, Blocks, LabelCache, RowLabels, WorkloadLabels, close};
-use super::page::{Page, Piece, Sink};
+use super::labels::{AllocLabels, Blocks, LabelCache, RowLabelText, WorkloadLabels, close};
+use super::page::{PageBuffer, Sink, TextPiece};
 use super::{exemplar, header, itself, protobuf};
 use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, PageSource, Point, Rows, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
@@ -56,7 +56,7 @@ pub fn write(
     match format {
         Format::Protobuf => protobuf::write(walk, bytes, sink),
         Format::Text | Format::OpenMetrics => {
-            write_body(walk, format, labels, Page::on(bytes, sink), |body| walk.expose(body))
+            write_body(walk, format, labels, PageBuffer::on(bytes, sink), |body| walk.expose(body))
         }
     }
 }
@@ -65,11 +65,11 @@ fn write_body(
     walk: &Walk<'_>,
     format: Format,
     labels: &KeptLabels,
-    page: Page<'_>,
-    expose: impl FnOnce(&mut Body<'_, '_>),
+    page: PageBuffer<'_>,
+    expose: impl FnOnce(&mut BodyWriter<'_, '_>),
 ) -> (Vec<u8>, usize) {
     let blocks = Blocks::new(&labels.allocs, &labels.workloads);
-    let mut body = Body { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
+    let mut body = BodyWriter { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
     itself::profile(&mut body, walk);
     expose(&mut body);
     let counts = std::mem::take(&mut body.counts);
@@ -83,8 +83,14 @@ fn write_body(
 /// See [`super::encode_page`].
 pub(super) fn encode_page(walk: &Walk<'_>, format: Format, page: &impl PageSource) -> Vec<u8> {
     let blocks = Blocks::new(&[], &[]);
-    let mut body =
-        Body { page: Page::default(), format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
+    let mut body = BodyWriter {
+        page: PageBuffer::default(),
+        format,
+        walk,
+        blocks: &blocks,
+        others: Vec::new(),
+        counts: Vec::new(),
+    };
     page.expose(walk, &mut body);
     if format == Format::OpenMetrics {
         body.page.text("# EOF\n");
@@ -95,28 +101,28 @@ pub(super) fn encode_page(walk: &Walk<'_>, format: Format, page: &impl PageSourc
 }
 
 /// What is being written.
-struct Body<'a, 's> {
-    page: Page<'s>,
+struct BodyWriter<'a, 's> {
+    page: PageBuffer<'s>,
     format: Format,
     walk: &'a Walk<'a>,
     blocks: &'a Blocks<'a>,
     /// The labels of rows of other kinds, rendered with their first family.
-    others: Vec<(&'static Rows, Rc<[RowLabels]>)>,
+    others: Vec<(&'static Rows, Rc<[RowLabelText]>)>,
     /// Series per family.
     counts: Vec<(&'static str, u64)>,
 }
 
-impl Listener for Body<'_, '_> {
+impl Listener for BodyWriter<'_, '_> {
     fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
     where
         C: IntoIterator<Item = Option<Point<'p>>>,
     {
         let format = self.begin(head);
-        let name = Piece::new(head.desc.name);
-        let tails: Vec<Piece> = head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect();
+        let name = TextPiece::new(head.desc.name);
+        let tails: Vec<TextPiece> = head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect();
         let created = created(head, format);
         let (others, kind) = (self.others(head.rows), head.desc.kind);
-        let others: Vec<&RowLabels> = others.iter().collect();
+        let others: Vec<&RowLabelText> = others.iter().collect();
         let blocks = self.blocks.of(head.rows).unwrap_or(&others);
         let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
@@ -144,7 +150,7 @@ impl Listener for Body<'_, '_> {
     {
         let format = self.begin(head);
         let [bucket, sum, count] =
-            ["bucket", "sum", "count"].map(|part| Piece::new(&format!("{}_{part}", head.desc.name)));
+            ["bucket", "sum", "count"].map(|part| TextPiece::new(&format!("{}_{part}", head.desc.name)));
         let bounds = head.bounds.iter().chain([&f64::INFINITY]);
         let bounds: Vec<String> = bounds.map(|bound| upper(*bound, format)).collect();
         // What closes the lines of a cell: those of its buckets, and the other two.
@@ -152,9 +158,9 @@ impl Listener for Body<'_, '_> {
             let of = |le| close(head.rows, cell.iter().copied().chain(le));
             (bounds.iter().map(|le| of(Some(("le", le.as_str())))).collect::<Vec<_>>(), of(None))
         };
-        let tails: Vec<(Vec<Piece>, Piece)> = head.cells.iter().map(tail).collect();
+        let tails: Vec<(Vec<TextPiece>, TextPiece)> = head.cells.iter().map(tail).collect();
         let others = self.others(head.rows);
-        let others: Vec<&RowLabels> = others.iter().collect();
+        let others: Vec<&RowLabelText> = others.iter().collect();
         let blocks = self.blocks.of(head.rows).unwrap_or(&others);
         let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
@@ -175,17 +181,17 @@ impl Listener for Body<'_, '_> {
     }
 }
 
-impl Body<'_, '_> {
+impl BodyWriter<'_, '_> {
     /// The labels of rows whose kind is not kept; of one that is, none.
-    fn others(&mut self, rows: &'static Rows) -> Rc<[RowLabels]> {
+    fn others(&mut self, rows: &'static Rows) -> Rc<[RowLabelText]> {
         if self.blocks.of(rows).is_some() {
             return Rc::default();
         }
         if let Some((_, labels)) = self.others.iter().find(|(kind, _)| *kind == rows) {
             return Rc::clone(labels);
         }
-        let render = |row| RowLabels::render(&self.walk.subject(rows, row));
-        let labels: Rc<[RowLabels]> = (0..(rows.count)(self.walk)).map(render).collect();
+        let render = |row| RowLabelText::render(&self.walk.subject(rows, row));
+        let labels: Rc<[RowLabelText]> = (0..(rows.count)(self.walk)).map(render).collect();
         self.others.push((rows, Rc::clone(&labels)));
         labels
     }
@@ -217,9 +223,9 @@ fn upper(bound: f64, format: Format) -> String {
 ///
 /// Source: OpenMetrics 1.0.0, "Counter": a sample beside the total, with the same labels. A task that fails before the
 /// first scrape is first seen at 1: this says that it was 0 within the window that is asked for.
-fn created(head: &Head<'_>, format: Format) -> Option<Piece> {
+fn created(head: &Head<'_>, format: Format) -> Option<TextPiece> {
     let is_exposed = format == Format::OpenMetrics && *head.rows == WORKLOAD_ROWS;
-    head.desc.created_name().filter(|_| is_exposed).map(|name| Piece::new(&name))
+    head.desc.created_name().filter(|_| is_exposed).map(|name| TextPiece::new(&name))
 }
 
 #[cfg(test)]
@@ -239,22 +245,25 @@ mod tests {
 
     /// What a task uses of a device that there is not.
     #[derive(Debug)]
-    struct Held {
+    struct GoneDeviceUsage {
         uuid: &'static str,
         memory_bytes: Option<u64>,
         busy_ns: [u64; 2],
         live: bool,
     }
 
-    impl HasFields for Held {
+    impl HasFields for GoneDeviceUsage {
         type Field = ();
     }
 
-    const fn busy(kind: &'static [(&'static str, &'static str)], get: fn(&Held) -> Option<Value>) -> Cell<Held> {
+    const fn busy(
+        kind: &'static [(&'static str, &'static str)],
+        get: fn(&GoneDeviceUsage) -> Option<Value>,
+    ) -> Cell<GoneDeviceUsage> {
         Cell { labels: kind, nature: Nature::Counter, unit: Unit::Seconds, get }
     }
 
-    static MEASURES: [Measure<Held>; 2] = [
+    static MEASURES: [Measure<GoneDeviceUsage>; 2] = [
         Measure::new(
             "memory_bytes",
             "Memory of the device.",
@@ -270,10 +279,10 @@ mod tests {
         ),
     ];
 
-    static HELD: [Held; 3] = [
-        Held { uuid: "GPU-1", memory_bytes: Some(7), busy_ns: [1_500_000_000, 0], live: true },
-        Held { uuid: "GPU-2", memory_bytes: None, busy_ns: [1, 2_000_000_000], live: true },
-        Held { uuid: "GPU-3", memory_bytes: Some(9), busy_ns: [0, 3], live: false },
+    static HELD: [GoneDeviceUsage; 3] = [
+        GoneDeviceUsage { uuid: "GPU-1", memory_bytes: Some(7), busy_ns: [1_500_000_000, 0], live: true },
+        GoneDeviceUsage { uuid: "GPU-2", memory_bytes: None, busy_ns: [1, 2_000_000_000], live: true },
+        GoneDeviceUsage { uuid: "GPU-3", memory_bytes: Some(9), busy_ns: [0, 3], live: false },
     ];
 
     static DEVICE_ROWS: Rows = Rows::new(
@@ -287,7 +296,7 @@ mod tests {
         },
     );
 
-    static OF_DEVICES: MeasuredRows<Held> = MeasuredRows {
+    static OF_DEVICES: MeasuredRows<GoneDeviceUsage> = MeasuredRows {
         rows: &DEVICE_ROWS,
         families: LazyLock::new(|| families::of(&DEVICE_ROWS, MEASURES.iter())),
         readings: |_| HELD.iter().map(|held| (held, held.live)).collect(),
@@ -344,15 +353,15 @@ mod tests {
 
     /// A device of a task is its rows and its measures: neither the walk nor the encoder knows of it.
     #[test]
-    fn another_kind_of_rows_is_written_by_an_encoder_that_does_not_know_it() {
+    fn encoder_writes_any_row_kind_without_type_specific_code() {
         let (snapshot, metrics) = (snapshot(), Metrics::new());
         let (mut encoder, filter) =
             (Encoder::default(), Filter::new(["allostat_task_device_memory_bytes"], []).unwrap());
         let mut body = |filter: &Filter| {
             let walk = Walk::new(&snapshot, &metrics, filter);
             let labels = encoder.labels(&walk, Format::Text);
-            let of_devices = |body: &mut Body<'_, '_>| walk.expose_measures(body, &OF_DEVICES);
-            let (mut bytes, len) = write_body(&walk, Format::Text, &labels, Page::default(), of_devices);
+            let of_devices = |body: &mut BodyWriter<'_, '_>| walk.expose_measures(body, &OF_DEVICES);
+            let (mut bytes, len) = write_body(&walk, Format::Text, &labels, PageBuffer::default(), of_devices);
             bytes.truncate(len);
             String::from_utf8(bytes).unwrap()
         };

@@ -4,7 +4,7 @@
 //! code points together.
 
 use super::labels::block;
-use super::page::Page;
+use super::page::PageBuffer;
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
 use crate::model::trace::{SpanId, TraceId};
@@ -13,7 +13,7 @@ use crate::model::trace::{SpanId, TraceId};
 const CODE_POINTS: usize = 128;
 
 /// Behind the sample that was written last.
-pub(super) fn write(page: &mut Page, format: Format, exemplar: Option<&Exemplar>, has_traces: bool) {
+pub(super) fn write(page: &mut PageBuffer, format: Format, exemplar: Option<&Exemplar>, has_traces: bool) {
     let (Format::OpenMetrics, Some(exemplar)) = (format, exemplar) else { return };
     let mut ids = Ids::of(exemplar, has_traces);
     let Some(pairs) = labels(exemplar, &mut ids) else { return };

@@ -1,7 +1,7 @@
 //! HELP, TYPE and UNIT lines.
 
 use super::labels::escape_help;
-use super::page::Page;
+use super::page::PageBuffer;
 use crate::model::answer::Format;
 use crate::model::metric::{Kind, MetricDesc};
 use crate::model::units::Unit;
@@ -35,7 +35,7 @@ pub(super) fn unit_word(unit: Unit) -> Option<&'static str> {
     }
 }
 
-pub(super) fn write(page: &mut Page, desc: &MetricDesc, format: Format) {
+pub(super) fn write(page: &mut PageBuffer, desc: &MetricDesc, format: Format) {
     let name = family_name(desc, format);
     let mut text = format!("# HELP {name} ");
     escape_help(&mut text, desc.help, format == Format::OpenMetrics);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::page::Piece;
+use super::page::TextPiece;
 use crate::exporters::walk::{ALLOC_ROWS, RowSubject, Rows, TASK_ROWS, WORKLOAD_ROWS, written};
 use crate::model::alloc::{AllocIdentity, AllocSource};
 use crate::model::host::NodeInfo;
@@ -52,15 +52,15 @@ pub(super) fn block<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
 }
 
 /// The labels of a cell, and what closes those of its row, which has at least one where there are several rows.
-pub(super) fn close<'a>(rows: &Rows, cell: impl IntoIterator<Item = (&'a str, &'a str)>) -> Piece {
+pub(super) fn close<'a>(rows: &Rows, cell: impl IntoIterator<Item = (&'a str, &'a str)>) -> TextPiece {
     let mut out = block(cell);
     match (rows.labels.is_empty(), out.is_empty()) {
-        (true, true) => return Piece::new(" "),
+        (true, true) => return TextPiece::new(" "),
         (true, false) | (false, true) => {}
         (false, false) => out.replace_range(..1, ","),
     }
     out.push_str("} ");
-    Piece::new(&out)
+    TextPiece::new(&out)
 }
 
 #[derive(Debug)]
@@ -68,32 +68,32 @@ pub(super) struct AllocLabels {
     /// Keeps it alive, so that the same address means the same identity.
     of: Arc<AllocIdentity>,
     aggregation: Aggregation,
-    own: RowLabels,
-    tasks: Vec<RowLabels>,
+    own: RowLabelText,
+    tasks: Vec<RowLabelText>,
 }
 
 /// Of one row.
 #[derive(Debug)]
-pub(super) struct RowLabels {
-    block: Piece,
-    info: Piece,
+pub(super) struct RowLabelText {
+    block: TextPiece,
+    info: TextPiece,
 }
 
 #[derive(Debug)]
 pub(super) struct WorkloadLabels {
     created: Option<Timestamp>,
-    own: RowLabels,
+    own: RowLabelText,
     /// Since when its counters count, and the end of the line.
-    since: Option<Piece>,
+    since: Option<TextPiece>,
 }
 
 /// The labels of all rows of the kinds that are kept from body to body, side by side.
 pub(super) struct Blocks<'a> {
-    allocs: Vec<&'a RowLabels>,
-    tasks: Vec<&'a RowLabels>,
-    workloads: Vec<&'a RowLabels>,
+    allocs: Vec<&'a RowLabelText>,
+    tasks: Vec<&'a RowLabelText>,
+    workloads: Vec<&'a RowLabelText>,
     /// Of workloads: since when their counters count.
-    pub(super) since: Vec<Option<&'a Piece>>,
+    pub(super) since: Vec<Option<&'a TextPiece>>,
 }
 
 impl<'a> Blocks<'a> {
@@ -107,7 +107,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// `None`: none of these.
-    pub(super) fn of(&self, rows: &Rows) -> Option<&[&'a RowLabels]> {
+    pub(super) fn of(&self, rows: &Rows) -> Option<&[&'a RowLabelText]> {
         let kept = [(&TASK_ROWS, &self.tasks), (&ALLOC_ROWS, &self.allocs), (&WORKLOAD_ROWS, &self.workloads)];
         kept.into_iter().find(|(kind, _)| *kind == rows).map(|(_, labels)| labels.as_slice())
     }
@@ -166,27 +166,27 @@ impl LabelCache {
 
 impl AllocLabels {
     fn render(view: &AllocView, host: &NodeInfo) -> AllocLabels {
-        let task = |task| RowLabels::render(&RowSubject::task(view, task, host));
+        let task = |task| RowLabelText::render(&RowSubject::task(view, task, host));
         AllocLabels {
             of: Arc::clone(&view.identity),
             aggregation: view.aggregation,
-            own: RowLabels::render(&RowSubject::alloc(view, host)),
+            own: RowLabelText::render(&RowSubject::alloc(view, host)),
             tasks: view.tasks().map(task).collect(),
         }
     }
 }
 
-impl RowLabels {
+impl RowLabelText {
     /// Of a family of that kind: an info family has more.
     #[inline]
-    pub(super) fn of(&self, kind: Kind) -> &Piece {
+    pub(super) fn of(&self, kind: Kind) -> &TextPiece {
         if kind == Kind::Info { &self.info } else { &self.block }
     }
-    pub(super) fn render(subject: &RowSubject<'_>) -> RowLabels {
+    pub(super) fn render(subject: &RowSubject<'_>) -> RowLabelText {
         let labels = || subject.labels.iter().copied();
-        RowLabels {
-            block: Piece::new(&block(labels())),
-            info: Piece::new(&block(labels().chain(subject.info.iter().copied()))),
+        RowLabelText {
+            block: TextPiece::new(&block(labels())),
+            info: TextPiece::new(&block(labels().chain(subject.info.iter().copied()))),
         }
     }
 }
@@ -195,8 +195,8 @@ impl WorkloadLabels {
     fn render(view: &WorkloadView) -> WorkloadLabels {
         let subject = RowSubject::workload(view);
         let seconds = |at: Timestamp| format!("{}.{:09}\n", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
-        let since = subject.since.map(|at| Piece::new(&seconds(at)));
-        WorkloadLabels { created: subject.since, own: RowLabels::render(&subject), since }
+        let since = subject.since.map(|at| TextPiece::new(&seconds(at)));
+        WorkloadLabels { created: subject.since, own: RowLabelText::render(&subject), since }
     }
 }
 

@@ -2,7 +2,7 @@
 //! of every body.
 //!
 //! The page keeps its whole length initialised, so that writing is a bounds check and a copy, never a growth. Text that
-//! is written again and again is a [`Piece`]: padded to 16 bytes, so that it is copied in whole registers without a
+//! is written again and again is a [`TextPiece`]: padded to 16 bytes, so that it is copied in whole registers without a
 //! call; the next write covers the padding.
 //!
 //! A page with a sink is handed over whenever it is full, and goes on on the next one: of a body of any size no more
@@ -18,20 +18,20 @@ const NUMBER: usize = 24;
 
 /// Text that is rendered once and written often.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Piece {
+pub(super) struct TextPiece {
     chunks: Box<[[u8; CHUNK]]>,
     len: usize,
 }
 
-impl Piece {
-    pub(super) fn new(text: &str) -> Piece {
+impl TextPiece {
+    pub(super) fn new(text: &str) -> TextPiece {
         let bytes = text.as_bytes();
         let chunks = bytes.chunks(CHUNK).map(|part| {
             let mut chunk = [0; CHUNK];
             chunk[..part.len()].copy_from_slice(part);
             chunk
         });
-        Piece { chunks: chunks.collect(), len: bytes.len() }
+        TextPiece { chunks: chunks.collect(), len: bytes.len() }
     }
     fn padded(&self) -> usize {
         self.chunks.len() * CHUNK
@@ -42,7 +42,7 @@ impl Piece {
 pub type Sink<'s> = &'s mut dyn FnMut(Vec<u8>, usize) -> Vec<u8>;
 
 #[derive(Default)]
-pub(super) struct Page<'s> {
+pub(super) struct PageBuffer<'s> {
     /// Initialised to its whole length; text up to `at`.
     bytes: Vec<u8>,
     at: usize,
@@ -53,10 +53,10 @@ pub(super) struct Page<'s> {
     sink: Option<Sink<'s>>,
 }
 
-impl<'s> Page<'s> {
+impl<'s> PageBuffer<'s> {
     /// Writes on `bytes` from the start; what stands there is overwritten.
-    pub(super) fn on(bytes: Vec<u8>, sink: Option<Sink<'s>>) -> Page<'s> {
-        Page { bytes, sink, ..Page::default() }
+    pub(super) fn on(bytes: Vec<u8>, sink: Option<Sink<'s>>) -> PageBuffer<'s> {
+        PageBuffer { bytes, sink, ..PageBuffer::default() }
     }
     /// The bytes that were not handed over, and how many of them are text.
     pub(super) fn finish(self) -> (Vec<u8>, usize) {
@@ -119,9 +119,9 @@ impl<'s> Page<'s> {
 
     /// One whole sample: name, labels, what closes them, the value.
     #[inline]
-    pub(super) fn sample(&mut self, name: &Piece, labels: &Piece, tail: &Piece, value: Value) {
+    pub(super) fn sample(&mut self, name: &TextPiece, labels: &TextPiece, tail: &TextPiece, value: Value) {
         self.ensure(name.padded() + labels.padded() + tail.padded() + NUMBER);
-        let mut line = Line { room: &mut self.bytes[self.at..], at: 0 };
+        let mut line = SampleLine { room: &mut self.bytes[self.at..], at: 0 };
         line.piece(name);
         line.piece(labels);
         line.piece(tail);
@@ -143,9 +143,9 @@ impl<'s> Page<'s> {
 
     /// One whole sample whose value and end of line were rendered before.
     #[inline]
-    pub(super) fn constant(&mut self, name: &Piece, labels: &Piece, tail: &Piece, rest: &Piece) {
+    pub(super) fn constant(&mut self, name: &TextPiece, labels: &TextPiece, tail: &TextPiece, rest: &TextPiece) {
         self.ensure(name.padded() + labels.padded() + tail.padded() + rest.padded());
-        let mut line = Line { room: &mut self.bytes[self.at..], at: 0 };
+        let mut line = SampleLine { room: &mut self.bytes[self.at..], at: 0 };
         [name, labels, tail, rest].into_iter().for_each(|piece| line.piece(piece));
         self.at += line.at;
     }
@@ -168,7 +168,7 @@ impl<'s> Page<'s> {
     }
 
     fn value(&mut self, value: Value) {
-        let mut line = Line { room: &mut self.bytes[self.at..], at: 0 };
+        let mut line = SampleLine { room: &mut self.bytes[self.at..], at: 0 };
         match value {
             Value::Int(n) => line.digits(n),
             Value::Nanos(n) => line.nanos(n),
@@ -188,14 +188,14 @@ impl<'s> Page<'s> {
 }
 
 /// The rest of the page while a sample is written: the cursor stays in a register.
-struct Line<'a> {
+struct SampleLine<'a> {
     room: &'a mut [u8],
     at: usize,
 }
 
-impl Line<'_> {
+impl SampleLine<'_> {
     #[inline]
-    fn piece(&mut self, piece: &Piece) {
+    fn piece(&mut self, piece: &TextPiece) {
         let target = &mut self.room[self.at..self.at + piece.padded()];
         for (to, from) in target.as_chunks_mut::<CHUNK>().0.iter_mut().zip(&piece.chunks) {
             *to = *from;
@@ -304,8 +304,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn written(write: impl Fn(&mut Page)) -> String {
-        let mut page = Page::default();
+    fn written(write: impl Fn(&mut PageBuffer)) -> String {
+        let mut page = PageBuffer::default();
         write(&mut page);
         let (bytes, len) = page.finish();
         String::from_utf8(bytes[..len].to_vec()).unwrap()
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_grows_from_nothing_and_keeps_what_stands_on_it() {
+    fn page_grows_from_empty_and_retains_its_content() {
         let long = "x".repeat(100_000);
         let text = written(|p| {
             p.text("start ");
@@ -353,10 +353,10 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_on_a_used_page_does_not_shine_through() {
-        let mut page = Page::on(vec![b'#'; 4_096], None);
-        page.sample(&Piece::new("name"), &Piece::new("{a=\"b\""), &Piece::new("} "), Value::Int(7));
-        page.sample(&Piece::new("name"), &Piece::default(), &Piece::new(" "), Value::Nanos(1));
+    fn reused_page_exposes_no_earlier_bytes() {
+        let mut page = PageBuffer::on(vec![b'#'; 4_096], None);
+        page.sample(&TextPiece::new("name"), &TextPiece::new("{a=\"b\""), &TextPiece::new("} "), Value::Int(7));
+        page.sample(&TextPiece::new("name"), &TextPiece::default(), &TextPiece::new(" "), Value::Nanos(1));
         let (bytes, len) = page.finish();
         assert_eq!(std::str::from_utf8(&bytes[..len]).unwrap(), "name{a=\"b\"} 7\nname 0.000000001\n");
     }
@@ -369,11 +369,16 @@ mod tests {
             handed += 1;
             vec![b'#'; size]
         };
-        let mut page = Page::on(vec![b'#'; size], Some(&mut sink));
+        let mut page = PageBuffer::on(vec![b'#'; size], Some(&mut sink));
         for (family, samples) in families.iter().enumerate() {
             page.header(&format!("# TYPE f{family} gauge\n"));
             for n in 0..*samples {
-                page.sample(&Piece::new("f"), &Piece::new("{a=\"b\""), &Piece::new("} "), Value::Int(n as u64));
+                page.sample(
+                    &TextPiece::new("f"),
+                    &TextPiece::new("{a=\"b\""),
+                    &TextPiece::new("} "),
+                    Value::Int(n as u64),
+                );
                 // As an exemplar does.
                 page.end_of_line_again();
                 page.text(" # ");
@@ -438,7 +443,7 @@ mod tests {
         fn pieces_of_any_length_are_written_whole(parts in prop::collection::vec("[a-z]{0,80}", 0..40)) {
             let text = written(|p| {
                 for part in &parts {
-                    p.sample(&Piece::new(part), &Piece::default(), &Piece::default(), Value::Int(0));
+                    p.sample(&TextPiece::new(part), &TextPiece::default(), &TextPiece::default(), Value::Int(0));
                 }
             });
             let expected: String = parts.iter().map(|p| format!("{p}0\n")).collect();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_stay_where_they_are_while_time_goes_on() {
+    fn history_steps_are_aligned_and_do_not_move_with_time() {
         let of = |oldest, newest| steps(oldest, newest, 4).collect::<Vec<_>>();
         assert_eq!(of(1, 9), [(1, 3), (4, 7), (8, 9)]);
         assert_eq!(of(2, 10), [(2, 3), (4, 7), (8, 10)]);

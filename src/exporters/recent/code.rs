@@ -46,7 +46,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn absent_and_zero_keep_apart_from_every_value() {
+    fn curve_codes_of_absent_and_zero_differ_from_every_value() {
         assert_eq!(CurveCode::of(None).value(), None);
         assert_eq!(CurveCode::of(Some(f64::NAN)).value(), None);
         assert_eq!(CurveCode::of(Some(-1.0)).value(), None);

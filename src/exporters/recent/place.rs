@@ -94,7 +94,7 @@ async fn follow(recent: Arc<RecentHistory>, mut snapshots: Snapshots, metrics: A
     let (interval, near) = (recent.config.interval, recent.config.interval / 5);
     let (mut due, mut epoch) = (Instant::now(), 0);
     loop {
-        // Ends: with the agent.
+        // Until the agent stops.
         let published = tokio::time::timeout_at(due + near, published(&mut snapshots, due - near, epoch));
         let snapshot = match published.await {
             Ok(Some(snapshot)) => Some(snapshot),

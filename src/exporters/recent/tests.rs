@@ -1,3 +1,5 @@
+//! Promise (Devices): The last hour stays within its budget; what does not fit is left out and counted
+
 use std::time::Duration;
 
 use serde_json::Value;
@@ -45,16 +47,16 @@ fn alloc(id: &str, cpu_ns: u64, memory: u64, at: Timestamp) -> Arc<AllocView> {
     })
 }
 
-struct Kept {
+struct RecentFixture {
     recent: Arc<RecentHistory>,
     metrics: Metrics,
     slot: u64,
 }
 
-impl Kept {
-    fn with(max_bytes: u64) -> Kept {
+impl RecentFixture {
+    fn with(max_bytes: u64) -> RecentFixture {
         let config = RecentConfig { interval: Duration::from_secs(EACH), max_bytes };
-        Kept { recent: RecentHistory::new(config).unwrap(), metrics: Metrics::new(), slot: 0 }
+        RecentFixture { recent: RecentHistory::new(config).unwrap(), metrics: Metrics::new(), slot: 0 }
     }
     fn now(&self) -> Timestamp {
         Timestamp(BEGIN + self.slot * EACH * SECOND)
@@ -88,8 +90,8 @@ fn numbers(values: &Value) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn an_ended_alloc_leaves_the_series_and_stays_in_its_own_history_for_an_hour() {
-    let mut kept = Kept::with(8 << 20);
+fn ended_alloc_leaves_the_series_and_remains_in_its_history_for_an_hour() {
+    let mut kept = RecentFixture::with(8 << 20);
     let both = ids(2);
     (0..10).for_each(|_| kept.record(&both));
     (0..3).for_each(|_| kept.record(&both[..1]));
@@ -111,7 +113,7 @@ fn an_ended_alloc_leaves_the_series_and_stays_in_its_own_history_for_an_hour() {
 
 #[test]
 fn a_snapshot_without_a_newer_reading_adds_no_point() {
-    let mut kept = Kept::with(8 << 20);
+    let mut kept = RecentFixture::with(8 << 20);
     kept.record(&ids(1));
     let again = Snapshot { epoch: kept.slot, ..Snapshot::empty(Arc::new(info()), Timestamp(kept.now().0 + SECOND)) };
     assert!(!kept.recent.record(&again, &kept.metrics));
@@ -119,9 +121,9 @@ fn a_snapshot_without_a_newer_reading_adds_no_point() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_and_counted_and_the_oldest_keep_their_curves() {
+fn recent_history_over_its_memory_limit_leaves_out_new_tasks_and_counts_them() {
     let max = 96 << 10;
-    let mut kept = Kept::with(max);
+    let mut kept = RecentFixture::with(max);
     kept.record(&ids(1));
     for _ in 0..120 {
         kept.record(&ids(200));
@@ -138,7 +140,7 @@ fn what_does_not_fit_is_left_out_and_counted_and_the_oldest_keep_their_curves() 
 
 #[test]
 fn ended_allocs_make_room_for_running_ones() {
-    let mut kept = Kept::with(96 << 10);
+    let mut kept = RecentFixture::with(96 << 10);
     let first = ids(60);
     (0..60).for_each(|_| kept.record(&first));
     let second: Vec<String> = (0..20).map(|n| format!("docker:d{n:04}")).collect();
@@ -149,7 +151,7 @@ fn ended_allocs_make_room_for_running_ones() {
 
 #[test]
 fn a_clock_that_is_set_back_begins_the_curves_again() {
-    let mut kept = Kept::with(8 << 20);
+    let mut kept = RecentFixture::with(8 << 20);
     (0..5).for_each(|_| kept.record(&ids(1)));
     let at = Timestamp(BEGIN - 3_600 * SECOND);
     let back = Snapshot { epoch: 100, ..Snapshot::empty(Arc::new(info()), at) };
@@ -158,8 +160,8 @@ fn a_clock_that_is_set_back_begins_the_curves_again() {
 }
 
 #[test]
-fn growth_is_known_after_five_minutes_and_the_body_is_encoded_once_for_each_point() {
-    let mut kept = Kept::with(8 << 20);
+fn growth_is_available_after_five_minutes_and_the_body_is_encoded_once_per_point() {
+    let mut kept = RecentFixture::with(8 << 20);
     (0..5).for_each(|_| kept.record(&ids(1)));
     assert!(kept.series()["tasks"][0].get("memory_growth_bytes_per_hour").is_none());
     (0..25).for_each(|_| kept.record(&ids(1)));

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_known_with_and_without_their_suffix() {
+    fn metric_filter_matches_names_with_and_without_their_suffix() {
         let filter = Filter::new(["allostat_task_cpu_usage_seconds_total", "allostat_build"], []).unwrap();
         assert!(wants(&filter, "allostat_task_cpu_usage_seconds_total", Source::Managed));
         assert!(wants(&filter, "allostat_build_info", Source::Agent));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_everything_and_an_unknown_source_is_refused_with_the_known_ones() {
+    fn empty_metric_filter_matches_everything_and_an_unknown_source_is_refused() {
         let everything = Filter::new([], []).unwrap();
         assert!(wants(&everything, "x", Source::Host) && wants(&everything, "process_x", Source::Agent));
         assert!(!wants(&everything.without_process(), "process_x", Source::Agent));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_is_asked_for_by_name_is_there_whatever_the_profile() {
+    fn family_requested_by_name_is_exposed_whatever_the_profile() {
         let lean = |filter: Filter| filter.selecting(Arc::new(Selection::of(Profile::Lean)));
         assert!(!wants(&lean(Filter::default()), "allostat_x", Source::Host));
         assert!(wants(&lean(Filter::new(["allostat_x"], []).unwrap()), "allostat_x", Source::Host));

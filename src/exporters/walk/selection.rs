@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_is_gone_whatever_includes_it() {
+    fn excluded_family_is_absent_whatever_includes_it() {
         let both = selection(Profile::Full, &["allostat_task_state"], &["allostat_.*_state"]);
         assert!(!both.has(&STATES, false) && !both.has(&STATES, true) && both.has(&FAULTS, false));
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused_with_what_one_is() {
+    fn invalid_selection_pattern_is_refused_with_the_expected_form() {
         for odd in ["a{b}", "a{=\"c\"}", "a{b=c}", "a{b=\"c}", "a{b=\"c\"d\"}"] {
             let message = Pattern::parse(odd).unwrap_err();
             assert!(message.contains("name{label=\"value\"}"), "{message}");

@@ -15,7 +15,7 @@ use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::event::EventKind;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::task::{LostOutput, Outcome};
-use crate::model::totals::Latest;
+use crate::model::totals::LatestExemplars;
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::WorkloadView;
 use crate::snapshot::failed::FailedAllocs;
@@ -59,7 +59,10 @@ fn whose(n: u64, exemplar: Option<&Exemplar>) -> Option<Point<'_>> {
 }
 
 /// The latest exit, kill ... of it, as `of` picks it.
-fn latest<'a>(view: &'a WorkloadView, of: impl Fn(&'a Latest) -> Option<&'a Exemplar>) -> Option<&'a Exemplar> {
+fn latest<'a>(
+    view: &'a WorkloadView,
+    of: impl Fn(&'a LatestExemplars) -> Option<&'a Exemplar>,
+) -> Option<&'a Exemplar> {
     view.ended.latest.as_deref().and_then(of)
 }
 

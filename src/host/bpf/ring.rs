@@ -22,38 +22,40 @@ const DISCARDED: u32 = 1 << 30;
 /// The header of each record: its length and its page offset.
 const HEADER: u32 = 8;
 
-/// Concurrency: one reader at a time, by `&mut self`.
+/// A BPF ring buffer: the kernel appends records, this process reads them. Concurrency: one reader at a time, by `&mut
+/// self`.
 #[derive(Debug)]
 pub struct RecordRing {
     map: OwnedFd,
-    read: Mapping,
-    written: Mapping,
+    read: RingMapping,
+    written: RingMapping,
     bytes: u64,
     page: usize,
 }
 
+/// One mapped part of the ring.
 #[derive(Debug)]
-struct Mapping {
+struct RingMapping {
     memory: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: this value owns the mapping. Data that the kernel writes concurrently is read atomically, or after an atomic
 // read.
-unsafe impl Send for Mapping {}
+unsafe impl Send for RingMapping {}
 // SAFETY: nothing is accessible through `&self`.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for RingMapping {}
 
-impl Mapping {
-    fn of(map: &OwnedFd, bytes: usize, access: ProtFlags, from: u64) -> io::Result<Mapping> {
+impl RingMapping {
+    fn of(map: &OwnedFd, bytes: usize, access: ProtFlags, from: u64) -> io::Result<RingMapping> {
         // SAFETY: a new mapping at an address chosen by the kernel, with the size of the map.
         let memory = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, map, from) }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { memory, bytes })
+        Ok(RingMapping { memory, bytes })
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RingMapping {
     fn drop(&mut self) {
         // SAFETY: this value created the mapping, and nothing borrows it any more.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
@@ -67,7 +69,7 @@ impl RecordRing {
         let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("creating the BPF ring buffer"))?;
         let page = rustix::param::page_size();
         let map_part = |length, access, from: usize| {
-            Mapping::of(&map, length, access, from as u64).map_err(BpfError::of("mapping the BPF ring buffer"))
+            RingMapping::of(&map, length, access, from as u64).map_err(BpfError::of("mapping the BPF ring buffer"))
         };
         let read = map_part(page, ProtFlags::READ | ProtFlags::WRITE, 0)?;
         let written = map_part(page + 2 * bytes as usize, ProtFlags::READ, page)?;

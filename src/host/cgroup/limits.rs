@@ -33,7 +33,7 @@ const V1_SWAP_MARGIN: u64 = 1 << 20;
 
 /// The limits to set. `None` keeps the kernel's default: no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct CgroupLimits {
     /// In v1 units: 2 to 262144, default 1024. Values outside are clamped.
     pub cpu_shares: Option<u64>,
     /// Microseconds of CPU time per period; at least 1000.
@@ -68,7 +68,7 @@ type Set = cgroups_rs::error::Result<()>;
 impl Cgroup {
     /// Applies the limits that are set. Errors: stops at the first limit that fails; the caller then removes the
     /// cgroup.
-    pub fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
+    pub fn limit(&self, limits: &CgroupLimits) -> Result<(), CgroupError> {
         if let Some(shares) = limits.cpu_shares {
             let place = self.needed("cpu", "resources.cpu")?;
             let shares = shares.clamp(2, 262_144);
@@ -249,8 +249,8 @@ mod tests {
         Cgroup { path: CgroupPath::from("/x"), places: vec![place] }
     }
 
-    fn all() -> Limits {
-        Limits {
+    fn all() -> CgroupLimits {
+        CgroupLimits {
             cpu_shares: Some(1024),
             cpu_quota_us: Some(50_000),
             cpu_period_us: Some(100_000),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_gets_its_own_words_and_no_swap() {
+    fn v2_limits_are_written_in_v2_format_without_swap() {
         let dir = tempfile::tempdir().unwrap();
         fake(dir.path(), true, &["cpu", "io", "memory", "pids"], &["cpu.max", "memory.swap.max"])
             .limit(&all())
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_gets_its_own_words_and_memory_with_swap_is_just_above_the_limit() {
+    fn v1_limits_are_written_in_v1_format_with_memory_and_swap_just_above_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let files = ["memory.memsw.limit_in_bytes"];
         fake(dir.path(), false, &["cpu", "blkio", "memory", "pids"], &files).limit(&all()).unwrap();
@@ -293,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_its_controller_says_which_one_is_missing() {
+    fn limit_without_its_controller_names_the_missing_one() {
         let dir = tempfile::tempdir().unwrap();
-        let only = Limits { pids: Some(3), ..Limits::default() };
+        let only = CgroupLimits { pids: Some(3), ..CgroupLimits::default() };
         let error = fake(dir.path(), true, &["cpu"], &[]).limit(&only).unwrap_err();
         assert_eq!(error.to_string(), "config.pids_limit cannot be limited: this host has no pids controller");
         assert!(!error.is_transient());
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn no_limits_write_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        fake(dir.path(), true, &[], &[]).limit(&Limits::default()).unwrap();
+        fake(dir.path(), true, &[], &[]).limit(&CgroupLimits::default()).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_cgroup_is_made_in_the_hierarchy_that_ends_processes_and_entered_with_the_others() {
+    fn nested_cgroup_is_created_in_the_hierarchy_of_kills_and_entered_in_all() {
         let dir = tempfile::tempdir().unwrap();
         let task = task(dir.path());
         let inner = task.nested("exec-1").unwrap();

@@ -17,16 +17,17 @@ pub(super) type Shares = [Option<f64>; 3];
 
 /// The last sample of the GPU (`None`) and of each instance, by instance id. Concurrency: one thread.
 #[derive(Debug, Default)]
-pub(super) struct Activity<'l>(BTreeMap<Option<u32>, Last<'l>>);
+pub(super) struct GpmActivity<'l>(BTreeMap<Option<u32>, GpmReading<'l>>);
 
+/// The last GPM sample of a GPU or an instance.
 #[derive(Debug)]
-struct Last<'l> {
+struct GpmReading<'l> {
     sample: GpmSample<'l>,
     at: Instant,
     shares: Shares,
 }
 
-impl<'l> Activity<'l> {
+impl<'l> GpmActivity<'l> {
     /// Averages since the last call; empty at the first call, and the last result if that is less than 100 ms ago.
     /// Errors: GPM is not supported, or the instance is gone.
     pub(super) fn since_last(&mut self, gpu: &Device<'l>, instance: Option<u32>) -> Result<Shares, NvmlError> {
@@ -42,7 +43,7 @@ impl<'l> Activity<'l> {
             Some(before) => shares_between(gpu, &before.sample, &sample)?,
             None => Shares::default(),
         };
-        self.0.insert(instance, Last { sample, at: Instant::now(), shares });
+        self.0.insert(instance, GpmReading { sample, at: Instant::now(), shares });
         Ok(shares)
     }
 }

@@ -10,7 +10,7 @@ use crate::model::id::DeviceId;
 
 /// Waits for events of some GPUs. Events from before its creation are not reported.
 #[derive(Debug)]
-pub struct Events<'l> {
+pub struct GpuEvents<'l> {
     set: EventSet<'l>,
     /// The GPUs whose driver supports these events.
     pub of: Vec<DeviceId>,
@@ -18,7 +18,7 @@ pub struct Events<'l> {
 
 impl Library {
     /// Errors: NVML creates no event set. A GPU without event support is left out.
-    pub fn events(&self, ids: &[DeviceId]) -> Result<Events<'_>, GpuError> {
+    pub fn events(&self, ids: &[DeviceId]) -> Result<GpuEvents<'_>, GpuError> {
         let failed = |e: &NvmlError| GpuError::of("nvmlEventSetCreate", e);
         let mut set = self.0.create_event_set().map_err(|e| failed(&e))?;
         let mut of = Vec::new();
@@ -41,11 +41,11 @@ impl Library {
                 }
             }
         }
-        Ok(Events { set, of })
+        Ok(GpuEvents { set, of })
     }
 }
 
-impl Events<'_> {
+impl GpuEvents<'_> {
     /// Waits for the next event; `None`: the timeout passed. Blocks longer than the timeout while a GPU hangs.
     pub fn next(&self, milliseconds: u32) -> Result<Option<(DeviceId, u64)>, GpuError> {
         let event = match self.set.wait(milliseconds) {

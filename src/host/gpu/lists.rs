@@ -26,7 +26,7 @@ const HEADROOM: u32 = 5;
 
 /// Memory of a GPU or an instance, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Memory {
+pub(super) struct GpuMemory {
     pub(super) total: u64,
     pub(super) used: u64,
     pub(super) free: u64,
@@ -35,23 +35,23 @@ pub(super) struct Memory {
 }
 
 /// Source: `nvmlDeviceGetMemoryInfo_v2` (R510), `nvmlDeviceGetMemoryInfo`.
-pub(super) fn memory(gpu: &Device<'_>) -> Result<Memory, NvmlError> {
+pub(super) fn memory(gpu: &Device<'_>) -> Result<GpuMemory, NvmlError> {
     let newer = || {
         let of = gpu.memory_info()?;
-        Ok(Memory { total: of.total, used: of.used, free: of.free, reserved: Some(of.reserved) })
+        Ok(GpuMemory { total: of.total, used: of.used, free: of.free, reserved: Some(of.reserved) })
     };
     newer_or(newer, || {
         let call = nvml_sym(gpu.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
         let mut of = nvmlMemory_t { total: 0, free: 0, used: 0 };
         // SAFETY: the wrapper's handle is valid; the structure is local.
         nvml_try(unsafe { call(gpu.handle(), &raw mut of) })?;
-        Ok(Memory { total: of.total, used: of.used, free: of.free, reserved: None })
+        Ok(GpuMemory { total: of.total, used: of.used, free: of.free, reserved: None })
     })
 }
 
 /// How a process uses a GPU.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Use {
+pub(super) enum GpuUse {
     Compute,
     Mps,
     Graphics,
@@ -59,20 +59,20 @@ pub(super) enum Use {
 
 /// Source: `nvmlDeviceGet*RunningProcesses_v3` (R510) and `_v2`, which use the same structure, and the functions
 /// without a version (before R450), whose structure has no instances.
-pub(super) fn processes(gpu: &Device<'_>, of: Use) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
+pub(super) fn processes(gpu: &Device<'_>, of: GpuUse) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
     let lib = gpu.nvml().lib();
     let (newest, newer, oldest) = match of {
-        Use::Compute => (
+        GpuUse::Compute => (
             &lib.nvmlDeviceGetComputeRunningProcesses_v3,
             &lib.nvmlDeviceGetComputeRunningProcesses_v2,
             &lib.nvmlDeviceGetComputeRunningProcesses,
         ),
-        Use::Mps => (
+        GpuUse::Mps => (
             &lib.nvmlDeviceGetMPSComputeRunningProcesses_v3,
             &lib.nvmlDeviceGetMPSComputeRunningProcesses_v2,
             &lib.nvmlDeviceGetMPSComputeRunningProcesses,
         ),
-        Use::Graphics => (
+        GpuUse::Graphics => (
             &lib.nvmlDeviceGetGraphicsRunningProcesses_v3,
             &lib.nvmlDeviceGetGraphicsRunningProcesses_v2,
             &lib.nvmlDeviceGetGraphicsRunningProcesses,

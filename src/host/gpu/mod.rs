@@ -22,11 +22,11 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::Clock;
 use nvml_wrapper::error::NvmlError;
 
-use crate::model::attribute::{Attribute, Number, Unit, UnitName};
+use crate::model::attribute::{Attribute, AttributeUnit, Number, UnitName};
 use crate::model::device::{Device, DeviceFacts, DeviceKind};
 use crate::model::id::DeviceId;
 
-pub use events::Events;
+pub use events::GpuEvents;
 pub use read::{Gpu, GpuReading};
 
 /// The library's name in the driver package.
@@ -135,18 +135,23 @@ impl Library {
 
     /// The attribute names of Nomad's NVIDIA device plugin, and further ones for job constraints.
     fn attributes(&self, gpu: &nvml_wrapper::Device<'_>, driver: &str) -> BTreeMap<String, Attribute> {
-        let number =
-            |n: u64, unit: Unit| Attribute::Number { value: Number::from(n), unit: Some(UnitName::Known(unit)) };
+        let number = |n: u64, unit: AttributeUnit| Attribute::Number {
+            value: Number::from(n),
+            unit: Some(UnitName::Known(unit)),
+        };
         let text = |text: &str| Attribute::Text(text.to_owned());
         let capability = gpu.cuda_compute_capability().ok();
         let cuda = self.0.sys_cuda_driver_version().ok();
         let all = [
-            ("memory", lists::memory(gpu).ok().map(|memory| number(memory.total >> 20, Unit::MiB))),
-            ("power", gpu.enforced_power_limit().ok().map(|mw| number(u64::from(mw) / 1000, Unit::Watt))),
-            ("bar1", gpu.bar1_memory_info().ok().map(|bar1| number(bar1.total >> 20, Unit::MiB))),
+            ("memory", lists::memory(gpu).ok().map(|memory| number(memory.total >> 20, AttributeUnit::MiB))),
+            ("power", gpu.enforced_power_limit().ok().map(|mw| number(u64::from(mw) / 1000, AttributeUnit::Watt))),
+            ("bar1", gpu.bar1_memory_info().ok().map(|bar1| number(bar1.total >> 20, AttributeUnit::MiB))),
             ("driver_version", Some(text(driver))),
-            ("cores_clock", gpu.max_clock_info(Clock::SM).ok().map(|mhz| number(u64::from(mhz), Unit::MHz))),
-            ("memory_clock", gpu.max_clock_info(Clock::Memory).ok().map(|mhz| number(u64::from(mhz), Unit::MHz))),
+            ("cores_clock", gpu.max_clock_info(Clock::SM).ok().map(|mhz| number(u64::from(mhz), AttributeUnit::MHz))),
+            (
+                "memory_clock",
+                gpu.max_clock_info(Clock::Memory).ok().map(|mhz| number(u64::from(mhz), AttributeUnit::MHz)),
+            ),
             ("persistence_mode", gpu.is_in_persistent_mode().ok().map(Attribute::Bool)),
             ("display_state", gpu.is_display_active().ok().map(|on| text(if on { "Enabled" } else { "Disabled" }))),
             ("compute_capability", capability.map(|of| text(&format!("{}.{}", of.major, of.minor)))),
@@ -183,7 +188,7 @@ fn part(instance: &nvml_wrapper::Device<'_>, whole: &DeviceId, driver: &str) -> 
     let name = instance.name().unwrap_or_else(|_| "MIG".to_owned());
     let memory = lists::memory(instance).ok().map(|memory| Attribute::Number {
         value: Number::from(memory.total >> 20),
-        unit: Some(UnitName::Known(Unit::MiB)),
+        unit: Some(UnitName::Known(AttributeUnit::MiB)),
     });
     let (gpu_instance, compute_instance) = read::instance_ids(instance);
     let facts = DeviceFacts {

@@ -14,8 +14,8 @@ use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 
-use super::activity::Activity;
-use super::lists::{self, Use};
+use super::activity::GpmActivity;
+use super::lists::{self, GpuUse};
 use super::number::{hertz, sane, share_of, whole};
 use super::{GpuError, fabric};
 use crate::model::device::{DeviceProcess, DeviceUsage};
@@ -79,7 +79,7 @@ pub struct Gpu<'l> {
     listed: BTreeSet<u32>,
     /// The PIDs of the last quick check, with the memory of each in bytes.
     last_checked: BTreeMap<u32, Option<u64>>,
-    activity: Activity<'l>,
+    activity: GpmActivity<'l>,
     /// By kind, in the order of `LinkError`.
     link_errors: [fabric::Errors; 4],
 }
@@ -99,7 +99,7 @@ pub struct GpuReading {
 }
 
 /// One reading in progress.
-struct Asking<'a, 'l> {
+struct ReadAttempt<'a, 'l> {
     gpu: &'a Device<'l>,
     refused: &'a mut BTreeSet<&'static str>,
     failed: Vec<GpuError>,
@@ -107,9 +107,9 @@ struct Asking<'a, 'l> {
     lost: Option<GpuError>,
 }
 
-impl<'a, 'l> Asking<'a, 'l> {
-    fn of(gpu: &'a Device<'l>, refused: &'a mut BTreeSet<&'static str>) -> Asking<'a, 'l> {
-        Asking { gpu, refused, failed: Vec::new(), unsupported: Vec::new(), lost: None }
+impl<'a, 'l> ReadAttempt<'a, 'l> {
+    fn of(gpu: &'a Device<'l>, refused: &'a mut BTreeSet<&'static str>) -> ReadAttempt<'a, 'l> {
+        ReadAttempt { gpu, refused, failed: Vec::new(), unsupported: Vec::new(), lost: None }
     }
     /// `None`: not supported or failed; or the device is lost, and no further call is made.
     fn ask<T>(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<T, NvmlError>) -> Option<T> {
@@ -155,7 +155,7 @@ impl<'l> Gpu<'l> {
             sampled_to: 0,
             listed: BTreeSet::new(),
             last_checked: BTreeMap::new(),
-            activity: Activity::default(),
+            activity: GpmActivity::default(),
             link_errors: Default::default(),
         }
     }
@@ -164,7 +164,7 @@ impl<'l> Gpu<'l> {
     /// GPU is divided (MIG), or a call failed, which the next reading reports. Costs a hundredth of a reading
     /// (docs/figures.md). Errors: the GPU is lost.
     pub fn processes_if_changed(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
-        let mut asking = Asking::of(&self.device, &mut self.refused);
+        let mut asking = ReadAttempt::of(&self.device, &mut self.refused);
         let processes = processes(&mut asking);
         let now: BTreeMap<_, _> =
             processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
@@ -187,7 +187,7 @@ impl<'l> Gpu<'l> {
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
         let Gpu { device, refused, seldom, readings, sampled_to, listed, last_checked: _, activity, link_errors } =
             self;
-        let mut asking = Asking::of(device, refused);
+        let mut asking = ReadAttempt::of(device, refused);
         if *readings % SELDOM == 0 {
             *seldom = read_seldom(&mut asking, link_errors);
         }
@@ -207,14 +207,14 @@ impl<'l> Gpu<'l> {
         match asking.lost {
             Some(lost) => Err(lost),
             None => {
-                let Asking { failed, unsupported, .. } = asking;
+                let ReadAttempt { failed, unsupported, .. } = asking;
                 Ok(GpuReading { values, processes, instances, failed, unsupported })
             }
         }
     }
 }
 
-fn read_seldom(asking: &mut Asking<'_, '_>, link_errors: &mut [fabric::Errors; 4]) -> DeviceUsage {
+fn read_seldom(asking: &mut ReadAttempt<'_, '_>, link_errors: &mut [fabric::Errors; 4]) -> DeviceUsage {
     let thresholds = [
         ("slowdown threshold", TemperatureThreshold::Slowdown),
         ("shutdown threshold", TemperatureThreshold::Shutdown),
@@ -244,7 +244,7 @@ fn read_seldom(asking: &mut Asking<'_, '_>, link_errors: &mut [fabric::Errors; 4
 }
 
 /// NVLink state and errors, without traffic.
-fn read_links(asking: &mut Asking<'_, '_>, known: &mut [fabric::Errors; 4]) -> DeviceUsage {
+fn read_links(asking: &mut ReadAttempt<'_, '_>, known: &mut [fabric::Errors; 4]) -> DeviceUsage {
     let mut values = DeviceUsage::default();
     let Some(links) = asking.ask("nvmlDeviceGetNvLinkState", |gpu| fabric::links(gpu)) else { return values };
     let up = links.iter().filter(|is_up| **is_up).count();
@@ -265,7 +265,7 @@ fn read_links(asking: &mut Asking<'_, '_>, known: &mut [fabric::Errors; 4]) -> D
 }
 
 /// With ECC off there are no counters; 0 would mean "no errors".
-fn read_ecc(asking: &mut Asking<'_, '_>) -> [[Option<u64>; 2]; 2] {
+fn read_ecc(asking: &mut ReadAttempt<'_, '_>) -> [[Option<u64>; 2]; 2] {
     let on = asking.ask("nvmlDeviceGetEccMode", Device::is_ecc_enabled).is_some_and(|mode| mode.currently_enabled);
     let mut of = |name, kind: &MemoryError, counter: EccCounter| {
         if !on {
@@ -286,7 +286,7 @@ fn read_ecc(asking: &mut Asking<'_, '_>) -> [[Option<u64>; 2]; 2] {
     ]
 }
 
-fn read_now(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
+fn read_now(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
     if let Some(of) = asking.ask("nvmlDeviceGetUtilizationRates", Device::utilization_rates) {
         (values.utilization[0], values.utilization[1]) = (share_of(of.gpu), share_of(of.memory));
     }
@@ -319,7 +319,7 @@ fn read_now(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
     }
 }
 
-fn read_memory(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
+fn read_memory(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
     if let Some(memory) = asking.ask("nvmlDeviceGetMemoryInfo", |gpu| lists::memory(gpu)) {
         values.memory_used_bytes = sane(memory.used);
         values.memory_free_bytes = sane(memory.free);
@@ -329,7 +329,7 @@ fn read_memory(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
 }
 
 /// One call for all fields; each field has its own result.
-fn read_fields(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
+fn read_fields(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
     let ids = field::ALL.map(FieldId);
     let Some(answers) = asking.ask("nvmlDeviceGetFieldValues", |gpu| gpu.field_values_for(&ids)) else { return };
     // Answers are matched to ids in request order, since the driver may use other ids.
@@ -361,8 +361,8 @@ fn read_fields(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
 }
 
 fn read_instances<'l>(
-    asking: &mut Asking<'_, 'l>,
-    activity: &mut Activity<'l>,
+    asking: &mut ReadAttempt<'_, 'l>,
+    activity: &mut GpmActivity<'l>,
 ) -> Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)> {
     let divided = asking.ask("nvmlDeviceGetMigMode", Device::mig_mode).is_some_and(|mode| mode.current == 1);
     if !divided || asking.lost.is_some() {
@@ -372,7 +372,7 @@ fn read_instances<'l>(
     for instance in super::instances(asking.gpu) {
         let Ok(id) = instance.uuid() else { continue };
         let mut refused = BTreeSet::new();
-        let mut own = Asking::of(&instance, &mut refused);
+        let mut own = ReadAttempt::of(&instance, &mut refused);
         let mut values = DeviceUsage::default();
         read_memory(&mut own, &mut values);
         let processes = processes(&mut own);
@@ -387,11 +387,11 @@ fn read_instances<'l>(
 }
 
 /// All kinds of processes, each PID once. `None`: the driver reports none of them.
-fn processes(asking: &mut Asking<'_, '_>) -> Option<Vec<DeviceProcess>> {
+fn processes(asking: &mut ReadAttempt<'_, '_>) -> Option<Vec<DeviceProcess>> {
     let lists = [
-        asking.ask("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Compute))),
-        asking.ask("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Mps))),
-        asking.ask("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Graphics))),
+        asking.ask("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Compute))),
+        asking.ask("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Mps))),
+        asking.ask("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Graphics))),
     ];
     // Without the first list the compute processes are not known.
     lists[0].as_ref()?;
@@ -417,7 +417,7 @@ fn tried<T>(list: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
 }
 
 /// The SM utilisation of each process: the mean of its samples since the last reading.
-fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
+fn share(asking: &mut ReadAttempt<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
     // Skip this call without processes: it is an expensive one.
     if processes.is_empty() {
         return;
@@ -441,7 +441,7 @@ fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_t
 
 /// With accounting mode on, the driver keeps each process's peak memory, also of those that have ended since the last
 /// reading.
-fn account(asking: &mut Asking<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
+fn account(asking: &mut ReadAttempt<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
     let now = processes.iter().map(|process| process.pid).collect();
     let before = std::mem::replace(listed, now);
     if asking.ask("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) != Some(true) {

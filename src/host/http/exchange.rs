@@ -14,22 +14,22 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 use tokio::sync::mpsc::Receiver;
 
-use super::{Address, HttpError, Response, broken, connect, request_to};
+use super::{Address, HttpError, HttpResponse, broken, connect, request_to};
 use crate::host::peer::Trust;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum RequestMethod {
     Get,
     Post,
     Delete,
 }
 
-impl Verb {
+impl RequestMethod {
     fn of_hyper(self) -> hyper::Method {
         match self {
-            Verb::Get => hyper::Method::GET,
-            Verb::Post => hyper::Method::POST,
-            Verb::Delete => hyper::Method::DELETE,
+            RequestMethod::Get => hyper::Method::GET,
+            RequestMethod::Post => hyper::Method::POST,
+            RequestMethod::Delete => hyper::Method::DELETE,
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct HttpAnswer {
 /// Errors: those of [`super::Client::request`].
 pub fn ask<'a>(
     (address, trust): (&'a Address, Trust),
-    (verb, target): (Verb, &'a str),
+    (verb, target): (RequestMethod, &'a str),
     headers: &'a [(&'a str, &'a str)],
     payload: Payload,
 ) -> impl Future<Output = Result<HttpAnswer, HttpError>> + Send + 'a {
@@ -123,11 +123,11 @@ impl HttpAnswer {
     }
 
     /// The complete body. Errors: it has more than `largest` bytes, or the connection fails.
-    pub fn whole(self, largest: usize) -> impl Future<Output = Result<Response, HttpError>> + Send {
+    pub fn whole(self, largest: usize) -> impl Future<Output = Result<HttpResponse, HttpError>> + Send {
         async move {
             let HttpAnswer { status, headers, address, body, _sender } = self;
             let body = Limited::new(body, largest).collect().await.map_err(|e| broken(&address, &*e))?.to_bytes();
-            Ok(Response { status, headers, body })
+            Ok(HttpResponse { status, headers, body })
         }
     }
 }
@@ -168,7 +168,7 @@ mod tests {
         let (_dir, address, _) =
             server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
         let at = (&address, Trust::Ours);
-        let asked = ask(at, (Verb::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
+        let asked = ask(at, (RequestMethod::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
         let mut answer = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
         let mut all = Vec::new();
         while let Some(piece) = answer.piece().await.unwrap() {
@@ -177,8 +177,12 @@ mod tests {
         assert_eq!((answer.is_success(), all.as_slice()), (true, &b"abcde"[..]));
 
         let (_dir, address, asked) = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there");
-        let answer =
-            ask((&address, Trust::Ours), (Verb::Delete, "/x?y=1"), &[("x-a", "b")], Payload::Whole(Bytes::new()));
+        let answer = ask(
+            (&address, Trust::Ours),
+            (RequestMethod::Delete, "/x?y=1"),
+            &[("x-a", "b")],
+            Payload::Whole(Bytes::new()),
+        );
         let answer = answer.await.unwrap();
         assert!(answer.status == 404 && !answer.is_success());
         assert!(answer.whole(8).await.is_err(), "one byte more than is taken");
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_piped_arrives_whole() {
+    async fn piped_request_body_arrives_complete() {
         let (_dir, address, asked) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let (sender, pieces) = tokio::sync::mpsc::channel(1);
         let feed = tokio::spawn(async move {
@@ -195,7 +199,8 @@ mod tests {
                 sender.send(Ok(Bytes::from_static(piece.as_bytes()))).await.unwrap();
             }
         });
-        let answer = ask((&address, Trust::Ours), (Verb::Post, "/load"), &[], Payload::Piped(pieces)).await.unwrap();
+        let answer =
+            ask((&address, Trust::Ours), (RequestMethod::Post, "/load"), &[], Payload::Piped(pieces)).await.unwrap();
         assert_eq!(answer.whole(10).await.unwrap().status, 200);
         feed.await.unwrap();
         let asked = asked.join().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::exchange::{HttpAnswer, Payload, Verb, ask};
+use super::exchange::{HttpAnswer, Payload, RequestMethod, ask};
 use super::{Address, HttpError, TlsFiles};
 use crate::host::peer::Trust;
 
@@ -224,7 +224,8 @@ pub fn fetch<'a>(request: FetchRequest<'a>) -> impl Future<Output = Result<HttpA
                 headers.push(("host", &authority));
             }
             let target = url.target();
-            let asked = ask((&address, Trust::Named), (Verb::Get, &target), &headers, Payload::Whole(Bytes::new()));
+            let asked =
+                ask((&address, Trust::Named), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
             let answer = tokio::time::timeout(request.patience, asked).await;
             let late = |_| HttpError::Timeout { address: address.clone(), after: request.patience };
             let answer = answer.map_err(late)??;
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_is_joined_as_rfc_3986_says_and_leaves_http_never() {
+    fn redirect_location_is_joined_by_rfc_3986_and_never_leaves_http() {
         let base = HttpUrl::parse("http://u:p@h:81/b/c/d?q").unwrap();
         for (location, expected) in [
             ("g", "http://h:81/b/c/g"),
@@ -283,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_joined_is_an_address_that_can_be_parsed(location in "[a-z./?#:@%é-]{0,40}") {
+        fn joined_url_can_be_parsed(location in "[a-z./?#:@%é-]{0,40}") {
             let base = HttpUrl::parse("https://h/a/b").unwrap();
             if let Ok(url) = base.join(&location) {
                 let again = HttpUrl::parse(&url.to_string()).unwrap();

@@ -33,7 +33,8 @@ pub struct GrpcReply {
     pub body: Bytes,
 }
 
-pub struct Caller {
+/// A client of one gRPC server.
+pub struct GrpcCaller {
     address: Address,
     timeout: Duration,
     largest_answer: usize,
@@ -41,12 +42,12 @@ pub struct Caller {
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-impl Caller {
+impl GrpcCaller {
     /// `address`: TCP or TLS, not a Unix socket.
-    pub fn new(address: Address, timeout: Duration, largest_answer: usize) -> Result<Caller, HttpError> {
+    pub fn new(address: Address, timeout: Duration, largest_answer: usize) -> Result<GrpcCaller, HttpError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|source| HttpError::Setup { source })?;
-        Ok(Caller { address, timeout, largest_answer, runtime, connection: None })
+        Ok(GrpcCaller { address, timeout, largest_answer, runtime, connection: None })
     }
 
     /// `path`: `/package.Service/Method`. `is_packed`: whether `message` is compressed; the header `grpc-encoding`
@@ -189,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_framed_is_the_first_message_and_no_bytes_panic(message in prop::collection::vec(any::<u8>(), 0..40), rest: Vec<u8>) {
+        fn framed_grpc_message_is_read_back_and_no_bytes_panic(message in prop::collection::vec(any::<u8>(), 0..40), rest: Vec<u8>) {
             let mut bytes = framed(&message, false).to_vec();
             bytes.extend_from_slice(&rest);
             prop_assert_eq!(first_message(bytes.into()), message);

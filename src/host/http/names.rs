@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// Answers that are kept, and questions that wait.
 const MOST: usize = 1024;
 
-static NAMES: LazyLock<Arc<Names>> = LazyLock::new(|| Names::new(look_up));
+static NAMES: LazyLock<Arc<NameCache>> = LazyLock::new(|| NameCache::new(look_up));
 
 /// A TCP connection to `host:port`, IPv6 addresses in brackets. Errors: as the kernel or the resolver has them;
 /// `InvalidInput`: not of this form.
@@ -47,13 +47,15 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
 /// The error as its kind and text: an `io::Error` has one owner.
 type Answer = Result<Arc<[IpAddr]>, (io::ErrorKind, String)>;
 
-struct Names {
+/// Resolves host names on its own threads, and remembers the addresses.
+struct NameCache {
     look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
-    state: Mutex<Questions>,
+    state: Mutex<NameQueries>,
 }
 
+/// Queries and answers, shared by the threads.
 #[derive(Default)]
-struct Questions {
+struct NameQueries {
     waiting: VecDeque<String>,
     /// From the first question for a name to its answer.
     asked: HashMap<String, watch::Sender<Option<Answer>>>,
@@ -61,9 +63,9 @@ struct Questions {
     threads: usize,
 }
 
-impl Names {
-    fn new(look_up: fn(&str) -> io::Result<Vec<IpAddr>>) -> Arc<Names> {
-        Arc::new(Names { look_up, state: Mutex::default() })
+impl NameCache {
+    fn new(look_up: fn(&str) -> io::Result<Vec<IpAddr>>) -> Arc<NameCache> {
+        Arc::new(NameCache { look_up, state: Mutex::default() })
     }
 
     async fn addresses(self: &Arc<Self>, host: &str) -> io::Result<Arc<[IpAddr]>> {
@@ -88,7 +90,7 @@ impl Names {
             return Ok(Err(asked.subscribe()));
         }
         if state.waiting.len() >= MOST {
-            let Questions { waiting, asked, .. } = &mut *state;
+            let NameQueries { waiting, asked, .. } = &mut *state;
             waiting.retain(|name| is_wanted(asked, name));
         }
         if state.waiting.len() >= MOST {
@@ -130,7 +132,7 @@ impl Names {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Questions> {
+    fn lock(&self) -> MutexGuard<'_, NameQueries> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,7 +146,7 @@ fn is_wanted(asked: &mut HashMap<String, watch::Sender<Option<Answer>>>, host: &
     is_wanted
 }
 
-impl Questions {
+impl NameQueries {
     /// The oldest question that a caller still waits for.
     fn next(&mut self) -> Option<String> {
         while let Some(host) = self.waiting.pop_front() {
@@ -168,6 +170,7 @@ impl Questions {
     }
 }
 
+/// Promise (Input validation): Host names that no name server answers hold at most 16 threads of the agent
 #[cfg(test)]
 mod tests {
     use std::sync::Condvar;
@@ -180,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn names_without_an_answer_hold_few_threads_and_others_are_answered_afterwards() {
+    fn unanswered_name_lookups_occupy_few_threads_and_later_ones_are_answered() {
         static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
         static CALLS: AtomicUsize = AtomicUsize::new(0);
-        let names = Names::new(|host| {
+        let names = NameCache::new(|host| {
             CALLS.fetch_add(1, Ordering::SeqCst);
             let answers = ANSWERS.0.lock().unwrap();
             drop(ANSWERS.1.wait_while(answers, |answers| !*answers).unwrap());
@@ -214,9 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn name_of_several_callers_is_looked_up_once_and_a_failure_is_an_answer() {
+    fn name_of_several_callers_is_resolved_once_and_a_failure_is_an_answer() {
         static CALLS: AtomicUsize = AtomicUsize::new(0);
-        let names = Names::new(|host| {
+        let names = NameCache::new(|host| {
             CALLS.fetch_add(1, Ordering::SeqCst);
             Err(io::Error::new(io::ErrorKind::NotFound, format!("no address of {host}")))
         });

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn grpc_health_is_asked_over_http2() {
+    async fn grpc_health_is_queried_over_http2() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {

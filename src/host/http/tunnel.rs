@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
 
 use super::exchange::{HttpAnswer, Payload};
-use super::{Address, At, Client, HttpError, Response, authorized, broken, connect, request_to, within};
+use super::{Address, Client, HttpError, HttpResponse, ServerAddress, authorized, broken, connect, request_to, within};
 use crate::host::peer::Trust;
 
 /// Both directions.
@@ -32,7 +32,7 @@ pub enum TunnelAnswer {
 pub enum TunnelOpened {
     /// Closed when the other side closes; closing it closes the tunnel.
     Open(BlockingStream),
-    Refused(Response),
+    Refused(HttpResponse),
 }
 
 /// An error in an answer is a text.
@@ -67,7 +67,7 @@ impl Client {
         let Client { address, trust, timeout, runtime, authorization, .. } = self;
         let headers =
             [[("content-type", "application/json")].as_slice(), authorized(&authorization).as_slice()].concat();
-        let at: At<'_> = (&address, trust);
+        let at: ServerAddress<'_> = (&address, trust);
         let asked = async {
             match open(at, (protocol, target), &headers, body).await? {
                 TunnelAnswer::Open(stream) => Ok(Ok(stream)),

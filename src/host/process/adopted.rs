@@ -102,12 +102,12 @@ mod tests {
 
     /// Runs in a separate process: other tests of this one have children.
     #[test]
-    fn who_was_given_is_reaped_at_the_second_look_and_who_is_awaited_never() {
+    fn adopted_child_is_reaped_at_the_second_pass_and_an_awaited_one_never() {
         const ALONE: &str = "ALLOSTAT_TEST_GIVEN";
         if std::env::var_os(ALONE).is_none() {
             let mut alone = Command::new(std::env::current_exe().unwrap());
             let name =
-                "host::process::adopted::tests::who_was_given_is_reaped_at_the_second_look_and_who_is_awaited_never";
+                "host::process::adopted::tests::adopted_child_is_reaped_at_the_second_pass_and_an_awaited_one_never";
             let ended = alone.args(["--exact", name, "--test-threads=1"]).env(ALONE, "1").output().unwrap();
             assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
             return;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::launch::{Gated, LaunchError, Program};
+use super::launch::{GatedChild, LaunchError, LaunchParameters};
 use super::{adopted, errno_text, signal_pid, to_pid};
 use crate::host::roots::open_path;
 
@@ -48,7 +48,7 @@ impl Child {
     pub fn born_in(cgroup: &Path, path: &Path, args: &[&OsStr], streams: [OwnedFd; 3]) -> io::Result<Child> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
         let [stdin, stdout, stderr] = streams;
-        let program = Program {
+        let program = LaunchParameters {
             paths: vec![text(path.as_os_str().as_bytes())?],
             args: args.iter().map(|arg| text(arg.as_bytes())).collect::<io::Result<_>>()?,
             env: Vec::new(),
@@ -77,7 +77,7 @@ impl Child {
     }
 
     /// A child that waits at its gate.
-    pub fn launched(gated: &Gated) -> Child {
+    pub fn launched(gated: &GatedChild) -> Child {
         Child::of(gated.pid)
     }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_started_in_a_cgroup_that_does_not_exist() {
+    fn process_in_a_missing_cgroup_is_not_started() {
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let error = Child::born_in(
             Path::new("/no/cgroup"),

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_known_by_name_and_by_number_and_another_is_named_in_the_error() {
+    fn group_is_found_by_name_and_number_and_an_unknown_one_is_named_in_the_error() {
         assert_eq!((group("root").unwrap(), group("0").unwrap(), group("4123").unwrap()), (0, 0, 4123));
         for name in ["no-such-group-here", "4294967295", "a\0b", ""] {
             let error = group(name).unwrap_err();

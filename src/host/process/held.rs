@@ -28,26 +28,26 @@ const OURSELVES: &str = "/proc/self/exe";
 pub struct HeldProgram {
     child: Child,
     pidfd: OwnedFd,
-    guard: Option<Guard>,
+    guard: Option<GroupGuard>,
 }
 
 /// A process in the program's group that kills the group as soon as the agent is gone. While it lives the kernel does
 /// not reuse the group id.
 #[derive(Debug)]
-struct Guard {
+struct GroupGuard {
     child: Child,
     /// The kernel closes it when the agent ends in any way.
     _hold: Option<ChildStdin>,
 }
 
-impl Guard {
-    fn of(group: u32) -> io::Result<Guard> {
+impl GroupGuard {
+    fn of(group: u32) -> io::Result<GroupGuard> {
         let id = i32::try_from(group).map_err(io::Error::other)?;
         let mut command = Command::new(OURSELVES);
         command.arg0("allostat").args([GUARD, &group.to_string()]).env_clear().process_group(id);
         let mut started = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let hold = started.stdin.take();
-        Ok(Guard { child: Child::from(started), _hold: hold })
+        Ok(GroupGuard { child: Child::from(started), _hold: hold })
     }
 }
 
@@ -84,7 +84,7 @@ impl HeldProgram {
     ///
     /// Errors: the guard did not start; the program was killed.
     pub fn guarded(mut self) -> io::Result<HeldProgram> {
-        match Guard::of(self.child.id()) {
+        match GroupGuard::of(self.child.id()) {
             Ok(guard) => {
                 self.guard = Some(guard);
                 Ok(self)
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_with_the_thread_that_started_it() {
+    fn held_process_ends_with_the_thread_that_started_it() {
         let start = || spawn_held(Command::new("sleep").arg("60")).unwrap();
         let mut child = std::thread::spawn(start).join().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9));

@@ -11,7 +11,7 @@ use super::fork::{block_signals, clone_with, restore_signals};
 
 /// How a test child ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KnownEnd {
+pub enum TestChildEnd {
     /// Exits with this code.
     Code(u8),
     /// Only its single thread exits, with this code, which becomes the code of the process.
@@ -31,7 +31,7 @@ const STACK: usize = 64 << 10;
 const LATER: Duration = Duration::from_micros(300);
 
 /// Data shared by both threads.
-struct Shared<'a> {
+struct ThreadData<'a> {
     /// 0: the first thread has ended.
     first: AtomicI32,
     name: &'a CStr,
@@ -40,17 +40,18 @@ struct Shared<'a> {
 
 /// Starts a child that uses the CPU for `busy` and ends. Blocks until its end and returns the status from `wait`.
 /// `names`: of its threads.
-pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<ExitStatus> {
+pub fn end_as(how: TestChildEnd, names: [&CStr; 2], busy: Duration) -> io::Result<ExitStatus> {
     let code = match how {
-        KnownEnd::Code(code) | KnownEnd::Alone(code) | KnownEnd::Threads(code) | KnownEnd::First(code) => {
-            i32::from(code)
-        }
-        KnownEnd::Killed => 0,
+        TestChildEnd::Code(code)
+        | TestChildEnd::Alone(code)
+        | TestChildEnd::Threads(code)
+        | TestChildEnd::First(code) => i32::from(code),
+        TestChildEnd::Killed => 0,
     };
-    let shared = Shared { first: AtomicI32::new(1), name: names[1], code };
+    let shared = ThreadData { first: AtomicI32::new(1), name: names[1], code };
     // u128 for the 16-byte alignment of a stack.
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
-    let flags = if matches!(how, KnownEnd::First(_)) { CLONE_NEWPID } else { 0 };
+    let flags = if matches!(how, TestChildEnd::First(_)) { CLONE_NEWPID } else { 0 };
     let blocked = block_signals();
     let pid = clone_with(flags, None);
     if pid != Ok(0) {
@@ -67,23 +68,23 @@ pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<Ex
 /// The child's code. No allocation, no lock, no panic, no return.
 ///
 /// SAFETY: only in a child just forked; `stack` is the end of memory that nothing else uses.
-unsafe fn live(how: KnownEnd, name: &CStr, shared: &Shared<'_>, stack: *mut c_void, busy: Duration) -> ! {
+unsafe fn live(how: TestChildEnd, name: &CStr, shared: &ThreadData<'_>, stack: *mut c_void, busy: Duration) -> ! {
     // SAFETY: system calls on data in this process's own copy of the memory.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
         let end = now().saturating_add(busy);
         while now() < end {}
         match how {
-            KnownEnd::Code(_) | KnownEnd::First(_) => libc::_exit(shared.code),
-            KnownEnd::Alone(_) => {
+            TestChildEnd::Code(_) | TestChildEnd::First(_) => libc::_exit(shared.code),
+            TestChildEnd::Alone(_) => {
                 libc::syscall(libc::SYS_exit, shared.code);
                 libc::_exit(127)
             }
-            KnownEnd::Killed => {
+            TestChildEnd::Killed => {
                 libc::kill(libc::getpid(), libc::SIGKILL);
                 libc::_exit(127)
             }
-            KnownEnd::Threads(_) => {
+            TestChildEnd::Threads(_) => {
                 libc::syscall(libc::SYS_set_tid_address, shared.first.as_ptr());
                 let flags = libc::CLONE_VM
                     | libc::CLONE_FS
@@ -105,7 +106,7 @@ unsafe fn live(how: KnownEnd, name: &CStr, shared: &Shared<'_>, stack: *mut c_vo
 extern "C" fn second(shared: *mut c_void) -> libc::c_int {
     // SAFETY: the argument from the first thread, in memory that lives as long as the process.
     unsafe {
-        let shared = &*shared.cast_const().cast::<Shared<'_>>();
+        let shared = &*shared.cast_const().cast::<ThreadData<'_>>();
         libc::prctl(libc::PR_SET_NAME, shared.name.as_ptr());
         let pause = libc::timespec { tv_sec: 0, tv_nsec: LATER.subsec_nanos().into() };
         loop {
@@ -130,14 +131,14 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
-    fn each_ends_as_it_was_ordered() {
+    fn each_process_of_known_end_ends_as_requested() {
         let end = |how| end_as(how, [c"known-first", c"known-second"], Duration::from_micros(50));
-        assert_eq!(end(KnownEnd::Code(67)).unwrap().code(), Some(67));
-        assert_eq!(end(KnownEnd::Alone(68)).unwrap().code(), Some(68));
-        assert_eq!(end(KnownEnd::Killed).unwrap().signal(), Some(9));
-        assert_eq!(end(KnownEnd::Threads(3)).unwrap().code(), Some(3));
+        assert_eq!(end(TestChildEnd::Code(67)).unwrap().code(), Some(67));
+        assert_eq!(end(TestChildEnd::Alone(68)).unwrap().code(), Some(68));
+        assert_eq!(end(TestChildEnd::Killed).unwrap().signal(), Some(9));
+        assert_eq!(end(TestChildEnd::Threads(3)).unwrap().code(), Some(3));
         // Without permission to create a namespace, an error is returned.
-        match end(KnownEnd::First(5)) {
+        match end(TestChildEnd::First(5)) {
             Ok(status) => assert_eq!(status.code(), Some(5)),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         }

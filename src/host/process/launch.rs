@@ -21,11 +21,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::fork::{block_signals, clone_with, fork_plainly, restore_signals};
 use super::raw;
-use super::sandbox::{self, Confined};
+use super::sandbox::{self, RunningSandbox};
 
 /// The parameters of a main process, prepared before the fork.
 #[derive(Debug)]
-pub struct Program {
+pub struct LaunchParameters {
     /// Paths to execute: the first existing one is used.
     pub paths: Vec<CString>,
     pub args: Vec<CString>,
@@ -56,12 +56,12 @@ pub struct Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Fork,
-    /// Entering the v1 cgroup with this index in [`Program::v1_tasks`].
+    /// Entering the v1 cgroup with this index in [`LaunchParameters::v1_tasks`].
     EnterV1(u8),
     EnterV2,
     Streams,
     Session,
-    /// Setting the limit with this index in [`Program::limits`].
+    /// Setting the limit with this index in [`LaunchParameters::limits`].
     Limit(u8),
     Groups,
     Group,
@@ -128,13 +128,13 @@ pub struct LaunchError {
 
 /// A child that waits at its gate.
 #[derive(Debug)]
-pub struct Gated {
+pub struct GatedChild {
     pub pid: u32,
     gate: OwnedFd,
     errors: OwnedFd,
 }
 
-impl Gated {
+impl GatedChild {
     /// Opens the gate and waits for the exec. After an error the child has exited or is about to: reap it.
     pub fn open_gate(self) -> Result<(), LaunchError> {
         // A child that failed before the gate has closed it: its report says more than EPIPE here.
@@ -155,8 +155,8 @@ impl Gated {
     }
 }
 
-/// The values of [`Program`] as pointers for system calls; borrowed from it.
-struct Tables {
+/// The values of [`LaunchParameters`] as pointers for system calls; borrowed from it.
+struct PointerTables {
     paths: Vec<*const libc::c_char>,
     args: Vec<*const libc::c_char>,
     env: Vec<*const libc::c_char>,
@@ -166,9 +166,9 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
     texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-impl Program {
+impl LaunchParameters {
     /// Creates the child, which runs up to its gate, with or without a sandbox.
-    pub fn launch(&self, confined: Option<&Confined>) -> Result<Gated, LaunchError> {
+    pub fn launch(&self, confined: Option<&RunningSandbox>) -> Result<GatedChild, LaunchError> {
         let fork = |e: Errno| LaunchError { step: Step::Fork, errno: e.raw_os_error() };
         let (gate_in, gate_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
         let (errors_in, errors_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
@@ -177,7 +177,8 @@ impl Program {
             Some(directory) => Some(open_procs(directory).map_err(fork)?),
             None => None,
         };
-        let tables = Tables { paths: pointers(&self.paths), args: pointers(&self.args), env: pointers(&self.env) };
+        let tables =
+            PointerTables { paths: pointers(&self.paths), args: pointers(&self.args), env: pointers(&self.env) };
         if let Some(confined) = confined {
             let join = |e: Errno| LaunchError { step: Step::Join, errno: e.raw_os_error() };
             confined.init.adopt_children().map_err(join)?;
@@ -198,7 +199,7 @@ impl Program {
             // SAFETY: this is the new child: a single thread that makes only system calls and never returns.
             unsafe { self.exec_program(&tables, enter, ends, confined) }
         }
-        Ok(Gated { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
+        Ok(GatedChild { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
     }
 
     /// The child's code until exec. No allocation, no lock, no panic, no return.
@@ -206,10 +207,10 @@ impl Program {
     /// SAFETY: only in a child just forked; the tables must belong to this program.
     unsafe fn exec_program(
         &self,
-        tables: &Tables,
+        tables: &PointerTables,
         procs: Option<&OwnedFd>,
         [gate, our_gate, errors]: [i32; 3],
-        confined: Option<&Confined>,
+        confined: Option<&RunningSandbox>,
     ) -> ! {
         // SAFETY (all blocks below): system calls on open descriptors and on tables that live until exec.
         let fail_with = |step: Step, errno: i32| -> ! {
@@ -269,7 +270,7 @@ impl Program {
                     fail(Step::Limit(u8::try_from(index).unwrap_or(u8::MAX)));
                 }
             }
-            if let Some(Confined { sandbox, .. }) = confined {
+            if let Some(RunningSandbox { sandbox, .. }) = confined {
                 done(Step::Capabilities, sandbox::bound(sandbox.kept));
             }
             if let Some((uid, gid, groups)) = &self.user {
@@ -284,7 +285,7 @@ impl Program {
                     fail(Step::User);
                 }
             }
-            if let Some(Confined { sandbox, .. }) = confined {
+            if let Some(RunningSandbox { sandbox, .. }) = confined {
                 done(Step::Capabilities, sandbox::give_up(sandbox.kept));
             }
             if libc::chdir(self.directory.as_ptr()) < 0 {
@@ -296,7 +297,7 @@ impl Program {
             if self.dies_with_parent && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
                 fail(Step::ParentDeath);
             }
-            if let Some(Confined { sandbox, .. }) = confined {
+            if let Some(RunningSandbox { sandbox, .. }) = confined {
                 done(Step::Filter, sandbox::filter(&sandbox.filters));
             }
             let mut go = 0u8;

@@ -71,7 +71,7 @@ const STEPS: u16 = 3;
 /// The namespaces of a task and the process that keeps them. It ends when this value is dropped, or with the
 /// supervisor.
 #[derive(Debug)]
-pub struct Init {
+pub struct SandboxInit {
     pid: u32,
     /// Its pid namespace, separate from the others, since joining it affects only children.
     pids: Option<OwnedFd>,
@@ -80,7 +80,7 @@ pub struct Init {
     _keep: OwnedFd,
 }
 
-impl Init {
+impl SandboxInit {
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -93,16 +93,16 @@ impl Init {
 
 /// A sandbox and its init.
 #[derive(Debug)]
-pub struct Confined {
+pub struct RunningSandbox {
     pub(super) sandbox: Sandbox,
-    pub(super) init: Init,
+    pub(super) init: SandboxInit,
 }
 
-impl Confined {
+impl RunningSandbox {
     /// Creates the namespaces and the root. Only in a process with one thread. Errors: everything is undone.
-    pub fn begin(sandbox: Sandbox) -> Result<Confined, (Box<Sandbox>, SandboxError)> {
+    pub fn begin(sandbox: Sandbox) -> Result<RunningSandbox, (Box<Sandbox>, SandboxError)> {
         match sandbox.begin() {
-            Ok(init) => Ok(Confined { sandbox, init }),
+            Ok(init) => Ok(RunningSandbox { sandbox, init }),
             Err(error) => Err((Box::new(sandbox), error)),
         }
     }
@@ -116,34 +116,34 @@ impl Confined {
         (own_pids, own_ipc): (bool, bool),
         network: Option<&Path>,
         (kept, filters): (Capabilities, Vec<Vec<libc::sock_filter>>),
-    ) -> io::Result<Confined> {
+    ) -> io::Result<RunningSandbox> {
         let network = network.map(File::open).transpose()?.map(OwnedFd::from);
         let root = RootPlan { directory: c"/".to_owned(), pivots: false, whole_trees: false, steps: Vec::new() };
         let sandbox = Sandbox { root, own_pids, own_ipc, network, kept, filters };
         let (pids, namespaces) = sandbox.join(main).map_err(|e| io::Error::from_raw_os_error(e.errno))?;
         // A dummy pipe: the init belongs to another supervisor.
         let (_, keep) = pipe_with(PipeFlags::CLOEXEC)?;
-        Ok(Confined { sandbox, init: Init { pid: main, pids, namespaces, _keep: keep } })
+        Ok(RunningSandbox { sandbox, init: SandboxInit { pid: main, pids, namespaces, _keep: keep } })
     }
     /// The namespaces that the main process joins between fork and exec.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &OwnedFd> {
         self.sandbox.network.iter().chain(&self.init.namespaces)
     }
     /// The part to keep while the task runs.
-    pub fn into_init(self) -> Init {
+    pub fn into_init(self) -> SandboxInit {
         self.init
     }
-    pub fn init(&self) -> &Init {
+    pub fn init(&self) -> &SandboxInit {
         &self.init
     }
 }
 
 impl Sandbox {
-    fn begin(&self) -> Result<Init, SandboxError> {
+    fn begin(&self) -> Result<SandboxInit, SandboxError> {
         let failed = |step| move |errno: Errno| SandboxError { step, errno: errno.raw_os_error() };
         let (keep_in, keep_out) = pipe_with(PipeFlags::CLOEXEC).map_err(failed(SandboxStep::Fork))?;
         let (errors_in, errors_out) = pipe_with(PipeFlags::CLOEXEC).map_err(failed(SandboxStep::Fork))?;
-        let title = Title::ours();
+        let title = ProcessTitle::ours();
         let blocked = block_signals();
         let pid = clone_with(self.flags(), None);
         if pid != Ok(0) {
@@ -162,7 +162,7 @@ impl Sandbox {
             heard(&errors_in).map(|()| init)
         });
         match built {
-            Ok((pids, namespaces)) => Ok(Init { pid, pids, namespaces, _keep: keep_out }),
+            Ok((pids, namespaces)) => Ok(SandboxInit { pid, pids, namespaces, _keep: keep_out }),
             Err(error) => {
                 drop(keep_out);
                 // It exits: it has failed, or its pipe is closed now.
@@ -201,7 +201,7 @@ impl Sandbox {
     /// The init's code. No lock, no panic, no return.
     ///
     /// SAFETY: only in a child just forked.
-    unsafe fn keep(&self, title: &Title, [keep, our_keep, errors]: [i32; 3]) -> ! {
+    unsafe fn keep(&self, title: &ProcessTitle, [keep, our_keep, errors]: [i32; 3]) -> ! {
         let fail = |code: u16, errno: Errno| -> ! {
             let ([c0, c1], [a, b, c, d]) = (code.to_ne_bytes(), errno.raw_os_error().to_ne_bytes());
             let report = [c0, c1, a, b, c, d];
@@ -343,12 +343,12 @@ pub(super) fn filter(filters: &[Vec<libc::sock_filter>]) -> Result<(), Errno> {
 
 /// The location of the command line in memory. The init overwrites it: it must not look like a supervisor, nor show the
 /// path of the task's record. Source: fields 48 and 49 of `/proc/self/stat`.
-struct Title(Option<(u64, usize)>);
+struct ProcessTitle(Option<(u64, usize)>);
 
-impl Title {
-    fn ours() -> Title {
+impl ProcessTitle {
+    fn ours() -> ProcessTitle {
         let found = std::fs::read("/proc/self/stat").ok().and_then(|stat| pid_stat::arguments(&stat));
-        Title(found.and_then(|(from, to)| Some((from, usize::try_from(to - from).ok()?))))
+        ProcessTitle(found.and_then(|(from, to)| Some((from, usize::try_from(to - from).ok()?))))
     }
 
     /// Does not allocate. On failure the title stays.

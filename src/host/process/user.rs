@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_known_by_name_and_by_number() {
+    fn root_is_found_by_name_and_number() {
         let root = account("root").unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));

@@ -27,32 +27,33 @@ const MOST_LEFT: usize = 8;
 
 /// What answers a read, or lets it wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+enum BlockingSource {
     /// The processes of a user.
     User(u32),
     Directory(PathBuf),
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for BlockingSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Source::User(uid) => write!(f, "processes of user {uid}"),
-            Source::Directory(path) => write!(f, "files in {}", path.display()),
+            BlockingSource::User(uid) => write!(f, "processes of user {uid}"),
+            BlockingSource::Directory(path) => write!(f, "files in {}", path.display()),
         }
     }
 }
 
 /// Concurrency: the lock is never held during a read.
-static LATE: Mutex<BTreeMap<Source, Late>> = Mutex::new(BTreeMap::new());
+static LATE: Mutex<BTreeMap<BlockingSource, AbandonedReads>> = Mutex::new(BTreeMap::new());
 
+/// Reads of one source that were abandoned.
 #[derive(Debug)]
-struct Late {
+struct AbandonedReads {
     /// Abandoned threads that are still blocked.
     left: usize,
     until: Instant,
 }
 
-fn late() -> MutexGuard<'static, BTreeMap<Source, Late>> {
+fn late() -> MutexGuard<'static, BTreeMap<BlockingSource, AbandonedReads>> {
     LATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -62,7 +63,7 @@ pub(super) fn of_process<T: Send + 'static>(
     process: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    within(Source::User(user(process)?), DEADLINE, work)
+    within(BlockingSource::User(user(process)?), DEADLINE, work)
 }
 
 /// Errors: those of `work`; `TimedOut`: it took too long, or an earlier read in this directory has no answer yet.
@@ -70,7 +71,7 @@ pub(super) fn in_directory<T: Send + 'static>(
     directory: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    within(Source::Directory(directory.to_owned()), DIRECTORY_DEADLINE, work)
+    within(BlockingSource::Directory(directory.to_owned()), DIRECTORY_DEADLINE, work)
 }
 
 /// The real uid. A process that is non-dumpable (`PR_SET_DUMPABLE`) or runs a setuid program keeps it.
@@ -83,7 +84,7 @@ fn user(process: &Path) -> io::Result<u32> {
 }
 
 fn within<T: Send + 'static>(
-    source: Source,
+    source: BlockingSource,
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -122,17 +123,17 @@ fn within<T: Send + 'static>(
         if let Ok(result) = answer.try_recv() {
             return result;
         }
-        let pause = if matches!(source, Source::User(_)) { PAUSE } else { Duration::ZERO };
-        let late = late.entry(source.clone()).or_insert(Late { left: 0, until: Instant::now() });
+        let pause = if matches!(source, BlockingSource::User(_)) { PAUSE } else { Duration::ZERO };
+        let late = late.entry(source.clone()).or_insert(AbandonedReads { left: 0, until: Instant::now() });
         (late.left, late.until) = (late.left + 1, Instant::now() + pause);
         drop(answer);
     }
     match &source {
-        Source::User(user) => tracing::warn!(
+        BlockingSource::User(user) => tracing::warn!(
             user,
             "reading the memory of a process timed out; processes of its user are skipped for a minute"
         ),
-        Source::Directory(path) => tracing::warn!(
+        BlockingSource::Directory(path) => tracing::warn!(
             directory = %path.display(),
             "reading a file of a runtime timed out; its directory is skipped until the read returns"
         ),
@@ -150,11 +151,11 @@ mod tests {
     const USER: u32 = 4_000_000_000;
     const PATIENT: Duration = Duration::from_secs(60);
 
-    fn left_of(source: &Source) -> usize {
+    fn left_of(source: &BlockingSource) -> usize {
         late().get(source).map_or(0, |late| late.left)
     }
 
-    fn wait_until_none_is_left(source: &Source) {
+    fn wait_until_none_is_left(source: &BlockingSource) {
         let until = Instant::now() + PATIENT;
         while left_of(source) > 0 && Instant::now() < until {
             std::thread::yield_now();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     /// A read that hangs until the sender is dropped.
-    fn hang(source: &Source) -> std::sync::mpsc::Sender<()> {
+    fn hang(source: &BlockingSource) -> std::sync::mpsc::Sender<()> {
         let (answers, waits) = channel::<()>();
         let hangs = within(source.clone(), Duration::from_millis(10), move || Ok(waits.recv().is_ok()));
         assert_eq!(hangs.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_read_without_an_answer_costs_its_user_alone_and_its_thread_ends_with_it() {
-        let (user, other) = (Source::User(USER), Source::User(USER + 1));
+        let (user, other) = (BlockingSource::User(USER), BlockingSource::User(USER + 1));
         let answers = hang(&user);
         let again = within(user.clone(), DEADLINE, || -> io::Result<()> { panic!("this user is skipped") });
         assert_eq!((again.unwrap_err().kind(), left_of(&user)), (io::ErrorKind::TimedOut, 1));
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn directory_is_skipped_until_its_read_returns() {
-        let [directory, other] = ["/hangs", "/answers"].map(|path| Source::Directory(path.into()));
+        let [directory, other] = ["/hangs", "/answers"].map(|path| BlockingSource::Directory(path.into()));
         let answers = hang(&directory);
         let again = within(directory.clone(), PATIENT, || -> io::Result<()> { panic!("this directory is skipped") });
         assert_eq!(again.unwrap_err().to_string(), "files in /hangs do not answer");

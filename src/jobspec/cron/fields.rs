@@ -55,7 +55,7 @@ const NICKNAMES: [(&str, &str); 6] = [
 ];
 
 /// One of the parts of a field that commas separate.
-enum Part<'a> {
+enum CronListItem<'a> {
     /// `*` or `?`
     All,
     /// First, last, step.
@@ -99,15 +99,15 @@ fn wrong(part: &str, field: &CronField) -> String {
     format!("{part:?} is no {} ({} to {})", field.name, field.least, field.most)
 }
 
-fn parts<'a>(text: &'a str, field: &CronField) -> Result<Vec<(&'a str, Part<'a>)>, String> {
+fn parts<'a>(text: &'a str, field: &CronField) -> Result<Vec<(&'a str, CronListItem<'a>)>, String> {
     let parts = text.split(',').filter(|part| !part.is_empty());
     let parts: Vec<_> = parts.map(|part| Ok((part, part_of(part, field)?))).collect::<Result<_, String>>()?;
     if parts.is_empty() { Err(format!("the field {} has no value", field.name)) } else { Ok(parts) }
 }
 
-fn part_of<'a>(part: &'a str, field: &CronField) -> Result<Part<'a>, String> {
+fn part_of<'a>(part: &'a str, field: &CronField) -> Result<CronListItem<'a>, String> {
     if matches!(part, "*" | "?") {
-        return Ok(Part::All);
+        return Ok(CronListItem::All);
     }
     let (range, step) = match part.split_once('/') {
         None => (part, None),
@@ -124,7 +124,7 @@ fn part_of<'a>(part: &'a str, field: &CronField) -> Result<Part<'a>, String> {
         (one, None) => value(one, field).map(|one| (one, if step.is_some() { last.max(one) } else { one })),
     };
     let Some((from, to)) = span else {
-        return if step.is_some() { Err(wrong(part, field)) } else { Ok(Part::Other(part)) };
+        return if step.is_some() { Err(wrong(part, field)) } else { Ok(CronListItem::Other(part)) };
     };
     // Sunday ends a range as 7 and begins one as 0.
     let (from, to) = match range.contains('-') && of_week {
@@ -135,7 +135,7 @@ fn part_of<'a>(part: &'a str, field: &CronField) -> Result<Part<'a>, String> {
     if from > to {
         return Err(format!("{part:?}: the range ends before it begins"));
     }
-    Ok(Part::Span(from, to, step.unwrap_or(1)))
+    Ok(CronListItem::Span(from, to, step.unwrap_or(1)))
 }
 
 fn value(text: &str, field: &CronField) -> Option<u16> {
@@ -155,9 +155,9 @@ fn bits(text: &str, field: &CronField) -> Result<u64, String> {
     let mut bits = 0;
     for (part, read) in parts(text, field)? {
         bits |= match read {
-            Part::All => span_bits(field.least, field.most, 1),
-            Part::Span(from, to, step) => span_bits(from, to, step),
-            Part::Other(_) => return Err(wrong(part, field)),
+            CronListItem::All => span_bits(field.least, field.most, 1),
+            CronListItem::Span(from, to, step) => span_bits(from, to, step),
+            CronListItem::Other(_) => return Err(wrong(part, field)),
         };
     }
     Ok(bits)
@@ -167,9 +167,9 @@ fn set_of_years(text: &str) -> Result<Option<BTreeSet<u16>>, String> {
     let mut years = BTreeSet::new();
     for (part, read) in parts(text, &YEAR)? {
         match read {
-            Part::All => return Ok(None),
-            Part::Span(from, to, step) => years.extend((from..=to).step_by(usize::from(step))),
-            Part::Other(_) => return Err(wrong(part, &YEAR)),
+            CronListItem::All => return Ok(None),
+            CronListItem::Span(from, to, step) => years.extend((from..=to).step_by(usize::from(step))),
+            CronListItem::Other(_) => return Err(wrong(part, &YEAR)),
         }
     }
     Ok(Some(years))
@@ -180,11 +180,11 @@ fn days_of_month(text: &str) -> Result<Option<DaysOfMonth>, String> {
     let mut restricted = true;
     for (part, read) in parts(text, &DAY)? {
         match read {
-            Part::All => restricted = false,
-            Part::Span(from, to, step) => of.days |= span_bits(from, to, step),
-            Part::Other("l") => of.last = true,
-            Part::Other("lw") => of.last_weekday = true,
-            Part::Other(other) => {
+            CronListItem::All => restricted = false,
+            CronListItem::Span(from, to, step) => of.days |= span_bits(from, to, step),
+            CronListItem::Other("l") => of.last = true,
+            CronListItem::Other("lw") => of.last_weekday = true,
+            CronListItem::Other(other) => {
                 let before = other.strip_prefix("l-").and_then(|days| value(days, &DAY));
                 let weekday = other.strip_suffix('w').and_then(|day| value(day, &DAY));
                 match (before, weekday) {
@@ -205,9 +205,9 @@ fn days_of_week(text: &str) -> Result<Option<DaysOfWeek>, String> {
     let folded = |bits: u64| (bits & 0x7f) | (bits >> 7 & 1);
     for (part, read) in parts(text, &WEEKDAY)? {
         match read {
-            Part::All => restricted = false,
-            Part::Span(from, to, step) => of.days |= folded(span_bits(from, to, step)),
-            Part::Other(other) => {
+            CronListItem::All => restricted = false,
+            CronListItem::Span(from, to, step) => of.days |= folded(span_bits(from, to, step)),
+            CronListItem::Other(other) => {
                 let last = other.strip_suffix('l').and_then(|day| value(day, &WEEKDAY));
                 let nth = other.split_once('#').and_then(|(day, n)| {
                     let n: u64 = n.parse().ok().filter(|n| (1..=5).contains(n) && other.ends_with(char::is_numeric))?;

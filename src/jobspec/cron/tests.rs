@@ -1,3 +1,5 @@
+//! Promise (Input validation): Cron expressions are due as Nomad reads them, also when the clocks change
+
 use proptest::prelude::*;
 
 use super::*;
@@ -60,7 +62,7 @@ fn fields_match_as_nomad_reads_them() {
 }
 
 #[test]
-fn what_is_no_expression_is_refused_with_the_part_that_is_wrong() {
+fn invalid_cron_expression_is_refused_with_its_wrong_part() {
     for (cron, part) in [
         ("", "has 0 of at least 5 fields"),
         ("*/5 * * *", "has 4 of at least 5 fields"),
@@ -103,7 +105,7 @@ fn a_skipped_hour_is_never_due_and_a_repeated_one_is_due_twice() {
 }
 
 #[test]
-fn a_time_zone_is_known_by_its_name_as_the_database_spells_it() {
+fn time_zone_is_found_only_by_its_exact_database_name() {
     for name in ["", "UTC", "Local", "Europe/Berlin", "America/New_York"] {
         assert!(Zone::named(name).is_some(), "{name}");
     }
@@ -113,7 +115,7 @@ fn a_time_zone_is_known_by_its_name_as_the_database_spells_it() {
 }
 
 #[test]
-fn of_several_expressions_the_first_one_counts() {
+fn cron_schedule_uses_the_first_of_several_expressions() {
     let crons = ["@daily".to_owned(), "0 13 * * *".to_owned()];
     let schedule = CronSchedule::parse(&crons, "UTC").unwrap();
     let noon = u64::try_from(NOON).unwrap();

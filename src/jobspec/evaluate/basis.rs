@@ -19,7 +19,7 @@ pub(super) const DEEPEST: usize = 100;
 
 /// Why an expression has no value, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct EvaluationFault {
     pub span: Span,
     pub message: String,
     pub suggestion: Option<String>,
@@ -27,26 +27,26 @@ pub struct Fault {
     pub is_end: bool,
 }
 
-pub type Evaluated<T = HclValue> = Result<T, Fault>;
+pub type Evaluated<T = HclValue> = Result<T, EvaluationFault>;
 
-impl Fault {
-    pub(super) fn new(span: Span, message: impl Into<String>) -> Fault {
-        Fault { span, message: message.into(), suggestion: None, is_end: false }
+impl EvaluationFault {
+    pub(super) fn new(span: Span, message: impl Into<String>) -> EvaluationFault {
+        EvaluationFault { span, message: message.into(), suggestion: None, is_end: false }
     }
-    pub(super) fn too_deep(span: Span) -> Fault {
-        let fault = Fault::new(span, format!("expressions are nested more than {DEEPEST} deep"));
+    pub(super) fn too_deep(span: Span) -> EvaluationFault {
+        let fault = EvaluationFault::new(span, format!("expressions are nested more than {DEEPEST} deep"));
         fault.advise("make parts of it `locals`")
     }
-    pub(super) fn too_large(span: &Span) -> Fault {
-        Fault::new(span.clone(), "the number is too large").advise("write it in quotes if it is a text")
+    pub(super) fn too_large(span: &Span) -> EvaluationFault {
+        EvaluationFault::new(span.clone(), "the number is too large").advise("write it in quotes if it is a text")
     }
-    fn end(span: &Span, message: String) -> Fault {
-        let fault = Fault { is_end: true, ..Fault::new(span.clone(), message) };
+    fn end(span: &Span, message: String) -> EvaluationFault {
+        let fault = EvaluationFault { is_end: true, ..EvaluationFault::new(span.clone(), message) };
         fault.advise("make it smaller: fewer elements, or several job files")
     }
     #[must_use]
-    pub(super) fn advise(self, suggestion: impl Into<String>) -> Fault {
-        Fault { suggestion: Some(suggestion.into()), ..self }
+    pub(super) fn advise(self, suggestion: impl Into<String>) -> EvaluationFault {
+        EvaluationFault { suggestion: Some(suggestion.into()), ..self }
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn span_of(expression: &Expression, around: &Span) -> Span {
 }
 
 /// What an evaluation takes from outside of the file: files and chance.
-pub trait Outside {
+pub trait ExternalInputs {
     /// Errors: why it cannot be read, in words.
     fn read(&self, path: &str) -> Result<Vec<u8>, String>;
     /// Errors: why that cannot be known.
@@ -70,9 +70,9 @@ pub trait Outside {
 }
 
 /// For a file that is judged by itself.
-pub struct Nothing;
+pub struct NoExternalInputs;
 
-impl Outside for Nothing {
+impl ExternalInputs for NoExternalInputs {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         Err(format!("{path}: only the command that submits a job reads files"))
     }
@@ -97,7 +97,7 @@ pub struct Budget {
     bytes: Cell<usize>,
     pub(super) depth: Cell<usize>,
     has_ended: Cell<bool>,
-    warnings: RefCell<Vec<Fault>>,
+    warnings: RefCell<Vec<EvaluationFault>>,
 }
 
 impl Default for Budget {
@@ -109,18 +109,22 @@ impl Default for Budget {
 
 impl Budget {
     /// Once for each place, however often it is evaluated.
-    pub(super) fn warn(&self, warning: Fault) {
+    pub(super) fn warn(&self, warning: EvaluationFault) {
         let mut warnings = self.warnings.borrow_mut();
         if warnings.len() < MOST_WARNINGS && warnings.iter().all(|other| other.span != warning.span) {
             warnings.push(warning);
         }
     }
-    pub fn into_warnings(self) -> Vec<Fault> {
+    pub fn into_warnings(self) -> Vec<EvaluationFault> {
         self.warnings.into_inner()
     }
     /// Errors: steps or bytes were used up before, even where an expression went on without what it could not have.
     pub(super) fn still_lasts(&self, span: &Span) -> Evaluated<()> {
-        if self.has_ended.get() { Err(Fault::end(span, "the evaluation ended before".to_owned())) } else { Ok(()) }
+        if self.has_ended.get() {
+            Err(EvaluationFault::end(span, "the evaluation ended before".to_owned()))
+        } else {
+            Ok(())
+        }
     }
     pub(super) fn step(&self, span: &Span) -> Evaluated<()> {
         match self.steps.get().checked_sub(1) {
@@ -141,8 +145,8 @@ impl Budget {
         }
         Ok(())
     }
-    fn end(&self, span: &Span, message: String) -> Fault {
+    fn end(&self, span: &Span, message: String) -> EvaluationFault {
         self.has_ended.set(true);
-        Fault::end(span, message)
+        EvaluationFault::end(span, message)
     }
 }

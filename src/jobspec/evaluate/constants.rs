@@ -4,11 +4,11 @@ use hcl_edit::Span as _;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::Block;
 
-use super::basis::{Evaluated, Fault};
+use super::basis::{Evaluated, EvaluationFault};
 use super::given::GivenValue;
 use super::references;
-use super::scope::Scope;
-use super::types::Type;
+use super::scope::EvaluationScope;
+use super::types::VariableType;
 use super::value::HclValue;
 use crate::jobspec::diagnostic::{MAX_FILE_BYTES, Span};
 
@@ -17,14 +17,14 @@ pub(super) fn place(block: &Block) -> Span {
 }
 
 /// A default stands for itself: it refers to nothing and calls nothing.
-pub(super) fn constant(expression: &Expression, scope: &Scope<'_>) -> Evaluated {
+pub(super) fn constant(expression: &Expression, scope: &EvaluationScope<'_>) -> Evaluated {
     let found = references::of(expression, &(0..0));
     let Some(first) = found.into_iter().next() else { return scope.evaluate(expression) };
     Err(if first.is_call {
-        let fault = Fault::new(first.span, format!("a default calls no function: {}()", first.base));
+        let fault = EvaluationFault::new(first.span, format!("a default calls no function: {}()", first.base));
         fault.advise("write the value itself, or make it one of `locals`")
     } else {
-        let fault = Fault::new(first.span, format!("a default refers to nothing: `{}`", first.base));
+        let fault = EvaluationFault::new(first.span, format!("a default refers to nothing: `{}`", first.base));
         fault.advise("write a text in quotes, with `$${` for the two characters, or make it one of `locals`")
     })
 }
@@ -32,7 +32,7 @@ pub(super) fn constant(expression: &Expression, scope: &Scope<'_>) -> Evaluated 
 /// A given value: a collection is an expression, any other text stands for itself.
 ///
 /// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
-pub(super) fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<HclValue, String> {
+pub(super) fn read(given: &GivenValue, kind: &VariableType, scope: &EvaluationScope<'_>) -> Result<HclValue, String> {
     if !kind.is_collection() {
         return Ok(HclValue::Text(given.text.clone()));
     }

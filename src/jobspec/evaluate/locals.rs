@@ -6,19 +6,19 @@ use std::collections::{BTreeMap, VecDeque};
 use hcl_edit::Span as _;
 use hcl_edit::structure::Attribute;
 
-use super::basis::{Fault, span_of};
+use super::basis::{EvaluationFault, span_of};
 use super::references;
-use super::scope::Scope;
+use super::scope::EvaluationScope;
 use super::value::HclValue;
 
 /// Sets `local`. All that is wrong is reported; what cannot be known is absent.
 pub(super) fn set<'b>(
     attributes: impl Iterator<Item = &'b Attribute>,
-    scope: &mut Scope<'_>,
-    report: &mut dyn FnMut(Fault),
+    scope: &mut EvaluationScope<'_>,
+    report: &mut dyn FnMut(EvaluationFault),
 ) {
     scope.set("local", HclValue::Object(BTreeMap::new()));
-    let mut waiting = Waiting::of(attributes);
+    let mut waiting = LocalsGraph::of(attributes);
     while let Some(at) = waiting.next() {
         let attribute = waiting.attributes[at];
         match scope.evaluate(&attribute.value) {
@@ -33,13 +33,13 @@ pub(super) fn set<'b>(
     for attribute in waiting.left() {
         scope.set_without_value("local", attribute.key.as_str());
         let span = attribute.key.span().unwrap_or(0..0);
-        let fault = Fault::new(span, format!("the local `{}` depends on itself", attribute.key.as_str()));
+        let fault = EvaluationFault::new(span, format!("the local `{}` depends on itself", attribute.key.as_str()));
         report(fault.advise("locals may refer to each other, but not in a circle"));
     }
 }
 
 /// Kahn's algorithm: linear in locals and references.
-struct Waiting<'b> {
+struct LocalsGraph<'b> {
     attributes: Vec<&'b Attribute>,
     /// To how many others it still refers.
     needs: Vec<usize>,
@@ -51,8 +51,8 @@ struct Waiting<'b> {
     is_late: Vec<bool>,
 }
 
-impl<'b> Waiting<'b> {
-    fn of(all: impl Iterator<Item = &'b Attribute>) -> Waiting<'b> {
+impl<'b> LocalsGraph<'b> {
+    fn of(all: impl Iterator<Item = &'b Attribute>) -> LocalsGraph<'b> {
         let (mut places, mut attributes) = (BTreeMap::new(), Vec::new());
         for attribute in all {
             // As in Nomad, of two with one name the last one counts.
@@ -65,7 +65,7 @@ impl<'b> Waiting<'b> {
             }
         }
         let count = attributes.len();
-        let mut waiting = Waiting {
+        let mut waiting = LocalsGraph {
             needs: vec![0; count],
             needed_by: vec![Vec::new(); count],
             ready: VecDeque::new(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use hcl_edit::expr::{Expression, TraversalOperator};
 
-use super::basis::{Evaluated, Fault};
+use super::basis::{Evaluated, EvaluationFault};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
 use crate::model::nearest::nearest;
@@ -18,9 +18,10 @@ pub(super) fn member<'v>(value: Cow<'v, HclValue>, name: &str, span: &Span) -> E
         Cow::Owned(HclValue::Object(mut object)) => {
             object.remove(name).map(Cow::Owned).ok_or_else(|| no_key(name, object.keys(), span))
         }
-        other => {
-            Err(Fault::new(span.clone(), format!("this must be an object to have `{name}`, not {}", other.kind())))
-        }
+        other => Err(EvaluationFault::new(
+            span.clone(),
+            format!("this must be an object to have `{name}`, not {}", other.kind()),
+        )),
     }
 }
 
@@ -39,13 +40,13 @@ pub(super) fn without_value<'k>(
     is_declared: bool,
     all: impl Iterator<Item = &'k String>,
     span: &Span,
-) -> Fault {
+) -> EvaluationFault {
     let word = if kind == "var" { "variable" } else { "local" };
     if is_declared {
-        let fault = Fault::new(span.clone(), format!("the {word} `{name}` has no value"));
+        let fault = EvaluationFault::new(span.clone(), format!("the {word} `{name}` has no value"));
         return fault.advise("correct its declaration, or give it a value");
     }
-    let fault = Fault::new(span.clone(), format!("{word} `{name}` is not declared"));
+    let fault = EvaluationFault::new(span.clone(), format!("{word} `{name}` is not declared"));
     fault.advise(match nearest(name, all.map(String::as_str)) {
         Some(close) => format!("did you mean {kind}.{close}?"),
         None if kind == "var" => format!("declare it: variable \"{name}\" {{ default = ... }}"),
@@ -53,22 +54,22 @@ pub(super) fn without_value<'k>(
     })
 }
 
-pub(super) fn unknown(name: &str, span: &Span) -> Fault {
-    Fault::new(span.clone(), format!("`{name}` is not known here")).advise("write a text in quotes")
+pub(super) fn unknown(name: &str, span: &Span) -> EvaluationFault {
+    EvaluationFault::new(span.clone(), format!("`{name}` is not known here")).advise("write a text in quotes")
 }
 
-pub(super) fn no_provider(span: &Span) -> Fault {
-    let fault = Fault::new(span.clone(), "functions of providers do not exist here");
+pub(super) fn no_provider(span: &Span) -> EvaluationFault {
+    let fault = EvaluationFault::new(span.clone(), "functions of providers do not exist here");
     fault.advise("write a name without `::`")
 }
 
-pub(super) fn no_text(value: &HclValue, span: &Span) -> Fault {
-    let fault = Fault::new(span.clone(), format!("{} cannot stand in a string", value.kind()));
+pub(super) fn no_text(value: &HclValue, span: &Span) -> EvaluationFault {
+    let fault = EvaluationFault::new(span.clone(), format!("{} cannot stand in a string", value.kind()));
     fault.advise("make a string of it first: join(), format() or jsonencode()")
 }
 
-fn no_key<'k>(key: &str, keys: impl Iterator<Item = &'k String>, span: &Span) -> Fault {
-    let fault = Fault::new(span.clone(), format!("there is no `{key}`"));
+fn no_key<'k>(key: &str, keys: impl Iterator<Item = &'k String>, span: &Span) -> EvaluationFault {
+    let fault = EvaluationFault::new(span.clone(), format!("there is no `{key}`"));
     let keys: Vec<&str> = keys.map(String::as_str).take(20).collect();
     let known =
         if keys.is_empty() { "the object is empty".to_owned() } else { format!("there is: {}", keys.join(", ")) };
@@ -82,7 +83,7 @@ pub(super) fn element<'v>(value: Cow<'v, HclValue>, index: &HclValue, span: &Spa
         _ => None,
     };
     let of = |count: usize| {
-        let fault = Fault::new(span.clone(), format!("the list has {count} elements, and not this one"));
+        let fault = EvaluationFault::new(span.clone(), format!("the list has {count} elements, and not this one"));
         fault.advise(match count {
             0 => "the list is empty".to_owned(),
             _ => format!("an index is a whole number from 0 to {}", count - 1),
@@ -97,9 +98,12 @@ pub(super) fn element<'v>(value: Cow<'v, HclValue>, index: &HclValue, span: &Spa
             None => Err(of(list.len())),
         },
         Cow::Borrowed(HclValue::Set(_)) | Cow::Owned(HclValue::Set(_)) => {
-            let fault = Fault::new(span.clone(), "the elements of a set have no index");
+            let fault = EvaluationFault::new(span.clone(), "the elements of a set have no index");
             Err(fault.advise("make a list of it first: convert(SET, list(string))[0], which is sorted"))
         }
-        other => Err(Fault::new(span.clone(), format!("this must be a list to have elements, not {}", other.kind()))),
+        other => Err(EvaluationFault::new(
+            span.clone(),
+            format!("this must be a list to have elements, not {}", other.kind()),
+        )),
     }
 }

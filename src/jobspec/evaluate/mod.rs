@@ -10,7 +10,8 @@
 //! basis      faults, budget, what is outside of the file
 //! ```
 //! What only a task's start knows passes through as text: `${NOMAD_...}`, `${attr...}`, `${node...}`, `${meta...}`,
-//! `${env...}`, `${device...}`. Nothing here reads a file: [`basis::Outside`] does, with the rights of its caller.
+//! `${env...}`, `${device...}`. Nothing here reads a file: [`basis::ExternalInputs`] does, with the rights of its
+//! caller.
 
 pub mod basis;
 mod constants;

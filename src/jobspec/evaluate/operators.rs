@@ -2,12 +2,12 @@
 
 use hcl_edit::expr::{BinaryOperator, UnaryOperator};
 
-use super::basis::{Evaluated, Fault};
+use super::basis::{Evaluated, EvaluationFault};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
 
 pub(super) fn unary(operator: UnaryOperator, value: HclValue, span: &Span) -> Evaluated {
-    let wrong = |wants: &str| Fault::new(span.clone(), format!("this takes {wants}, not {}", value.kind()));
+    let wrong = |wants: &str| EvaluationFault::new(span.clone(), format!("this takes {wants}, not {}", value.kind()));
     match operator {
         UnaryOperator::Not => value.to_bool().map(|b| HclValue::Bool(!b)).ok_or_else(|| wrong("true or false")),
         UnaryOperator::Neg => match value.to_number() {
@@ -25,15 +25,17 @@ pub(super) fn binary(operator: BinaryOperator, left: HclValue, right: HclValue, 
         BinaryOperator::And | BinaryOperator::Or => {
             let (Some(a), Some(b)) = (left.to_bool(), right.to_bool()) else {
                 let message = format!("this takes true or false, not {} and {}", left.kind(), right.kind());
-                return Err(Fault::new(span.clone(), message));
+                return Err(EvaluationFault::new(span.clone(), message));
             };
             Ok(HclValue::Bool(if operator == BinaryOperator::And { a && b } else { a || b }))
         }
         _ => match (left.to_number(), right.to_number()) {
             (Some(a), Some(b)) => numbers(operator, &a, &b, span),
             _ => {
-                let fault =
-                    Fault::new(span.clone(), format!("this takes numbers, not {} and {}", left.kind(), right.kind()));
+                let fault = EvaluationFault::new(
+                    span.clone(),
+                    format!("this takes numbers, not {} and {}", left.kind(), right.kind()),
+                );
                 let are_texts = matches!((&left, operator), (HclValue::Text(_), BinaryOperator::Plus));
                 Err(if are_texts { fault.advise("join strings in a template: \"${a}${b}\"") } else { fault })
             }
@@ -41,8 +43,8 @@ pub(super) fn binary(operator: BinaryOperator, left: HclValue, right: HclValue, 
     }
 }
 
-fn too_large(span: &Span) -> Fault {
-    Fault::new(span.clone(), "the number gets too large").advise("make one of the two smaller")
+fn too_large(span: &Span) -> EvaluationFault {
+    EvaluationFault::new(span.clone(), "the number gets too large").advise("make one of the two smaller")
 }
 
 fn numbers(operator: BinaryOperator, a: &HclValue, b: &HclValue, span: &Span) -> Evaluated {
@@ -70,9 +72,8 @@ fn numbers(operator: BinaryOperator, a: &HclValue, b: &HclValue, span: &Span) ->
         BinaryOperator::Minus => left - right,
         BinaryOperator::Mul => left * right,
         BinaryOperator::Div | BinaryOperator::Mod if right == 0.0 => {
-            return Err(
-                Fault::new(span.clone(), "this divides by zero").advise("check for 0 first: x == 0 ? 0 : 1 / x")
-            );
+            return Err(EvaluationFault::new(span.clone(), "this divides by zero")
+                .advise("check for 0 first: x == 0 ? 0 : 1 / x"));
         }
         BinaryOperator::Div => left / right,
         BinaryOperator::Mod => left % right,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::basis::Outside;
+use super::basis::ExternalInputs;
 use super::given::GivenVariables;
 
 /// A job file with everything that its evaluation needs: the body of `POST /v1/jobs?form=inputs`.
@@ -16,12 +16,12 @@ pub struct WithInputs {
     #[serde(default)]
     pub variables: GivenVariables,
     #[serde(default)]
-    pub recorded: Recorded,
+    pub recorded: RecordedInputs,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recorded {
+pub struct RecordedInputs {
     /// By path, in base64.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
@@ -36,18 +36,18 @@ pub struct Recorded {
     pub directory: Option<String>,
 }
 
-impl Recorded {
+impl RecordedInputs {
     pub fn is_empty(&self) -> bool {
-        *self == Recorded::default()
+        *self == RecordedInputs::default()
     }
 }
 
 /// Answers with what was recorded.
-pub struct Replay<'a> {
-    pub recorded: &'a Recorded,
+pub struct ReplayedInputs<'a> {
+    pub recorded: &'a RecordedInputs,
 }
 
-impl Outside for Replay<'_> {
+impl ExternalInputs for ReplayedInputs<'_> {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         use base64::Engine as _;
         let text = self.recorded.files.get(path).ok_or_else(|| unread(path))?;

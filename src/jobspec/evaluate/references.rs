@@ -8,7 +8,7 @@ use super::basis::span_of;
 use crate::jobspec::diagnostic::Span;
 
 /// A name that an expression takes from outside of itself.
-pub(super) struct Reference {
+pub(super) struct NameReference {
     pub(super) span: Span,
     pub(super) base: String,
     /// The `b` of `a.b` and `a["b"]`.
@@ -18,19 +18,19 @@ pub(super) struct Reference {
 }
 
 /// All of them, in order. Loop variables are the expression's own.
-pub(super) fn of(expression: &Expression, around: &Span) -> Vec<Reference> {
-    let mut walk = Walk { around: around.clone(), bound: Vec::new(), found: Vec::new() };
+pub(super) fn of(expression: &Expression, around: &Span) -> Vec<NameReference> {
+    let mut walk = ReferenceWalk { around: around.clone(), bound: Vec::new(), found: Vec::new() };
     walk.expression(expression);
     walk.found
 }
 
-struct Walk {
+struct ReferenceWalk {
     around: Span,
     bound: Vec<String>,
-    found: Vec<Reference>,
+    found: Vec<NameReference>,
 }
 
-impl Walk {
+impl ReferenceWalk {
     fn expression(&mut self, expression: &Expression) {
         match expression {
             Expression::Null(_) | Expression::Bool(_) | Expression::Number(_) | Expression::String(_) => {}
@@ -60,7 +60,7 @@ impl Walk {
             }
             Expression::FuncCall(call) => {
                 let (span, base) = (span_of(expression, &self.around), call.name.name.as_str().to_owned());
-                self.found.push(Reference { span, base, attribute: None, is_call: true });
+                self.found.push(NameReference { span, base, attribute: None, is_call: true });
                 call.args.iter().for_each(|argument| self.expression(argument));
             }
             Expression::ForExpr(each) => {
@@ -75,7 +75,7 @@ impl Walk {
         }
     }
 
-    fn within(&mut self, names: Vec<String>, walk: impl FnOnce(&mut Walk)) {
+    fn within(&mut self, names: Vec<String>, walk: impl FnOnce(&mut ReferenceWalk)) {
         let before = self.bound.len();
         self.bound.extend(names);
         walk(self);
@@ -85,7 +85,7 @@ impl Walk {
     fn name(&mut self, expression: &Expression, base: &str, attribute: Option<String>) {
         if !self.bound.iter().any(|bound| bound == base) {
             let span = span_of(expression, &self.around);
-            self.found.push(Reference { span, base: base.to_owned(), attribute, is_call: false });
+            self.found.push(NameReference { span, base: base.to_owned(), attribute, is_call: false });
         }
     }
 

@@ -1,14 +1,14 @@
-//! Names, expressions and templates: they hold each other.
+//! Names and expressions, and the templates in them.
+
+mod template;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use hcl_edit::Span as _;
 use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, TraversalOperator};
-use hcl_edit::template::{Directive, Element, Strip, Template};
 
-use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside, span_of};
-use super::members::{attribute_of, element, member, no_provider, no_text, unknown, without_value};
+use super::basis::{Budget, DEEPEST, Evaluated, EvaluationFault, ExternalInputs, span_of};
+use super::members::{attribute_of, element, member, no_provider, unknown, without_value};
 use super::types::{converted, type_of};
 use super::value::HclValue;
 use super::{functions, operators};
@@ -22,19 +22,19 @@ const BLOCK_BYTES: usize = 2 << 10;
 const VALUE_BYTES: usize = 256;
 
 /// What names mean where an expression stands.
-pub struct Scope<'a> {
+pub struct EvaluationScope<'a> {
     names: BTreeMap<String, HclValue>,
     /// `var.a` and `local.b` that are declared and have no value: why was reported.
     without_value: BTreeSet<String>,
     /// That of the loop or block around it.
-    outer: Option<&'a Scope<'a>>,
-    outside: &'a dyn Outside,
+    outer: Option<&'a EvaluationScope<'a>>,
+    outside: &'a dyn ExternalInputs,
     budget: &'a Budget,
 }
 
-impl<'a> Scope<'a> {
-    pub fn new(outside: &'a dyn Outside, budget: &'a Budget) -> Scope<'a> {
-        Scope { names: BTreeMap::new(), without_value: BTreeSet::new(), outer: None, outside, budget }
+impl<'a> EvaluationScope<'a> {
+    pub fn new(outside: &'a dyn ExternalInputs, budget: &'a Budget) -> EvaluationScope<'a> {
+        EvaluationScope { names: BTreeMap::new(), without_value: BTreeSet::new(), outer: None, outside, budget }
     }
 
     /// `var`, `local`, or the variable of a loop.
@@ -80,8 +80,12 @@ impl<'a> Scope<'a> {
     }
 
     /// Within a loop or a block of its own.
-    pub fn inner(&'a self, names: impl IntoIterator<Item = (String, HclValue)>) -> Scope<'a> {
-        Scope { names: names.into_iter().collect(), outer: Some(self), ..Scope::new(self.outside, self.budget) }
+    pub fn inner(&'a self, names: impl IntoIterator<Item = (String, HclValue)>) -> EvaluationScope<'a> {
+        EvaluationScope {
+            names: names.into_iter().collect(),
+            outer: Some(self),
+            ..EvaluationScope::new(self.outside, self.budget)
+        }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&HclValue> {
@@ -98,7 +102,7 @@ impl<'a> Scope<'a> {
         let span = span_of(expression, &(0..0));
         let depth = self.budget.depth.get() + 1;
         if depth > DEEPEST {
-            return Err(Fault::too_deep(span));
+            return Err(EvaluationFault::too_deep(span));
         }
         self.budget.depth.set(depth);
         let value = self.budget.step(&span).and_then(|()| self.value(expression, &span));
@@ -116,7 +120,7 @@ impl<'a> Scope<'a> {
                 let n = n.value();
                 let whole = n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
                 let number = whole.map(HclValue::Int).or_else(|| n.as_f64().and_then(HclValue::number));
-                number.ok_or_else(|| Fault::too_large(span))
+                number.ok_or_else(|| EvaluationFault::too_large(span))
             }
             Expression::String(text) => Ok(HclValue::Text(text.value().clone())),
             Expression::StringTemplate(template) => self.template(template, span),
@@ -146,7 +150,7 @@ impl<'a> Scope<'a> {
                 match self.evaluate(other) {
                     Ok(other) => unified(value, &other).map_err(|(value, other)| {
                         let message = format!("the sides of a condition are {value} and {other}");
-                        Fault::new(span.clone(), message).advise("give both sides values of the same kind")
+                        EvaluationFault::new(span.clone(), message).advise("give both sides values of the same kind")
                     }),
                     Err(_) => Ok(value),
                 }
@@ -172,7 +176,7 @@ impl<'a> Scope<'a> {
             ObjectKey::Expression(expression) => {
                 let value = self.evaluate(expression)?;
                 value.to_text().ok_or_else(|| {
-                    Fault::new(span_of(expression, span), format!("a key is a string, not {}", value.kind()))
+                    EvaluationFault::new(span_of(expression, span), format!("a key is a string, not {}", value.kind()))
                 })
             }
         }
@@ -181,7 +185,10 @@ impl<'a> Scope<'a> {
     fn bool(&self, expression: &Expression, what: &str) -> Evaluated<bool> {
         let value = self.evaluate(expression)?;
         let wrong = || {
-            Fault::new(span_of(expression, &(0..0)), format!("{what} is true or false, and this is {}", value.kind()))
+            EvaluationFault::new(
+                span_of(expression, &(0..0)),
+                format!("{what} is true or false, and this is {}", value.kind()),
+            )
         };
         value.to_bool().ok_or_else(wrong)
     }
@@ -198,7 +205,7 @@ impl<'a> Scope<'a> {
                 Err(unknown(written, span))
             }
             (_, Some(written)) => {
-                let warning = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
+                let warning = EvaluationFault::new(span.clone(), format!("`{written}` stands without quotes"));
                 let advice = format!("as in Nomad it is the text ${{{written}}}; write it in quotes: \"{written}\"");
                 self.budget.warn(warning.advise(advice));
                 Ok(HclValue::Text(format!("${{{written}}}")))
@@ -221,7 +228,10 @@ impl<'a> Scope<'a> {
             expression => Cow::Owned(self.evaluate(expression)?),
         };
         if traversal.operators.len() > LONGEST_REFERENCE {
-            return Err(Fault::new(span.clone(), format!("a reference has at most {LONGEST_REFERENCE} parts")));
+            return Err(EvaluationFault::new(
+                span.clone(),
+                format!("a reference has at most {LONGEST_REFERENCE} parts"),
+            ));
         }
         if let (Expression::Variable(kind), Some(first)) = (&traversal.expr, traversal.operators.first()) {
             self.declared(kind.as_str(), &value, first.value(), span)?;
@@ -312,22 +322,29 @@ impl<'a> Scope<'a> {
             };
             let key = scope.evaluate(key_expression)?;
             let key = key.to_text().ok_or_else(|| {
-                Fault::new(span_of(key_expression, span), format!("a key is a string, not {}", key.kind()))
+                EvaluationFault::new(span_of(key_expression, span), format!("a key is a string, not {}", key.kind()))
             })?;
             if each.grouping {
                 match object.entry(key).or_insert_with(|| HclValue::List(Vec::new())) {
                     HclValue::List(group) => group.push(value),
-                    _ => return Err(Fault::new(span.clone(), "a group is a list")),
+                    _ => return Err(EvaluationFault::new(span.clone(), "a group is a list")),
                 }
             } else if object.insert(key.clone(), value).is_some() {
-                let fault = Fault::new(span_of(key_expression, span), format!("the key `{key}` is there twice"));
+                let fault =
+                    EvaluationFault::new(span_of(key_expression, span), format!("the key `{key}` is there twice"));
                 return Err(fault.advise("put `...` behind the value: values with the same key become a list"));
             }
         }
         Ok(if each.key_expr.is_some() { HclValue::Object(object) } else { HclValue::List(list) })
     }
 
-    fn loop_scope(&self, key_name: Option<&str>, value_name: &str, key: HclValue, value: HclValue) -> Scope<'_> {
+    fn loop_scope(
+        &self,
+        key_name: Option<&str>,
+        value_name: &str,
+        key: HclValue,
+        value: HclValue,
+    ) -> EvaluationScope<'_> {
         let key = key_name.map(|name| (name.to_owned(), key));
         self.inner(key.into_iter().chain([(value_name.to_owned(), value)]))
     }
@@ -359,7 +376,7 @@ impl<'a> Scope<'a> {
 
     /// `try(a, b, ...)`: the first that has a value.
     fn attempt(&self, call: &FuncCall, span: &Span) -> Evaluated {
-        let mut last = Fault::new(span.clone(), "try() takes at least 1 argument");
+        let mut last = EvaluationFault::new(span.clone(), "try() takes at least 1 argument");
         for argument in call.args.iter() {
             match self.evaluate(argument) {
                 Ok(value) => return Ok(value),
@@ -372,9 +389,9 @@ impl<'a> Scope<'a> {
     /// `convert(value, type)`: its second argument is no expression.
     fn convert(&self, call: &FuncCall, span: &Span) -> Evaluated {
         let (Some(value), Some(kind), 2) = (call.args.get(0), call.args.get(1), call.args.len()) else {
-            return Err(Fault::new(span.clone(), "convert() takes a value and a type"));
+            return Err(EvaluationFault::new(span.clone(), "convert() takes a value and a type"));
         };
-        let wrong = |why| Fault::new(span.clone(), format!("convert(): {why}"));
+        let wrong = |why| EvaluationFault::new(span.clone(), format!("convert(): {why}"));
         converted(self.evaluate(value)?, &type_of(kind)?).map_err(wrong)
     }
 }
@@ -397,8 +414,8 @@ fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str,
     }
 }
 
-fn not_to_loop_over(collection: &Expression, span: &Span) -> Fault {
-    Fault::new(span_of(collection, span), "`for` takes a list, a set or an object")
+fn not_to_loop_over(collection: &Expression, span: &Span) -> EvaluationFault {
+    EvaluationFault::new(span_of(collection, span), "`for` takes a list, a set or an object")
 }
 
 /// What a task's start resolves.
@@ -444,120 +461,4 @@ pub(in crate::jobspec) fn path(expression: &Expression) -> Option<String> {
         }
     }
     Some(path)
-}
-
-impl Scope<'_> {
-    /// One `${...}` alone keeps its kind; everything else is a string.
-    fn template(&self, template: &Template, span: &Span) -> Evaluated {
-        let mut elements = template.iter();
-        if let (Some(Element::Interpolation(only)), None) = (elements.next(), elements.next()) {
-            return match self.reference(&only.expr) {
-                Some(reference) => Ok(HclValue::Text(reference)),
-                None => self.evaluate(&only.expr),
-            };
-        }
-        let mut text = String::new();
-        self.write(template, (false, false), span, &mut text)?;
-        Ok(HclValue::Text(text))
-    }
-
-    /// What a reference names, if nothing is known of it here. Not `var` and `local`: their names are all known.
-    pub fn unknown(&self, expression: &Expression) -> Option<String> {
-        let path = path(expression)?;
-        let base = path.split(['.', '[']).next().unwrap_or_default();
-        (!self.has(base) && !matches!(base, "var" | "local")).then_some(path)
-    }
-
-    /// An expression inside of a text. Errors: it has no value, or one that is no text.
-    pub fn text_of(&self, expression: &Expression) -> Evaluated<String> {
-        let value = self.evaluate(expression)?;
-        let span = span_of(expression, &(0..0));
-        value.to_text().ok_or_else(|| no_text(&value, &span))
-    }
-
-    /// `${NOMAD_TASK_NAME}` and its like, as it stands.
-    fn reference(&self, expression: &Expression) -> Option<String> {
-        let path = path(expression)?;
-        let base = path.split(['.', '[']).next().unwrap_or_default();
-        (!self.has(base) && is_of_the_start(base)).then(|| format!("${{{path}}}"))
-    }
-
-    /// `strips`: whether what is around it takes the white space at its start and at its end away.
-    fn write(&self, template: &Template, strips: (bool, bool), span: &Span, text: &mut String) -> Evaluated<()> {
-        let elements: Vec<&Element> = template.iter().collect();
-        for (at, element) in elements.iter().enumerate() {
-            let here = element.span().unwrap_or_else(|| span.clone());
-            self.budget.step(&here)?;
-            let begun = text.len();
-            match element {
-                Element::Literal(literal) => {
-                    let before = at.checked_sub(1).and_then(|before| elements.get(before));
-                    let strips_start = before.map_or(strips.0, |element| markers(element).1);
-                    let strips_end = elements.get(at + 1).map_or(strips.1, |element| markers(element).0);
-                    let literal = literal.value().as_str();
-                    let literal = if strips_start { literal.trim_start() } else { literal };
-                    text.push_str(if strips_end { literal.trim_end() } else { literal });
-                }
-                Element::Interpolation(interpolation) => match self.reference(&interpolation.expr) {
-                    Some(reference) => text.push_str(&reference),
-                    None => {
-                        let value = self.evaluate(&interpolation.expr)?;
-                        let wrong = || no_text(&value, &here);
-                        text.push_str(&value.to_text().ok_or_else(wrong)?);
-                    }
-                },
-                Element::Directive(directive) => self.directive(directive, &here, text)?,
-            }
-            self.budget.bytes(&here, text.len().saturating_sub(begun))?;
-        }
-        Ok(())
-    }
-
-    fn directive(&self, directive: &Directive, span: &Span, text: &mut String) -> Evaluated<()> {
-        match directive {
-            Directive::If(directive) => {
-                let (first, other, last) = (&directive.if_expr, &directive.else_expr, directive.endif_expr.strip);
-                let then_last = other.as_ref().map_or(last, |other| other.strip);
-                if self.bool(&first.cond_expr, "a condition")? {
-                    return self.write(&first.template, (at_end(first.strip), at_start(then_last)), span, text);
-                }
-                let Some(other) = other else { return Ok(()) };
-                self.write(&other.template, (at_end(other.strip), at_start(last)), span, text)
-            }
-            Directive::For(directive) => {
-                let each = &directive.for_expr;
-                let collection = self.evaluate(&each.collection_expr)?;
-                let wrong = || not_to_loop_over(&each.collection_expr, &span_of(&each.collection_expr, span));
-                for (key, value) in collection.pairs().ok_or_else(wrong)? {
-                    self.budget.step(span)?;
-                    let key_name = each.key_var.as_ref().map(|name| name.as_str());
-                    let scope = self.loop_scope(key_name, each.value_var.as_str(), key, value);
-                    let strips = (at_end(each.strip), at_start(directive.endfor_expr.strip));
-                    scope.write(&each.template, strips, span, text)?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Whether an element takes the white space before and after itself away (`~`).
-fn markers(element: &Element) -> (bool, bool) {
-    let (first, last) = match element {
-        Element::Literal(_) => return (false, false),
-        Element::Interpolation(interpolation) => (interpolation.strip, interpolation.strip),
-        Element::Directive(directive) => match &**directive {
-            Directive::If(directive) => (directive.if_expr.strip, directive.endif_expr.strip),
-            Directive::For(directive) => (directive.for_expr.strip, directive.endfor_expr.strip),
-        },
-    };
-    (at_start(first), at_end(last))
-}
-
-fn at_start(strip: Strip) -> bool {
-    matches!(strip, Strip::Start | Strip::Both)
-}
-
-fn at_end(strip: Strip) -> bool {
-    matches!(strip, Strip::End | Strip::Both)
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use hcl_edit::structure::{Block, Body, Structure};
 
-use super::basis::Fault;
+use super::basis::EvaluationFault;
 use super::constants::{constant, place, read};
 use super::given::GivenVariables;
-use super::scope::Scope;
-use super::types::{Type, type_of};
+use super::scope::EvaluationScope;
+use super::types::{VariableType, type_of};
 use super::value::HclValue;
 use crate::model::sensitive::{MOST, MOST_BYTES, SensitiveValues};
 
 /// Whether the block says so. What is neither true nor false is refused elsewhere, and hides the value until then.
-pub(super) fn is_sensitive(block: &Block, scope: &Scope<'_>) -> bool {
+pub(super) fn is_sensitive(block: &Block, scope: &EvaluationScope<'_>) -> bool {
     let attribute = block.body.get_attribute("sensitive");
     attribute.is_some_and(|attribute| {
         constant(&attribute.value, scope).ok().and_then(|value| value.to_bool()).unwrap_or(true)
@@ -27,15 +27,15 @@ pub(super) type ReadValues = BTreeMap<String, Result<HclValue, String>>;
 pub(super) fn values(
     body: &Body,
     given: &GivenVariables,
-    scope: &Scope<'_>,
-    report: &mut dyn FnMut(Fault),
+    scope: &EvaluationScope<'_>,
+    report: &mut dyn FnMut(EvaluationFault),
 ) -> (SensitiveValues, ReadValues) {
     let (mut values, mut all_read, mut refused) = (SensitiveValues::default(), ReadValues::new(), None);
     let blocks = body.iter().filter_map(Structure::as_block).filter(|block| block.ident.as_str() == "variable");
     for block in blocks.filter(|block| is_sensitive(block, scope)) {
         let name = block.labels.first().map(|label| label.as_str());
         let kind = block.body.get_attribute("type").and_then(|attribute| type_of(&attribute.value).ok());
-        let kind = kind.unwrap_or(Type::Any);
+        let kind = kind.unwrap_or(VariableType::Any);
         let default = block.body.get_attribute("default");
         let default = default.and_then(|attribute| constant(&attribute.value, scope).ok());
         let mut fits = default.is_none_or(|value| collect(&value, &kind, &mut values));
@@ -56,34 +56,34 @@ pub(super) fn values(
     }
     if let Some(at) = refused {
         let most = format!("more than {MOST} values and lines, or {} KiB, in all", MOST_BYTES >> 10);
-        report(Fault::new(at, format!("sensitive variables have {most}")));
+        report(EvaluationFault::new(at, format!("sensitive variables have {most}")));
     }
     (values, all_read)
 }
 
 /// `false`: there are too many.
-fn collect(value: &HclValue, kind: &Type, values: &mut SensitiveValues) -> bool {
+fn collect(value: &HclValue, kind: &VariableType, values: &mut SensitiveValues) -> bool {
     // All of them, also those that are too many: a message may show any.
     let mut fits = true;
     match (value, kind) {
         (HclValue::List(list) | HclValue::Set(list), kind) => {
             for (at, one) in list.iter().enumerate() {
                 let inner = match kind {
-                    Type::List(inner) | Type::Set(inner) => inner,
-                    Type::Tuple(kinds) => kinds.get(at).unwrap_or(&Type::Any),
-                    _ => &Type::Any,
+                    VariableType::List(inner) | VariableType::Set(inner) => inner,
+                    VariableType::Tuple(kinds) => kinds.get(at).unwrap_or(&VariableType::Any),
+                    _ => &VariableType::Any,
                 };
                 fits &= collect(one, inner, values);
             }
         }
         // The names of its fields stand in its type.
-        (HclValue::Object(object), Type::Object(fields)) => {
+        (HclValue::Object(object), VariableType::Object(fields)) => {
             for (key, one) in object {
-                fits &= collect(one, fields.get(key).unwrap_or(&Type::Any), values);
+                fits &= collect(one, fields.get(key).unwrap_or(&VariableType::Any), values);
             }
         }
         (HclValue::Object(object), kind) => {
-            let inner = if let Type::Map(inner) = kind { inner } else { &Type::Any };
+            let inner = if let VariableType::Map(inner) = kind { inner } else { &VariableType::Any };
             for (key, one) in object {
                 fits &= values.add(key);
                 fits &= collect(one, inner, values);
@@ -111,7 +111,7 @@ fn add(text: &str, values: &mut SensitiveValues) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::given::GivenValue;
-    use crate::jobspec::evaluate::basis::Nothing;
+    use crate::jobspec::evaluate::basis::NoExternalInputs;
     use crate::jobspec::hcl::Inputs;
     use crate::jobspec::{GivenVariables, parse_with};
 
@@ -123,7 +123,7 @@ mod tests {
         );
         let given = GivenValue { text: value.to_owned(), from: "--var".to_owned(), may_be_unused: false };
         let given = GivenVariables(vec![("s".to_owned(), given)]);
-        let parsed = parse_with("x.hcl", &file, Inputs { given: &given, outside: &Nothing }, |_| Vec::new());
+        let parsed = parse_with("x.hcl", &file, Inputs { given: &given, outside: &NoExternalInputs }, |_| Vec::new());
         let sensitive = parsed.map_err(|errors| errors.to_string())?.job.sensitive;
         Ok(sensitive.hide_in_json(&serde_json::from_str(text).unwrap()).to_string())
     }
@@ -153,13 +153,13 @@ mod tests {
 
     #[test]
     fn collection_longer_than_a_job_file_is_refused() {
-        use super::super::{basis::Budget, constants::read, scope::Scope, types::Type};
+        use super::super::{basis::Budget, constants::read, scope::EvaluationScope, types::VariableType};
         let budget = Budget::default();
-        let scope = Scope::new(&Nothing, &budget);
+        let scope = EvaluationScope::new(&NoExternalInputs, &budget);
         let read = |length: usize| {
             let text = format!("[\"{}\"]", "x".repeat(length));
             let given = GivenValue { text, from: "--var".to_owned(), may_be_unused: false };
-            read(&given, &Type::List(Box::new(Type::Text)), &scope)
+            read(&given, &VariableType::List(Box::new(VariableType::Text)), &scope)
         };
         assert!(read(200_000).is_ok());
         assert_eq!(read(256 << 10), Err("it is longer than 256 KiB".to_owned()));

@@ -1,14 +1,14 @@
 use proptest::prelude::*;
 
-use super::basis::{Budget, Evaluated, Fault, Outside};
-use super::scope::Scope;
+use super::basis::{Budget, Evaluated, EvaluationFault, ExternalInputs};
+use super::scope::EvaluationScope;
 use super::value::HclValue;
 use crate::jobspec::diagnostic::names_what_is_right;
 
 /// A world of one file.
 struct OneFile;
 
-impl Outside for OneFile {
+impl ExternalInputs for OneFile {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         if path == "motd" { Ok(b"hello".to_vec()) } else { Err(format!("{path}: permission denied")) }
     }
@@ -28,9 +28,9 @@ impl Outside for OneFile {
 
 fn evaluate(text: &str) -> Evaluated {
     let source = format!("x = {text}\n");
-    let body = hcl_edit::parser::parse_body(&source).map_err(|error| Fault::new(0..0, error.to_string()))?;
+    let body = hcl_edit::parser::parse_body(&source).map_err(|error| EvaluationFault::new(0..0, error.to_string()))?;
     let budget = Budget::default();
-    let mut scope = Scope::new(&OneFile, &budget);
+    let mut scope = EvaluationScope::new(&OneFile, &budget);
     let variables =
         r#"{"n": 3, "name": "web", "ports": [80, 443], "tags": {"b": "2", "a": "1"}, "none": null, "on": true}"#;
     scope.set("var", HclValue::from_json(serde_json::from_str(variables).unwrap()));

@@ -6,12 +6,12 @@ use hcl_edit::Span as _;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body, Structure};
 
-use super::basis::{Evaluated, Fault, span_of};
+use super::basis::{Evaluated, EvaluationFault, span_of};
 use super::constants::{constant, place, read};
 use super::given::GivenVariables;
-use super::scope::Scope;
+use super::scope::EvaluationScope;
 use super::secrets::ReadValues;
-use super::types::{Type, converted, type_of};
+use super::types::{VariableType, converted, type_of};
 use super::value::HclValue;
 use super::{locals, references, secrets};
 use crate::jobspec::diagnostic::Span;
@@ -23,8 +23,8 @@ use crate::model::sensitive::SensitiveValues;
 pub fn declare(
     body: &Body,
     given: &GivenVariables,
-    scope: &mut Scope<'_>,
-    report: &mut dyn FnMut(Fault),
+    scope: &mut EvaluationScope<'_>,
+    report: &mut dyn FnMut(EvaluationFault),
 ) -> SensitiveValues {
     let (sensitive, mut all_read) = secrets::values(body, given, scope, report);
     let blocks = |name: &'static str| {
@@ -34,7 +34,7 @@ pub fn declare(
     let mut declared = Vec::new();
     for block in blocks("variable") {
         let Some(name) = block.labels.first().map(|label| label.as_str().to_owned()) else {
-            report(Fault::new(place(block), "a variable has a name: variable \"NAME\" { ... }"));
+            report(EvaluationFault::new(place(block), "a variable has a name: variable \"NAME\" { ... }"));
             continue;
         };
         if declared.contains(&name) {
@@ -64,8 +64,10 @@ pub fn declare(
         declared.push(name);
     }
     for (name, value) in given.0.iter().filter(|(name, value)| !value.may_be_unused && !declared.contains(name)) {
-        let fault =
-            Fault::new(0..0, format!("{} gives a variable `{name}`, which the file does not declare", value.from));
+        let fault = EvaluationFault::new(
+            0..0,
+            format!("{} gives a variable `{name}`, which the file does not declare", value.from),
+        );
         let close = nearest(name, declared.iter().map(String::as_str));
         report(match close {
             Some(close) => fault.advise(format!("did you mean {close}?")),
@@ -87,7 +89,7 @@ fn variable(
     block: &Block,
     name: &str,
     (given, all_read): (&GivenVariables, &mut ReadValues),
-    scope: &Scope<'_>,
+    scope: &EvaluationScope<'_>,
 ) -> Evaluated {
     let known = ["type", "default", "description", "sensitive", "validation"];
     for structure in block.body.iter() {
@@ -96,25 +98,26 @@ fn variable(
             Structure::Block(block) => (block.ident.as_str(), block.ident.span()),
         };
         if !known.contains(&key) {
-            let fault = Fault::new(span.unwrap_or_else(|| place(block)), format!("a variable has no `{key}`"));
+            let fault =
+                EvaluationFault::new(span.unwrap_or_else(|| place(block)), format!("a variable has no `{key}`"));
             return Err(fault.advise(format!("it has: {}", known.join(", "))));
         }
     }
     if let Some(attribute) = block.body.get_attribute("sensitive")
         && constant(&attribute.value, scope)?.to_bool().is_none()
     {
-        return Err(Fault::new(span_of(&attribute.value, &place(block)), "`sensitive` is true or false"));
+        return Err(EvaluationFault::new(span_of(&attribute.value, &place(block)), "`sensitive` is true or false"));
     }
     let is_sensitive = secrets::is_sensitive(block, scope);
     let kind = match block.body.get_attribute("type") {
         Some(attribute) => type_of(&attribute.value)?,
-        None => Type::Any,
+        None => VariableType::Any,
     };
     let default = block.body.get_attribute("default").map(|default| {
         let value = constant(&default.value, scope);
         // The fault and its line may show the value.
         let shown = |fault| match is_sensitive {
-            true => Fault::new(place(block), format!("the default of `{name}` is no constant"))
+            true => EvaluationFault::new(place(block), format!("the default of `{name}` is no constant"))
                 .advise("write the value itself"),
             false => fault,
         };
@@ -122,27 +125,27 @@ fn variable(
     });
     let Some((_, value)) = given.0.iter().rfind(|(given, _)| given == name) else {
         let Some((default, value)) = default else {
-            let fault = Fault::new(place(block), format!("the variable `{name}` has no value"));
+            let fault = EvaluationFault::new(place(block), format!("the variable `{name}` has no value"));
             return Err(fault.advise(format!("give it one: --var {name}=VALUE, NOMAD_VAR_{name}, or a default")));
         };
         let value = value?;
         let at = if is_sensitive { place(block) } else { span_of(&default.value, &place(block)) };
-        let wrong = |why| Fault::new(at, format!("the default of `{name}`: {why}"));
+        let wrong = |why| EvaluationFault::new(at, format!("the default of `{name}`: {why}"));
         return converted(value, &kind).map_err(wrong);
     };
     // As in Nomad, a wrong default is an error though it is not used.
     default.map_or(Ok(HclValue::Null), |(_, value)| value)?;
-    let wrong = |why: String| Fault::new(place(block), format!("`{name}` of {}: {why}", value.from));
+    let wrong = |why: String| EvaluationFault::new(place(block), format!("`{name}` of {}: {why}", value.from));
     let hidden = |why| if is_sensitive { "it must be a value of its type".to_owned() } else { why };
     let value = all_read.remove(name).unwrap_or_else(|| read(value, &kind, scope));
     converted(value.map_err(hidden).map_err(wrong)?, &kind).map_err(wrong)
 }
 
-fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) {
+fn validations(block: &Block, scope: &EvaluationScope<'_>, report: &mut dyn FnMut(EvaluationFault)) {
     let checks = block.body.blocks().filter(|inner| inner.ident.as_str() == "validation");
     for check in checks {
         let Some(condition) = check.body.get_attribute("condition") else {
-            report(Fault::new(place(check), "a validation has a `condition`"));
+            report(EvaluationFault::new(place(check), "a validation has a `condition`"));
             continue;
         };
         let name = block.labels.first().map_or("", |label| label.as_str());
@@ -156,7 +159,7 @@ fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) 
                 let message = check.body.get_attribute("error_message").map(|message| scope.evaluate(&message.value));
                 let message = message.and_then(Result::ok).and_then(|message| message.to_text());
                 let said = message.unwrap_or_else(|| "its condition does not hold".to_owned());
-                report(Fault::new(place(block), format!("the variable `{name}` is refused: {said}")));
+                report(EvaluationFault::new(place(block), format!("the variable `{name}` is refused: {said}")));
             }
             // A variable without a value was reported.
             Err(_) if has_no_value(block, scope) => {}
@@ -166,36 +169,37 @@ fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) 
 }
 
 /// Nomad's rules: its condition is one of this variable alone, and its message a sentence.
-fn validation(check: &Block, condition: &Expression, name: &str, scope: &Scope<'_>) -> Evaluated<()> {
+fn validation(check: &Block, condition: &Expression, name: &str, scope: &EvaluationScope<'_>) -> Evaluated<()> {
     let refers = format!("the condition refers to var.{name}, and to nothing else");
     let mut is_of_it = false;
     for reference in references::of(condition, &place(check)).into_iter().filter(|reference| !reference.is_call) {
         if reference.base != "var" || reference.attribute.as_deref() != Some(name) {
-            return Err(Fault::new(reference.span, refers));
+            return Err(EvaluationFault::new(reference.span, refers));
         }
         is_of_it = true;
     }
     if !is_of_it {
-        return Err(Fault::new(span_of(condition, &place(check)), refers));
+        return Err(EvaluationFault::new(span_of(condition, &place(check)), refers));
     }
     let Some(message) = check.body.get_attribute("error_message") else {
-        let fault = Fault::new(place(check), "a validation has an `error_message`");
+        let fault = EvaluationFault::new(place(check), "a validation has an `error_message`");
         return Err(fault.advise("add error_message = \"The value must be ... .\""));
     };
     let text = scope.evaluate(&message.value)?.to_text().unwrap_or_default();
     let begins = text.chars().next().is_some_and(|c| !c.is_alphabetic() || c.is_uppercase());
     if !begins || !text.ends_with(['.', '?', '!']) {
-        let fault = Fault::new(span_of(&message.value, &place(check)), "an `error_message` is a whole sentence");
+        let fault =
+            EvaluationFault::new(span_of(&message.value, &place(check)), "an `error_message` is a whole sentence");
         return Err(fault.advise("begin it with a capital letter, and end it with a full stop"));
     }
     Ok(())
 }
 
-fn declared_twice(span: Span, name: &str) -> Fault {
-    Fault::new(span, format!("the variable `{name}` is declared twice")).advise("keep one of them")
+fn declared_twice(span: Span, name: &str) -> EvaluationFault {
+    EvaluationFault::new(span, format!("the variable `{name}` is declared twice")).advise("keep one of them")
 }
 
-fn has_no_value(block: &Block, scope: &Scope<'_>) -> bool {
+fn has_no_value(block: &Block, scope: &EvaluationScope<'_>) -> bool {
     let name = block.labels.first().map_or("", |label| label.as_str());
     !matches!(scope.get("var"), Some(HclValue::Object(variables)) if variables.contains_key(name))
 }

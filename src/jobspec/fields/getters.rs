@@ -4,45 +4,45 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{At, Fields, join};
+use super::{Fields, Spanned, join};
 use crate::jobspec::diagnostic::{Span, quote};
 use crate::jobspec::quantity::{self, QuantityError};
 use crate::jobspec::template::as_written;
-use crate::jobspec::tree::{self, Form, Literal, Node};
+use crate::jobspec::tree::{self, Form, Literal, ValueNode};
 use crate::model::nearest::nearest;
 
 impl<'a> Fields<'a> {
     /// The value, unless it was reported already.
-    pub fn value(&self, key: &str) -> Option<&'a Node> {
+    pub fn value(&self, key: &str) -> Option<&'a ValueNode> {
         let entry = self.entry(key)?;
         match (&entry.value.value, entry.form) {
             (Literal::Broken, _) | (_, Form::Block) => None,
             _ => Some(&entry.value),
         }
     }
-    pub(super) fn wrong_type(&self, key: &str, node: &Node, wanted: &str, suggestion: Option<String>) {
+    pub(super) fn wrong_type(&self, key: &str, node: &ValueNode, wanted: &str, suggestion: Option<String>) {
         self.error(&node.span, key, format!("{} takes {wanted}, not {}", quote(key), node.describe()), suggestion);
     }
 
     /// A text, still a template. As in HCL, a number or a boolean is a text too.
-    pub fn template(&self, key: &str) -> Option<At<String>> {
+    pub fn template(&self, key: &str) -> Option<Spanned<String>> {
         let node = self.value(key)?;
         match &node.value {
-            Literal::Text(text) => Some(At { value: text.clone(), span: node.span.clone() }),
+            Literal::Text(text) => Some(Spanned { value: text.clone(), span: node.span.clone() }),
             _ => {
                 let text = as_text(&node.value);
                 if text.is_none() {
                     self.wrong_type(key, node, "a text", None);
                 }
-                Some(At { value: text?, span: node.span.clone() })
+                Some(Spanned { value: text?, span: node.span.clone() })
             }
         }
     }
     /// A text in which nothing is interpolated: a reference in a job file is part of it.
-    pub fn text(&self, key: &str) -> Option<At<String>> {
-        let At { value, span } = self.template(key)?;
+    pub fn text(&self, key: &str) -> Option<Spanned<String>> {
+        let Spanned { value, span } = self.template(key)?;
         let text = self.plain(&value, &span, key)?;
-        Some(At { value: text, span })
+        Some(Spanned { value: text, span })
     }
     fn plain(&self, template: &str, span: &Span, key: &str) -> Option<String> {
         let text = tree::plain(template);
@@ -57,10 +57,10 @@ impl<'a> Fields<'a> {
         }
         text
     }
-    pub fn bool(&self, key: &str) -> Option<At<bool>> {
+    pub fn bool(&self, key: &str) -> Option<Spanned<bool>> {
         let node = self.value(key)?;
         match &node.value {
-            Literal::Bool(value) => Some(At { value: *value, span: node.span.clone() }),
+            Literal::Bool(value) => Some(Spanned { value: *value, span: node.span.clone() }),
             other => {
                 // As HCL converts them.
                 let value = match other {
@@ -71,24 +71,24 @@ impl<'a> Fields<'a> {
                 if value.is_none() {
                     self.wrong_type(key, node, "true or false", None);
                 }
-                Some(At { value: value?, span: node.span.clone() })
+                Some(Spanned { value: value?, span: node.span.clone() })
             }
         }
     }
     /// A whole number within `range`.
-    pub fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Option<At<u64>> {
-        let At { value, span } = self.whole(key, i128::from(*range.start())..=i128::from(*range.end()))?;
-        Some(At { value: u64::try_from(value).ok()?, span })
+    pub fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Option<Spanned<u64>> {
+        let Spanned { value, span } = self.whole(key, i128::from(*range.start())..=i128::from(*range.end()))?;
+        Some(Spanned { value: u64::try_from(value).ok()?, span })
     }
     /// The same, of numbers that may be below 0.
-    pub fn signed(&self, key: &str, range: RangeInclusive<i64>) -> Option<At<i64>> {
-        let At { value, span } = self.whole(key, i128::from(*range.start())..=i128::from(*range.end()))?;
-        Some(At { value: i64::try_from(value).ok()?, span })
+    pub fn signed(&self, key: &str, range: RangeInclusive<i64>) -> Option<Spanned<i64>> {
+        let Spanned { value, span } = self.whole(key, i128::from(*range.start())..=i128::from(*range.end()))?;
+        Some(Spanned { value: i64::try_from(value).ok()?, span })
     }
-    fn whole(&self, key: &str, range: RangeInclusive<i128>) -> Option<At<i128>> {
+    fn whole(&self, key: &str, range: RangeInclusive<i128>) -> Option<Spanned<i128>> {
         let node = self.value(key)?;
         match &whole_of(&node.value) {
-            Some(whole) if range.contains(whole) => Some(At { value: *whole, span: node.span.clone() }),
+            Some(whole) if range.contains(whole) => Some(Spanned { value: *whole, span: node.span.clone() }),
             Some(whole) => {
                 let (least, most) = (range.start(), range.end());
                 let message = if whole < least {
@@ -107,7 +107,7 @@ impl<'a> Fields<'a> {
         }
     }
     /// What to write for a text such as `256MB`, if the field counts MiB.
-    fn mebibytes(&self, key: &str, node: &Node) -> Option<String> {
+    fn mebibytes(&self, key: &str, node: &ValueNode) -> Option<String> {
         const IN_MIB: [&str; 4] = ["memory", "memory_max", "max_file_size", "size"];
         let text = node.text().filter(|_| self.problems.keeps_references() && IN_MIB.contains(&key))?;
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
@@ -124,15 +124,15 @@ impl<'a> Fields<'a> {
         })
     }
     /// A text in which nothing is interpolated, or what one writes without quotes.
-    pub fn scalar(&self, key: &str) -> Option<At<String>> {
+    pub fn scalar(&self, key: &str) -> Option<Spanned<String>> {
         let node = self.value(key)?;
         match as_text(&node.value) {
-            Some(value) => Some(At { value, span: node.span.clone() }),
+            Some(value) => Some(Spanned { value, span: node.span.clone() }),
             None => self.text(key),
         }
     }
     /// A duration in Go's notation: `"5s"`, `"1h30m"`; a number is nanoseconds.
-    pub fn duration(&self, key: &str) -> Option<At<Duration>> {
+    pub fn duration(&self, key: &str) -> Option<Spanned<Duration>> {
         // As Nomad takes it.
         if let Some(node) = self.value(key)
             && let Literal::Int(n) = &node.value
@@ -148,12 +148,12 @@ impl<'a> Fields<'a> {
                     Some(format!("for seconds write \"{n}s\"")),
                 );
             }
-            return Some(At { value: Duration::from_nanos(nanos), span: node.span.clone() });
+            return Some(Spanned { value: Duration::from_nanos(nanos), span: node.span.clone() });
         }
         self.duration_as(key, quantity::parse_duration, "write it like \"30s\" or \"1h30m\"")
     }
     /// The same, and whole days, which no job file has: `"30d"`.
-    pub fn days(&self, key: &str) -> Option<At<Duration>> {
+    pub fn days(&self, key: &str) -> Option<Spanned<Duration>> {
         self.duration_as(key, quantity::parse_days, "write it like \"30s\", \"1h30m\" or \"30d\"")
     }
     fn duration_as(
@@ -161,7 +161,7 @@ impl<'a> Fields<'a> {
         key: &str,
         parse: fn(&str) -> Result<Duration, QuantityError>,
         advice_else: &str,
-    ) -> Option<At<Duration>> {
+    ) -> Option<Spanned<Duration>> {
         let node = self.value(key)?;
         let Literal::Text(text) = &node.value else {
             let advice = match &node.value {
@@ -172,7 +172,7 @@ impl<'a> Fields<'a> {
             return None;
         };
         match parse(text) {
-            Ok(value) => Some(At { value, span: node.span.clone() }),
+            Ok(value) => Some(Spanned { value, span: node.span.clone() }),
             Err(error) => {
                 let advice = match text.parse::<u64>() {
                     Ok(n) => format!("write it with its unit: \"{n}s\""),
@@ -185,11 +185,11 @@ impl<'a> Fields<'a> {
         }
     }
     /// A number of bytes: a whole number, or a text with a unit (`"10MiB"`).
-    pub fn size(&self, key: &str) -> Option<At<u64>> {
+    pub fn size(&self, key: &str) -> Option<Spanned<u64>> {
         let node = self.value(key)?;
         let Literal::Text(text) = &node.value else { return self.integer(key, 0..=u64::MAX) };
         match quantity::parse_size(text) {
-            Ok(value) => Some(At { value, span: node.span.clone() }),
+            Ok(value) => Some(Spanned { value, span: node.span.clone() }),
             Err(error) => {
                 let message = format!("{} is no size for {}: {error}", quote(text), quote(key));
                 self.error(&node.span, key, message, Some("write it like \"10MiB\" or \"4096\"".to_owned()));
@@ -198,17 +198,17 @@ impl<'a> Fields<'a> {
         }
     }
     /// A list of texts in which nothing is interpolated.
-    pub fn texts(&self, key: &str) -> Option<At<Vec<At<String>>>> {
-        let At { value, span } = self.templates(key)?;
-        let plain = |(i, at): (usize, At<String>)| {
+    pub fn texts(&self, key: &str) -> Option<Spanned<Vec<Spanned<String>>>> {
+        let Spanned { value, span } = self.templates(key)?;
+        let plain = |(i, at): (usize, Spanned<String>)| {
             let value = self.plain(&at.value, &at.span, &format!("{key}[{i}]"))?;
-            Some(At { value, span: at.span })
+            Some(Spanned { value, span: at.span })
         };
         let value = value.into_iter().enumerate().map(plain).collect::<Option<Vec<_>>>()?;
-        Some(At { value, span })
+        Some(Spanned { value, span })
     }
     /// A list of texts, still templates.
-    pub fn templates(&self, key: &str) -> Option<At<Vec<At<String>>>> {
+    pub fn templates(&self, key: &str) -> Option<Spanned<Vec<Spanned<String>>>> {
         let node = self.value(key)?;
         let Literal::List(list) = &node.value else {
             self.wrong_type(key, node, "a list of texts", None);
@@ -218,24 +218,24 @@ impl<'a> Fields<'a> {
         for (i, item) in list.iter().enumerate() {
             let key = format!("{key}[{i}]");
             match &item.value {
-                Literal::Text(text) => texts.push(At { value: text.clone(), span: item.span.clone() }),
+                Literal::Text(text) => texts.push(Spanned { value: text.clone(), span: item.span.clone() }),
                 Literal::Broken => return None,
                 other => {
                     let Some(value) = as_text(other) else {
                         self.wrong_type(&key, item, "a text", None);
                         return None;
                     };
-                    texts.push(At { value, span: item.span.clone() });
+                    texts.push(Spanned { value, span: item.span.clone() });
                 }
             }
         }
-        Some(At { value: texts, span: node.span.clone() })
+        Some(Spanned { value: texts, span: node.span.clone() })
     }
     /// One of a closed list of words.
-    pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<At<T>> {
+    pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<Spanned<T>> {
         let text = self.text(key)?;
         if let Some((_, value)) = choices.iter().find(|(word, _)| *word == text.value) {
-            return Some(At { value: *value, span: text.span });
+            return Some(Spanned { value: *value, span: text.span });
         }
         let known: Vec<String> = choices.iter().map(|(word, _)| format!("`{word}`")).collect();
         let message = format!("{} cannot be {}: it is {}", quote(key), quote(&text.value), known.join(" or "));
@@ -244,11 +244,11 @@ impl<'a> Fields<'a> {
         None
     }
     /// A map with free keys to scalars; numbers and booleans become texts as HCL prints them. Still templates.
-    pub fn map(&self, key: &str) -> Option<Vec<(At<String>, At<String>)>> {
+    pub fn map(&self, key: &str) -> Option<Vec<(Spanned<String>, Spanned<String>)>> {
         let entry = self.entry(key)?;
         let body = self.object(entry)?;
         let path = self.path_of(key);
-        let mut pairs: Vec<(At<String>, At<String>)> = Vec::with_capacity(body.entries.len());
+        let mut pairs: Vec<(Spanned<String>, Spanned<String>)> = Vec::with_capacity(body.entries.len());
         let mut keys = HashSet::new();
         for inner in &body.entries {
             let path = join(&path, &inner.key);
@@ -267,8 +267,8 @@ impl<'a> Fields<'a> {
                 self.problems.error(&inner.key_span, &path, message, Some("keep one of them".to_owned()));
                 continue;
             }
-            let at = At { value: inner.key.clone(), span: inner.key_span.clone() };
-            pairs.push((at, At { value: text, span: inner.value.span.clone() }));
+            let at = Spanned { value: inner.key.clone(), span: inner.key_span.clone() };
+            pairs.push((at, Spanned { value: text, span: inner.value.span.clone() }));
         }
         Some(pairs)
     }

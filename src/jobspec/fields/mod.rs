@@ -21,7 +21,7 @@ mod getters;
 use std::collections::HashMap;
 
 use super::diagnostic::{Problems, Span, quote};
-use super::tree::{Body, Entry, Form, Literal, Node, join};
+use super::tree::{Entry, Form, Literal, StanzaBody, ValueNode, join};
 use crate::model::nearest::nearest;
 
 /// A stanza's name and the words that may stand in it.
@@ -96,7 +96,7 @@ impl Word {
 
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct At<T> {
+pub struct Spanned<T> {
     pub value: T,
     pub span: Span,
 }
@@ -106,13 +106,13 @@ pub struct At<T> {
 pub struct NamedBody<'a> {
     pub name: &'a str,
     pub name_span: &'a Span,
-    pub body: &'a Body,
+    pub body: &'a StanzaBody,
 }
 
 /// A stanza whose words were checked; the getters record a wrong type or an impossible value and yield `None`, as they
 /// do for what is not there.
 pub struct Fields<'a> {
-    body: &'a Body,
+    body: &'a StanzaBody,
     stanza: &'static Stanza,
     path: String,
     problems: &'a Problems<'a>,
@@ -122,7 +122,7 @@ impl<'a> Fields<'a> {
     /// Checks every key of `body` against the table. `family` are all tables of this kind of file: a word of another
     /// one is reported with the place where it belongs. `path` is the path of the stanza, empty at the top.
     pub fn open(
-        body: &'a Body,
+        body: &'a StanzaBody,
         stanza: &'static Stanza,
         family: &[&'static Stanza],
         path: impl Into<String>,
@@ -213,7 +213,7 @@ impl<'a> Fields<'a> {
     pub fn path(&self) -> &str {
         &self.path
     }
-    pub fn body(&self) -> &'a Body {
+    pub fn body(&self) -> &'a StanzaBody {
         self.body
     }
     pub fn problems(&self) -> &'a Problems<'a> {
@@ -237,7 +237,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The body of a stanza without a name.
-    pub fn stanza(&self, key: &str) -> Option<&'a Body> {
+    pub fn stanza(&self, key: &str) -> Option<&'a StanzaBody> {
         let entry = self.entry(key)?;
         if entry.form == Form::Attribute {
             return None;
@@ -245,7 +245,7 @@ impl<'a> Fields<'a> {
         self.object(entry)
     }
     /// The object of an entry. JSON may wrap the one stanza in a list.
-    fn object(&self, entry: &'a Entry) -> Option<&'a Body> {
+    fn object(&self, entry: &'a Entry) -> Option<&'a StanzaBody> {
         let node = match &entry.value.value {
             Literal::List(list) if entry.form == Form::Json && list.len() == 1 => list.first()?,
             _ => &entry.value,
@@ -260,7 +260,7 @@ impl<'a> Fields<'a> {
         }
     }
     /// All stanzas without a name, in file order, and where each begins. JSON may give several as a list.
-    pub fn stanzas(&self, key: &str) -> Vec<(&'a Span, &'a Body)> {
+    pub fn stanzas(&self, key: &str) -> Vec<(&'a Span, &'a StanzaBody)> {
         let mut found = Vec::new();
         for entry in self.entries(key).filter(|entry| entry.form != Form::Attribute) {
             let nodes = match &entry.value.value {
@@ -298,7 +298,7 @@ impl<'a> Fields<'a> {
         }
         found
     }
-    fn named_in(&self, key: &str, node: &'a Node, found: &mut Vec<NamedBody<'a>>) {
+    fn named_in(&self, key: &str, node: &'a ValueNode, found: &mut Vec<NamedBody<'a>>) {
         let Literal::Object(names) = &node.value else {
             self.wrong_type(key, node, "an object with the name as key", None);
             return;
@@ -329,7 +329,13 @@ impl<'a> Fields<'a> {
 }
 
 /// One warning for each word without full effect, at its first place, however often it occurs in the file.
-pub fn warn_ignored(body: &Body, stanza: &Stanza, path: &str, seen: &mut Vec<&'static str>, problems: &Problems<'_>) {
+pub fn warn_ignored(
+    body: &StanzaBody,
+    stanza: &Stanza,
+    path: &str,
+    seen: &mut Vec<&'static str>,
+    problems: &Problems<'_>,
+) {
     for entry in &body.entries {
         let Some(word) = stanza.words.iter().find(|w| w.name == entry.key) else { continue };
         if let Support::Ignored(why) = word.support

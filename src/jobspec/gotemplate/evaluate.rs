@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::fault::Wrong;
+use super::fault::UnlocatedFault;
 use super::functions;
 use super::interpreter::{Interpreter, Variables, assign};
 use super::meter::Checked;
-use super::tree::{Command, Operand, OperandKind, Pipeline};
+use super::tree::{Operand, OperandKind, Pipeline, PipelineCommand};
 use super::value::TemplateValue;
 
 impl Interpreter<'_> {
@@ -35,20 +35,20 @@ impl Interpreter<'_> {
             for command in &pipeline.commands {
                 piped = Some(self.command(command, dot, variables, piped)?);
             }
-            piped.ok_or_else(|| Wrong::new(pipeline.span.clone(), "the pipeline has no value"))
+            piped.ok_or_else(|| UnlocatedFault::new(pipeline.span.clone(), "the pipeline has no value"))
         })
     }
 
     fn command(
         &self,
-        command: &Command,
+        command: &PipelineCommand,
         dot: &TemplateValue,
         variables: &mut Variables,
         piped: Option<TemplateValue>,
     ) -> Checked<TemplateValue> {
         self.meter.steps(&command.span, 1)?;
         let Some((first, arguments)) = command.operands.split_first() else {
-            return Err(Wrong::new(command.span.clone(), "the command is empty"));
+            return Err(UnlocatedFault::new(command.span.clone(), "the command is empty"));
         };
         match &first.kind {
             OperandKind::Function(name) => self.function(name, &first.span, arguments, dot, variables, piped),
@@ -57,9 +57,9 @@ impl Interpreter<'_> {
             {
                 self.fields(first, arguments, dot, variables, piped)
             }
-            OperandKind::Nil => Err(Wrong::new(first.span.clone(), "nil is not a command")),
+            OperandKind::Nil => Err(UnlocatedFault::new(first.span.clone(), "nil is not a command")),
             _ if piped.is_some() || !arguments.is_empty() => {
-                Err(Wrong::new(first.span.clone(), "a value takes no arguments: it is not a function"))
+                Err(UnlocatedFault::new(first.span.clone(), "a value takes no arguments: it is not a function"))
             }
             _ => self.operand(first, dot, variables),
         }
@@ -103,7 +103,7 @@ impl Interpreter<'_> {
             OperandKind::Field(fields) => (dot.clone(), fields),
             OperandKind::Variable(name, fields) => (variable(variables, name, &operand.span)?, fields),
             OperandKind::Chain(inside, fields) => (self.operand(inside, dot, variables)?, fields),
-            _ => return Err(Wrong::new(operand.span.clone(), "this value has no fields")),
+            _ => return Err(UnlocatedFault::new(operand.span.clone(), "this value has no fields")),
         };
         let last = fields.len().saturating_sub(1);
         for (at, field) in fields.iter().enumerate() {
@@ -115,7 +115,7 @@ impl Interpreter<'_> {
                 }
                 values.extend(piped);
                 let result = self.scratch_method(field, &values).map_err(|why| {
-                    let wrong = Wrong::new(operand.span.clone(), format!("scratch.{field}: {why}"));
+                    let wrong = UnlocatedFault::new(operand.span.clone(), format!("scratch.{field}: {why}"));
                     if why == UNKNOWN_METHOD {
                         wrong.advise("it has Key, Get, Set, SetX, MapSet, MapSetX, MapValues")
                     } else {
@@ -129,14 +129,17 @@ impl Interpreter<'_> {
         }
         if piped.is_some() || !arguments.is_empty() {
             let name = fields.last().map_or("", String::as_str);
-            return Err(Wrong::new(operand.span.clone(), format!("{name} takes no arguments: it is not a function")));
+            return Err(UnlocatedFault::new(
+                operand.span.clone(),
+                format!("{name} takes no arguments: it is not a function"),
+            ));
         }
         Ok(value)
     }
 
     fn field(&self, value: &TemplateValue, field: &str, span: &Range<usize>) -> Checked<TemplateValue> {
         let missing = |what: &str| match self.error_on_missing_key {
-            true => Err(Wrong::new(span.clone(), format!("{what} has no entry for key {field:?}"))),
+            true => Err(UnlocatedFault::new(span.clone(), format!("{what} has no entry for key {field:?}"))),
             false => Ok(TemplateValue::Nil),
         };
         match value {
@@ -148,11 +151,11 @@ impl Interpreter<'_> {
                 "Value" => Ok(pair.value.as_str().into()),
                 "Exists" => Ok(TemplateValue::Bool(true)),
                 other => {
-                    let wrong = Wrong::new(span.clone(), format!("a key has no field {other}"));
+                    let wrong = UnlocatedFault::new(span.clone(), format!("a key has no field {other}"));
                     Err(wrong.advise("it has Path, Key, Value"))
                 }
             },
-            other => Err(Wrong::new(span.clone(), format!("{} has no field {field}", other.type_name()))),
+            other => Err(UnlocatedFault::new(span.clone(), format!("{} has no field {field}", other.type_name()))),
         }
     }
 
@@ -199,14 +202,21 @@ impl Interpreter<'_> {
             }
             last = Some(value);
         }
-        piped.or(last).ok_or_else(|| Wrong::new(span.clone(), format!("{name} takes at least 1 argument, not 0")))
+        piped
+            .or(last)
+            .ok_or_else(|| UnlocatedFault::new(span.clone(), format!("{name} takes at least 1 argument, not 0")))
     }
 
     fn execute_template(&self, values: &[TemplateValue], span: &Range<usize>) -> Checked<TemplateValue> {
         let (name, data) = match values {
             [TemplateValue::Text(name)] => (name, TemplateValue::Nil),
             [TemplateValue::Text(name), data] => (name, data.clone()),
-            _ => return Err(Wrong::new(span.clone(), "executeTemplate takes the name of a template and its data")),
+            _ => {
+                return Err(UnlocatedFault::new(
+                    span.clone(),
+                    "executeTemplate takes the name of a template and its data",
+                ));
+            }
         };
         let mut out = String::new();
         self.call(name, data, span, &mut out)?;
@@ -276,5 +286,7 @@ const UNKNOWN_METHOD: &str = "there is no such method";
 
 fn variable(variables: &Variables, name: &str, span: &Range<usize>) -> Checked<TemplateValue> {
     let found = variables.iter().rev().find(|(known, _)| known == name);
-    found.map(|(_, value)| value.clone()).ok_or_else(|| Wrong::new(span.clone(), format!("undefined variable {name}")))
+    found
+        .map(|(_, value)| value.clone())
+        .ok_or_else(|| UnlocatedFault::new(span.clone(), format!("undefined variable {name}")))
 }

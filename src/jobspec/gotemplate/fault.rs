@@ -37,7 +37,7 @@ impl fmt::Display for TemplateFault {
 
 /// A fault that does not know its line yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct UnlocatedFault {
     pub(super) span: Range<usize>,
     pub(super) message: String,
     pub(super) suggestion: Option<String>,
@@ -45,14 +45,20 @@ pub(super) struct Wrong {
     pub(super) never_renders: bool,
 }
 
-impl Wrong {
+impl UnlocatedFault {
     /// What a template or a file says in it may be long: it is cut.
-    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Wrong {
-        Wrong { span, message: event_text(message.into()), suggestion: None, waits: false, never_renders: false }
+    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> UnlocatedFault {
+        UnlocatedFault {
+            span,
+            message: event_text(message.into()),
+            suggestion: None,
+            waits: false,
+            never_renders: false,
+        }
     }
     #[must_use]
-    pub(super) fn advise(self, suggestion: impl Into<String>) -> Wrong {
-        Wrong { suggestion: Some(suggestion.into()), ..self }
+    pub(super) fn advise(self, suggestion: impl Into<String>) -> UnlocatedFault {
+        UnlocatedFault { suggestion: Some(suggestion.into()), ..self }
     }
     pub(super) fn locate(self, text: &str) -> TemplateFault {
         let before = (0..=self.span.start.min(text.len())).rev().find_map(|at| text.get(..at)).unwrap_or("");
@@ -71,29 +77,31 @@ impl Wrong {
 
 /// Why a function yields no value; the caller adds the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum FunctionFault {
     Invalid(String),
     /// A key that does not exist yet.
     Waits(String),
 }
 
-impl From<String> for Refusal {
-    fn from(message: String) -> Refusal {
-        Refusal::Invalid(message)
+impl From<String> for FunctionFault {
+    fn from(message: String) -> FunctionFault {
+        FunctionFault::Invalid(message)
     }
 }
 
-impl From<&str> for Refusal {
-    fn from(message: &str) -> Refusal {
-        Refusal::Invalid(message.to_owned())
+impl From<&str> for FunctionFault {
+    fn from(message: &str) -> FunctionFault {
+        FunctionFault::Invalid(message.to_owned())
     }
 }
 
-impl Refusal {
-    pub(super) fn at(self, span: Range<usize>, function: &str) -> Wrong {
+impl FunctionFault {
+    pub(super) fn at(self, span: Range<usize>, function: &str) -> UnlocatedFault {
         match self {
-            Refusal::Invalid(message) => Wrong::new(span, format!("{function}: {message}")),
-            Refusal::Waits(message) => Wrong { waits: true, ..Wrong::new(span, format!("{function}: {message}")) },
+            FunctionFault::Invalid(message) => UnlocatedFault::new(span, format!("{function}: {message}")),
+            FunctionFault::Waits(message) => {
+                UnlocatedFault { waits: true, ..UnlocatedFault::new(span, format!("{function}: {message}")) }
+            }
         }
     }
 }

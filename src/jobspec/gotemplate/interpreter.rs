@@ -4,19 +4,19 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::fault::Wrong;
+use super::fault::UnlocatedFault;
 use super::functions::Tools;
-use super::meter::{Checked, Meter};
+use super::meter::{Checked, TemplateMeter};
 use super::outside::TemplateSources;
 use super::printing;
-use super::tree::{Branch, ParsedTemplate, TemplateNode};
+use super::tree::{BranchNode, ParsedTemplate, TemplateNode};
 use super::value::TemplateValue;
 
 /// One rendering.
 pub(super) struct Interpreter<'t> {
     pub(super) parsed: &'t ParsedTemplate,
     pub(super) error_on_missing_key: bool,
-    pub(super) meter: Meter,
+    pub(super) meter: TemplateMeter,
     pub(super) tools: Tools<'t>,
     /// What `scratch.Set` stored.
     pub(super) scratch: RefCell<BTreeMap<String, TemplateValue>>,
@@ -40,7 +40,7 @@ impl<'t> Interpreter<'t> {
         sources: &'t dyn TemplateSources,
     ) -> Interpreter<'t> {
         let tools = Tools::new(sources);
-        let meter = Meter::new(sources.deadline());
+        let meter = TemplateMeter::new(sources.deadline());
         Interpreter { parsed, error_on_missing_key, meter, tools, scratch: RefCell::default() }
     }
 
@@ -59,7 +59,8 @@ impl<'t> Interpreter<'t> {
     /// The template of `define` that has this name, into `out`.
     pub(super) fn call(&self, name: &str, data: TemplateValue, span: &Range<usize>, out: &mut String) -> Checked {
         let nodes = self.parsed.defined.get(name);
-        let nodes = nodes.ok_or_else(|| Wrong::new(span.clone(), format!("template {name:?} is not defined")))?;
+        let nodes =
+            nodes.ok_or_else(|| UnlocatedFault::new(span.clone(), format!("template {name:?} is not defined")))?;
         self.meter.steps(span, 1)?;
         self.meter.nested(span, || self.body(nodes, data, out))
     }
@@ -110,7 +111,8 @@ impl<'t> Interpreter<'t> {
                 let value = self.pipeline(pipeline, dot, variables)?;
                 if pipeline.variables.is_empty() {
                     self.meter.bytes(&pipeline.span, value.bytes())?;
-                    let written = printing::action(&value).map_err(|why| Wrong::new(pipeline.span.clone(), why))?;
+                    let written =
+                        printing::action(&value).map_err(|why| UnlocatedFault::new(pipeline.span.clone(), why))?;
                     self.meter.write(&pipeline.span, out, &written)?;
                 }
             }
@@ -138,7 +140,7 @@ impl<'t> Interpreter<'t> {
 
     fn branch(
         &self,
-        branch: &Branch,
+        branch: &BranchNode,
         sets_dot: bool,
         dot: &TemplateValue,
         variables: &mut Variables,
@@ -159,7 +161,7 @@ impl<'t> Interpreter<'t> {
 
     fn range(
         &self,
-        branch: &Branch,
+        branch: &BranchNode,
         dot: &TemplateValue,
         variables: &mut Variables,
         out: &mut String,
@@ -215,7 +217,7 @@ impl<'t> Interpreter<'t> {
                 }
             }
             TemplateValue::Int(_) | TemplateValue::Uint(_) if pipeline.variables.len() > 1 => {
-                return Err(Wrong::new(span.clone(), "range over a number takes one variable"));
+                return Err(UnlocatedFault::new(span.clone(), "range over a number takes one variable"));
             }
             TemplateValue::Int(_) | TemplateValue::Uint(_) => {
                 let to = if let TemplateValue::Uint(n) = value { n } else { 0 };
@@ -229,7 +231,7 @@ impl<'t> Interpreter<'t> {
                 }
             }
             other => {
-                return Err(Wrong::new(
+                return Err(UnlocatedFault::new(
                     span.clone(),
                     format!("range takes a list or a map, not {}", other.type_name()),
                 ));
@@ -246,7 +248,7 @@ impl<'t> Interpreter<'t> {
 pub(super) fn assign(variables: &mut Variables, name: &str, value: TemplateValue, span: &Range<usize>) -> Checked {
     match variables.iter_mut().rev().find(|(known, _)| known == name) {
         Some((_, there)) => *there = value,
-        None => return Err(Wrong::new(span.clone(), format!("undefined variable {name}"))),
+        None => return Err(UnlocatedFault::new(span.clone(), format!("undefined variable {name}"))),
     }
     Ok(())
 }

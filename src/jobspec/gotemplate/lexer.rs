@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::fault::Wrong;
+use super::fault::UnlocatedFault;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenKind {
@@ -42,7 +42,7 @@ pub(super) struct Token<'t> {
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// Errors: the first place that is no token.
-pub(super) fn tokens<'t>(text: &'t str, left: &str, right: &str) -> Result<Vec<Token<'t>>, Wrong> {
+pub(super) fn tokens<'t>(text: &'t str, left: &str, right: &str) -> Result<Vec<Token<'t>>, UnlocatedFault> {
     let mut lexer = Lexer { text, left, right, at: 0, tokens: Vec::new() };
     lexer.outside()?;
     Ok(lexer.tokens)
@@ -60,8 +60,8 @@ impl<'t> Lexer<'t, '_> {
     fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or("")
     }
-    fn wrong<T>(&self, start: usize, message: impl Into<String>) -> Result<T, Wrong> {
-        Err(Wrong::new(start..self.at.max(start), message))
+    fn wrong<T>(&self, start: usize, message: impl Into<String>) -> Result<T, UnlocatedFault> {
+        Err(UnlocatedFault::new(start..self.at.max(start), message))
     }
     fn push(&mut self, kind: TokenKind, start: usize, end: usize) {
         self.tokens.push(Token { kind, text: self.text.get(start..end).unwrap_or(""), span: start..end });
@@ -69,7 +69,7 @@ impl<'t> Lexer<'t, '_> {
     }
 
     /// All of it, from outside of an action.
-    fn outside(&mut self) -> Result<(), Wrong> {
+    fn outside(&mut self) -> Result<(), UnlocatedFault> {
         let mut trims_start = false;
         loop {
             if trims_start {
@@ -105,7 +105,7 @@ impl<'t> Lexer<'t, '_> {
     }
 
     /// Returns whether what follows is trimmed.
-    fn comment(&mut self, open: usize) -> Result<bool, Wrong> {
+    fn comment(&mut self, open: usize) -> Result<bool, UnlocatedFault> {
         let Some(end) = self.rest().find("*/") else {
             return self.wrong(open, "the comment has no end; write */");
         };
@@ -129,19 +129,22 @@ impl<'t> Lexer<'t, '_> {
         rest.starts_with(self.right).then_some((self.right.len(), false))
     }
 
-    fn action(&mut self, open: usize) -> Result<bool, Wrong> {
+    fn action(&mut self, open: usize) -> Result<bool, UnlocatedFault> {
         let mut parentheses: Vec<usize> = Vec::new();
         loop {
             let start = self.at;
             if let Some((length, trims)) = self.closes() {
                 if let Some(at) = parentheses.last() {
-                    return Err(Wrong::new(*at..at + 1, "this parenthesis is not closed"));
+                    return Err(UnlocatedFault::new(*at..at + 1, "this parenthesis is not closed"));
                 }
                 self.push(TokenKind::Right, start, start + length);
                 return Ok(trims);
             }
             let Some(c) = self.rest().chars().next() else {
-                return Err(Wrong::new(open..open + self.left.len(), format!("the action has no {}", self.right)));
+                return Err(UnlocatedFault::new(
+                    open..open + self.left.len(),
+                    format!("the action has no {}", self.right),
+                ));
             };
             let next = self.rest().chars().nth(1);
             match c {
@@ -162,7 +165,7 @@ impl<'t> Lexer<'t, '_> {
                 }
                 ')' => {
                     if parentheses.pop().is_none() {
-                        return Err(Wrong::new(start..start + 1, "this parenthesis was not opened"));
+                        return Err(UnlocatedFault::new(start..start + 1, "this parenthesis was not opened"));
                     }
                     self.push(TokenKind::RightParenthesis, start, start + 1);
                 }
@@ -194,7 +197,7 @@ impl<'t> Lexer<'t, '_> {
         self.push(TokenKind::Space, start, self.at);
     }
 
-    fn quoted(&mut self, start: usize) -> Result<(), Wrong> {
+    fn quoted(&mut self, start: usize) -> Result<(), UnlocatedFault> {
         let end = self.until('"');
         match end {
             Some(end) => self.push(TokenKind::Quoted, start, end),
@@ -203,7 +206,7 @@ impl<'t> Lexer<'t, '_> {
         Ok(())
     }
 
-    fn character(&mut self, start: usize) -> Result<(), Wrong> {
+    fn character(&mut self, start: usize) -> Result<(), UnlocatedFault> {
         match self.until('\'') {
             Some(end) => self.push(TokenKind::Character, start, end),
             None => return self.wrong(start, "the character has no closing quote on its line"),
@@ -226,7 +229,7 @@ impl<'t> Lexer<'t, '_> {
         None
     }
 
-    fn word(&mut self, kind: TokenKind, start: usize) -> Result<(), Wrong> {
+    fn word(&mut self, kind: TokenKind, start: usize) -> Result<(), UnlocatedFault> {
         let first = self.rest().chars().next().map_or(0, char::len_utf8);
         let rest = self.rest().get(first..).unwrap_or("");
         let length = first + rest.find(|c| !is_word(c)).unwrap_or(rest.len());
@@ -237,7 +240,7 @@ impl<'t> Lexer<'t, '_> {
     }
 
     /// Errors: what follows here cannot follow a word.
-    fn ends(&self, start: usize) -> Result<(), Wrong> {
+    fn ends(&self, start: usize) -> Result<(), UnlocatedFault> {
         match self.rest().chars().next() {
             None | Some(' ' | '\t' | '\r' | '\n' | '.' | ',' | '|' | ':' | '(' | ')') => Ok(()),
             Some(_) if self.rest().starts_with(self.right) => Ok(()),
@@ -245,7 +248,7 @@ impl<'t> Lexer<'t, '_> {
         }
     }
 
-    fn number(&mut self, start: usize) -> Result<(), Wrong> {
+    fn number(&mut self, start: usize) -> Result<(), UnlocatedFault> {
         let mut before = None;
         let is_hexadecimal = {
             let digits = self.rest().trim_start_matches(['+', '-']);

@@ -37,7 +37,7 @@ pub(in crate::jobspec) use functions::parsed_yaml;
 pub use outside::TemplateSources;
 pub use value::{TemplateKeyPair, TemplateValue};
 
-use fault::Wrong;
+use fault::UnlocatedFault;
 use interpreter::Interpreter;
 use tree::{ParsedTemplate, ReadKind};
 
@@ -91,7 +91,7 @@ impl GoTemplate {
         };
         let (left, right) = (or(&options.left_delimiter, "{{"), or(&options.right_delimiter, "}}"));
         let parsed = if text.len() > MOST_TEXT {
-            Err(vec![Wrong::new(0..0, format!("the template is longer than {} MiB", MOST_TEXT >> 20))])
+            Err(vec![UnlocatedFault::new(0..0, format!("the template is longer than {} MiB", MOST_TEXT >> 20))])
         } else {
             let tokens = lexer::tokens(text, &left, &right).map_err(|wrong| vec![wrong]);
             tokens.and_then(|tokens| parser::parse(tokens, deadline))
@@ -127,7 +127,7 @@ impl GoTemplate {
     pub fn key_function(&self) -> Option<(&str, usize, usize)> {
         let keys = self.parsed.reads.iter().filter(|(_, (kind, _))| *kind == ReadKind::Key);
         let (name, (_, span)) = keys.min_by_key(|(_, (_, span))| span.start)?;
-        let place = Wrong::new(span.clone(), "").locate(&self.text);
+        let place = UnlocatedFault::new(span.clone(), "").locate(&self.text);
         Some((name, place.line, place.column))
     }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::fault::Wrong;
+use super::fault::UnlocatedFault;
 use super::lexer::{Token, TokenKind};
 use super::literals;
 use super::meter::Checked;
-use super::tree::{Branch, ParsedTemplate, ReadKind, TemplateNode};
+use super::tree::{BranchNode, ParsedTemplate, ReadKind, TemplateNode};
 
 /// Blocks and parentheses within each other.
 const DEEPEST: usize = 50;
@@ -16,7 +16,7 @@ const DEEPEST: usize = 50;
 const MOST_FAULTS: usize = 16;
 
 /// Errors: all that is wrong, in file order; the first [`MOST_FAULTS`].
-pub(super) fn parse(tokens: Vec<Token<'_>>, deadline: Option<Instant>) -> Result<ParsedTemplate, Vec<Wrong>> {
+pub(super) fn parse(tokens: Vec<Token<'_>>, deadline: Option<Instant>) -> Result<ParsedTemplate, Vec<UnlocatedFault>> {
     let mut parser = TemplateParser {
         tokens,
         next: 0,
@@ -47,7 +47,7 @@ pub(super) struct TemplateParser<'t> {
     pub(super) variables: Vec<String>,
     defined: BTreeMap<String, Vec<TemplateNode>>,
     pub(super) reads: BTreeMap<String, (ReadKind, Range<usize>)>,
-    wrongs: Vec<Wrong>,
+    wrongs: Vec<UnlocatedFault>,
     /// When parsing is abandoned.
     pub(super) deadline: Option<Instant>,
     /// How many `range` are open.
@@ -57,7 +57,7 @@ pub(super) struct TemplateParser<'t> {
 
 /// What ended a list of nodes.
 #[derive(Debug, Clone, PartialEq)]
-enum ListEnd {
+enum NodeListEnd {
     /// The text.
     Text,
     End,
@@ -92,7 +92,7 @@ impl<'t> TemplateParser<'t> {
         self.take()
     }
     /// Parsing goes on after this fault. Errors: it is the last one that is reported.
-    pub(super) fn report(&mut self, wrong: Wrong) -> Checked {
+    pub(super) fn report(&mut self, wrong: UnlocatedFault) -> Checked {
         if self.wrongs.len() + 1 >= MOST_FAULTS {
             return Err(wrong);
         }
@@ -106,7 +106,7 @@ impl<'t> TemplateParser<'t> {
             TokenKind::Right => format!("the end of the action in {context}"),
             _ => format!("{text} in {context}"),
         };
-        Err(Wrong::new(span, format!("unexpected {shown}")))
+        Err(UnlocatedFault::new(span, format!("unexpected {shown}")))
     }
     fn close(&mut self, context: &str) -> Checked {
         match self.peek_solid().0 {
@@ -123,7 +123,10 @@ impl<'t> TemplateParser<'t> {
         inside: impl FnOnce(&mut Self) -> Checked<T>,
     ) -> Checked<T> {
         if self.depth >= DEEPEST {
-            return Err(Wrong::new(span.clone(), format!("blocks and parentheses nest deeper than {DEEPEST}")));
+            return Err(UnlocatedFault::new(
+                span.clone(),
+                format!("blocks and parentheses nest deeper than {DEEPEST}"),
+            ));
         }
         self.depth += 1;
         let outcome = inside(self);
@@ -133,17 +136,17 @@ impl<'t> TemplateParser<'t> {
 
     fn whole(&mut self) -> Checked<Vec<TemplateNode>> {
         match self.list(true)? {
-            (nodes, ListEnd::Text) => Ok(nodes),
-            (_, ListEnd::End | ListEnd::Else(_)) => {
+            (nodes, NodeListEnd::Text) => Ok(nodes),
+            (_, NodeListEnd::End | NodeListEnd::Else(_)) => {
                 self.next = self.next.saturating_sub(1);
                 let (_, text, span) = self.peek();
-                Err(Wrong::new(span, format!("unexpected {{{{{text}}}}}: no block is open")))
+                Err(UnlocatedFault::new(span, format!("unexpected {{{{{text}}}}}: no block is open")))
             }
         }
     }
 
     /// Nodes up to `end` or `else`, whose keyword is taken.
-    fn list(&mut self, is_top: bool) -> Checked<(Vec<TemplateNode>, ListEnd)> {
+    fn list(&mut self, is_top: bool) -> Checked<(Vec<TemplateNode>, NodeListEnd)> {
         let mut nodes = Vec::new();
         loop {
             let (kind, text, span) = self.take();
@@ -155,22 +158,25 @@ impl<'t> TemplateParser<'t> {
                         (TokenKind::Identifier, "end") => {
                             self.next += 1;
                             // `whole` points at the keyword.
-                            return if is_top { Ok((nodes, ListEnd::End)) } else { self.end(nodes) };
+                            return if is_top { Ok((nodes, NodeListEnd::End)) } else { self.end(nodes) };
                         }
                         (TokenKind::Identifier, "else") => {
                             self.next += 1;
-                            return Ok((nodes, ListEnd::Else(at)));
+                            return Ok((nodes, NodeListEnd::Else(at)));
                         }
                         (TokenKind::Identifier, "define") if is_top => self.define(at)?,
                         (TokenKind::Identifier, "define") => {
-                            return Err(Wrong::new(at, "unexpected {{define}}: it stands outside of all blocks"));
+                            return Err(UnlocatedFault::new(
+                                at,
+                                "unexpected {{define}}: it stands outside of all blocks",
+                            ));
                         }
                         _ => nodes.push(self.action()?),
                     }
                 }
                 TokenKind::End => {
                     self.next -= 1;
-                    return Ok((nodes, ListEnd::Text));
+                    return Ok((nodes, NodeListEnd::Text));
                 }
                 _ => {
                     self.next -= 1;
@@ -179,9 +185,9 @@ impl<'t> TemplateParser<'t> {
             }
         }
     }
-    fn end(&mut self, nodes: Vec<TemplateNode>) -> Checked<(Vec<TemplateNode>, ListEnd)> {
+    fn end(&mut self, nodes: Vec<TemplateNode>) -> Checked<(Vec<TemplateNode>, NodeListEnd)> {
         self.close("end")?;
-        Ok((nodes, ListEnd::End))
+        Ok((nodes, NodeListEnd::End))
     }
 
     fn action(&mut self) -> Checked<TemplateNode> {
@@ -209,7 +215,7 @@ impl<'t> TemplateParser<'t> {
                 "break" | "continue" => {
                     self.next += 1;
                     if self.loops == 0 {
-                        return Err(Wrong::new(span, format!("{{{{{word}}}}} stands outside of a range")));
+                        return Err(UnlocatedFault::new(span, format!("{{{{{word}}}}} stands outside of a range")));
                     }
                     self.close(word)?;
                     return Ok(if word == "break" { TemplateNode::Break } else { TemplateNode::Continue });
@@ -233,12 +239,12 @@ impl<'t> TemplateParser<'t> {
         self.loops -= usize::from(word == "range");
         self.variables.truncate(inner);
         let otherwise = match end {
-            ListEnd::End => Vec::new(),
-            ListEnd::Else(at) => self.otherwise(word, &opened, at)?,
-            ListEnd::Text => return Err(unclosed(word, opened)),
+            NodeListEnd::End => Vec::new(),
+            NodeListEnd::Else(at) => self.otherwise(word, &opened, at)?,
+            NodeListEnd::Text => return Err(unclosed(word, opened)),
         };
         self.variables.truncate(scope);
-        let branch = Branch { pipeline, body, otherwise };
+        let branch = BranchNode { pipeline, body, otherwise };
         Ok(match word {
             "if" => TemplateNode::If(branch),
             "with" => TemplateNode::With(branch),
@@ -256,12 +262,12 @@ impl<'t> TemplateParser<'t> {
         }
         self.close("else")?;
         match self.list(false)? {
-            (nodes, ListEnd::End) => Ok(nodes),
-            (_, ListEnd::Else(second)) => {
+            (nodes, NodeListEnd::End) => Ok(nodes),
+            (_, NodeListEnd::Else(second)) => {
                 let message = format!("a second {{{{else}}}} of the same {word}");
-                Err(Wrong::new(second, message).advise(format!("the first begins at byte {}", at.start)))
+                Err(UnlocatedFault::new(second, message).advise(format!("the first begins at byte {}", at.start)))
             }
-            (_, ListEnd::Text) => Err(unclosed(word, opened.clone())),
+            (_, NodeListEnd::Text) => Err(unclosed(word, opened.clone())),
         }
     }
 
@@ -291,9 +297,9 @@ impl<'t> TemplateParser<'t> {
         self.variables = outer;
         self.loops = loops;
         match end {
-            ListEnd::End => Ok(nodes),
-            ListEnd::Else(at) => Err(Wrong::new(at, format!("unexpected {{{{else}}}} in {word}"))),
-            ListEnd::Text => Err(unclosed(word, opened)),
+            NodeListEnd::End => Ok(nodes),
+            NodeListEnd::Else(at) => Err(UnlocatedFault::new(at, format!("unexpected {{{{else}}}} in {word}"))),
+            NodeListEnd::Text => Err(unclosed(word, opened)),
         }
     }
 
@@ -304,7 +310,7 @@ impl<'t> TemplateParser<'t> {
         match self.defined.get(&name) {
             Some(there) if is_empty(&nodes) && !is_empty(there) => Ok(()),
             Some(there) if !is_empty(there) => {
-                Err(Wrong::new(at, format!("template {name:?} is defined a second time")))
+                Err(UnlocatedFault::new(at, format!("template {name:?} is defined a second time")))
             }
             _ => {
                 self.defined.insert(name, nodes);
@@ -317,14 +323,14 @@ impl<'t> TemplateParser<'t> {
     fn name(&mut self, word: &str, after: Range<usize>) -> Checked<(String, Range<usize>)> {
         let (kind, text, span) = self.take_solid();
         let name = match kind {
-            TokenKind::Quoted => literals::quoted(text).map_err(|why| Wrong::new(span.clone(), why))?,
+            TokenKind::Quoted => literals::quoted(text).map_err(|why| UnlocatedFault::new(span.clone(), why))?,
             TokenKind::Raw => text.trim_matches('`').to_owned(),
-            _ => return Err(Wrong::new(after, format!("{word} takes the name of a template in quotes"))),
+            _ => return Err(UnlocatedFault::new(after, format!("{word} takes the name of a template in quotes"))),
         };
         Ok((name, span))
     }
 }
 
-fn unclosed(word: &str, opened: Range<usize>) -> Wrong {
-    Wrong::new(opened, format!("{{{{{word}}}}} has no {{{{end}}}}"))
+fn unclosed(word: &str, opened: Range<usize>) -> UnlocatedFault {
+    UnlocatedFault::new(opened, format!("{{{{{word}}}}} has no {{{{end}}}}"))
 }

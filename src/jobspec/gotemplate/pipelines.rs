@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::fault::Wrong;
+use super::fault::UnlocatedFault;
 use super::functions;
 use super::lexer::TokenKind;
 use super::literals;
 use super::meter::{self, Checked};
 use super::parser::TemplateParser;
-use super::tree::{Command, Operand, OperandKind, Pipeline};
+use super::tree::{Operand, OperandKind, Pipeline, PipelineCommand};
 use super::value::TemplateValue;
 
 impl TemplateParser<'_> {
@@ -36,13 +36,13 @@ impl TemplateParser<'_> {
         }
         let span = start.start..self.at(self.next.saturating_sub(1)).2.end.max(start.start);
         if commands.is_empty() {
-            return Err(Wrong::new(start, format!("missing value for {context}")));
+            return Err(UnlocatedFault::new(start, format!("missing value for {context}")));
         }
         for (at, command) in commands.iter().enumerate().skip(1) {
             let Some(Operand { kind, span }) = command.operands.first() else { continue };
             if matches!(kind, OperandKind::Literal(_) | OperandKind::Dot | OperandKind::Nil) {
                 let message = format!("stage {} of the pipeline is a value, not a function", at + 1);
-                return Err(Wrong::new(span.clone(), message));
+                return Err(UnlocatedFault::new(span.clone(), message));
             }
         }
         Ok(Pipeline { variables, is_assignment, commands, span })
@@ -73,7 +73,7 @@ impl TemplateParser<'_> {
                 TokenKind::Comma if context == "range" && variables.len() < 2 => self.next += 1,
                 TokenKind::Comma => {
                     let span = self.peek().2;
-                    return Err(Wrong::new(span, format!("{context} takes no list of variables here")));
+                    return Err(UnlocatedFault::new(span, format!("{context} takes no list of variables here")));
                 }
                 _ => {
                     // A value, no declaration.
@@ -90,11 +90,11 @@ impl TemplateParser<'_> {
     fn variable(&self, name: &str, span: &Range<usize>) -> Checked {
         match self.variables.iter().any(|known| known == name) {
             true => Ok(()),
-            false => Err(Wrong::new(span.clone(), format!("undefined variable {name}"))),
+            false => Err(UnlocatedFault::new(span.clone(), format!("undefined variable {name}"))),
         }
     }
 
-    fn command(&mut self, context: &str) -> Checked<Command> {
+    fn command(&mut self, context: &str) -> Checked<PipelineCommand> {
         let start = self.peek_solid().2.start;
         let mut operands: Vec<Operand> = Vec::new();
         loop {
@@ -111,12 +111,12 @@ impl TemplateParser<'_> {
         if operands.is_empty() {
             return self.unexpected(context);
         }
-        Ok(Command { operands, span: start..end })
+        Ok(PipelineCommand { operands, span: start..end })
     }
 
     /// The functions whose arguments are all written out, as the interpreter calls them: what the command before it
     /// yields is the last argument of the first one.
-    fn check_calls(&mut self, command: &Command, before: Option<&Command>) -> Checked {
+    fn check_calls(&mut self, command: &PipelineCommand, before: Option<&PipelineCommand>) -> Checked {
         let Some((first, arguments)) = command.operands.split_first() else { return Ok(()) };
         if let OperandKind::Function(name) = &first.kind {
             // A command of several operands is a call, and its value is known when it is rendered.
@@ -166,7 +166,7 @@ impl TemplateParser<'_> {
             OperandKind::Variable(name, _) => OperandKind::Variable(name, fields),
             OperandKind::Function(_) | OperandKind::Pipeline(_) => OperandKind::Chain(Box::new(term), fields),
             OperandKind::Literal(_) | OperandKind::Dot | OperandKind::Nil | OperandKind::Chain(..) => {
-                return Err(Wrong::new(span, "a field follows a value that has none"));
+                return Err(UnlocatedFault::new(span, "a field follows a value that has none"));
             }
         };
         Ok(Operand { kind, span })
@@ -175,7 +175,7 @@ impl TemplateParser<'_> {
     fn term(&mut self, context: &str) -> Checked<Operand> {
         let (kind, text, span) = self.peek();
         let literal = |value: Result<TemplateValue, String>| {
-            value.map(OperandKind::Literal).map_err(|why| Wrong::new(span.clone(), why))
+            value.map(OperandKind::Literal).map_err(|why| UnlocatedFault::new(span.clone(), why))
         };
         let kind = match kind {
             TokenKind::Identifier => match text {

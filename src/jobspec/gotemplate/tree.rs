@@ -25,9 +25,9 @@ pub(super) enum ReadKind {
 pub(super) enum TemplateNode {
     Text(String, Range<usize>),
     Action(Pipeline),
-    If(Branch),
-    With(Branch),
-    Range(Branch),
+    If(BranchNode),
+    With(BranchNode),
+    Range(BranchNode),
     Call { name: String, data: Option<Pipeline>, span: Range<usize> },
     Break,
     Continue,
@@ -35,7 +35,7 @@ pub(super) enum TemplateNode {
 
 /// `if`, `with` and `range`: a pipeline, what follows if it is true, and else.
 #[derive(Debug, Clone)]
-pub(super) struct Branch {
+pub(super) struct BranchNode {
     pub(super) pipeline: Pipeline,
     pub(super) body: Vec<TemplateNode>,
     pub(super) otherwise: Vec<TemplateNode>,
@@ -47,13 +47,13 @@ pub(super) struct Pipeline {
     pub(super) variables: Vec<String>,
     /// `=` instead of `:=`.
     pub(super) is_assignment: bool,
-    pub(super) commands: Vec<Command>,
+    pub(super) commands: Vec<PipelineCommand>,
     pub(super) span: Range<usize>,
 }
 
 /// An operand with its arguments; never empty.
 #[derive(Debug, Clone)]
-pub(super) struct Command {
+pub(super) struct PipelineCommand {
     pub(super) operands: Vec<Operand>,
     pub(super) span: Range<usize>,
 }

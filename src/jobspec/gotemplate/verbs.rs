@@ -1,6 +1,6 @@
 //! Go's `Sprintf`.
 
-use super::fault::Refusal;
+use super::fault::FunctionFault;
 use super::floats;
 use super::printing;
 use super::quoting;
@@ -12,7 +12,7 @@ const WIDEST: usize = 10_000;
 const MOST: usize = 16 << 20;
 
 #[derive(Debug, Clone, Default)]
-struct Verb {
+struct FormatVerb {
     minus: bool,
     plus: bool,
     sharp: bool,
@@ -23,7 +23,7 @@ struct Verb {
 }
 
 /// Errors: a width beyond reason, or a result that is too long. Wrong verbs are part of the text, as in Go.
-pub(super) fn sprintf(format: &str, arguments: &[TemplateValue]) -> Result<String, Refusal> {
+pub(super) fn sprintf(format: &str, arguments: &[TemplateValue]) -> Result<String, FunctionFault> {
     let mut out = String::new();
     let mut state = Arguments { arguments, next: 0, reordered: false };
     let mut rest = format;
@@ -31,7 +31,7 @@ pub(super) fn sprintf(format: &str, arguments: &[TemplateValue]) -> Result<Strin
         let (before, after) = rest.split_at(at);
         out.push_str(before);
         let mut chars = Chars(after.get(1..).unwrap_or(""));
-        let mut verb = Verb::default();
+        let mut verb = FormatVerb::default();
         while let Some(flag) = chars.peek().filter(|c| "-+# 0".contains(*c)) {
             match flag {
                 '-' => verb.minus = true,
@@ -93,7 +93,7 @@ impl Chars<'_> {
         self.0 = rest.unwrap_or(self.0);
         rest.is_some()
     }
-    fn digits(&mut self) -> Result<Option<usize>, Refusal> {
+    fn digits(&mut self) -> Result<Option<usize>, FunctionFault> {
         let end = self.0.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.0.len());
         let (digits, rest) = self.0.split_at(end);
         self.0 = rest;
@@ -136,7 +136,12 @@ impl<'v> Arguments<'v> {
         false
     }
     /// A width or precision that is an argument.
-    fn star(&mut self, verb: &mut Verb, is_width: bool, out: &mut String) -> Result<Option<usize>, Refusal> {
+    fn star(
+        &mut self,
+        verb: &mut FormatVerb,
+        is_width: bool,
+        out: &mut String,
+    ) -> Result<Option<usize>, FunctionFault> {
         let bad = if is_width { "%!(BADWIDTH)" } else { "%!(BADPREC)" };
         let Some(TemplateValue::Int(n)) = self.take() else {
             out.push_str(bad);
@@ -152,14 +157,14 @@ impl<'v> Arguments<'v> {
     }
 }
 
-fn value_by(out: &mut String, c: char, verb: &Verb, value: &TemplateValue) {
+fn value_by(out: &mut String, c: char, verb: &FormatVerb, value: &TemplateValue) {
     // The caller refuses what got this far.
     if out.len() > MOST {
         return;
     }
     match (c, value) {
         // Go's %+v is for the fields of structs.
-        ('v', _) if verb.plus => value_by(out, c, &Verb { plus: false, ..verb.clone() }, value),
+        ('v', _) if verb.plus => value_by(out, c, &FormatVerb { plus: false, ..verb.clone() }, value),
         ('T', value) => pad(out, verb, value.go_type(), false),
         ('p', _) => bad(out, c, verb, value),
         ('v', TemplateValue::Nil) => pad(out, verb, "<nil>", false),
@@ -201,7 +206,7 @@ fn value_by(out: &mut String, c: char, verb: &Verb, value: &TemplateValue) {
 }
 
 /// An element: nil has no verb there.
-fn nested(out: &mut String, c: char, verb: &Verb, value: &TemplateValue) {
+fn nested(out: &mut String, c: char, verb: &FormatVerb, value: &TemplateValue) {
     match value {
         TemplateValue::Nil => out.push_str("<nil>"),
         value => value_by(out, c, verb, value),
@@ -209,13 +214,13 @@ fn nested(out: &mut String, c: char, verb: &Verb, value: &TemplateValue) {
 }
 
 /// A verb that does not fit, as Go shows it.
-fn bad(out: &mut String, c: char, verb: &Verb, value: &TemplateValue) {
+fn bad(out: &mut String, c: char, verb: &FormatVerb, value: &TemplateValue) {
     out.push_str(&format!("%!{c}({}=", value.go_type()));
     value_by(out, 'v', verb, value);
     out.push(')');
 }
 
-fn text(out: &mut String, c: char, verb: &Verb, text: &str) {
+fn text(out: &mut String, c: char, verb: &FormatVerb, text: &str) {
     let cut: String;
     let shown = match verb.precision {
         Some(most) if matches!(c, 's' | 'v' | 'q') => {
@@ -255,7 +260,7 @@ fn is_one_line(text: &str) -> bool {
     !text.chars().any(|c| c.is_control() && c != '\t')
 }
 
-fn integer(out: &mut String, c: char, verb: &Verb, is_negative: bool, n: u64, value: &TemplateValue) {
+fn integer(out: &mut String, c: char, verb: &FormatVerb, is_negative: bool, n: u64, value: &TemplateValue) {
     let digits = match c {
         'd' | 'v' => n.to_string(),
         'b' => format!("{n:b}"),
@@ -292,7 +297,7 @@ fn integer(out: &mut String, c: char, verb: &Verb, is_negative: bool, n: u64, va
     signed(out, verb, is_negative, &format!("{prefix}{digits}"), verb.precision.is_none());
 }
 
-fn float(out: &mut String, c: char, verb: &Verb, n: f64, value: &TemplateValue) {
+fn float(out: &mut String, c: char, verb: &FormatVerb, n: f64, value: &TemplateValue) {
     let magnitude = n.abs();
     let digits = match c {
         'v' => floats::general(magnitude, verb.precision, false),
@@ -307,11 +312,11 @@ fn float(out: &mut String, c: char, verb: &Verb, n: f64, value: &TemplateValue) 
     let is_special = !n.is_finite();
     let digits = if is_special { digits.trim_start_matches('+').to_owned() } else { digits };
     let is_plus = n == f64::INFINITY && !verb.plus;
-    let verb = if is_plus { Verb { plus: true, ..verb.clone() } } else { verb.clone() };
+    let verb = if is_plus { FormatVerb { plus: true, ..verb.clone() } } else { verb.clone() };
     signed(out, &verb, n.is_sign_negative() && !n.is_nan(), &digits, !is_special);
 }
 
-fn signed(out: &mut String, verb: &Verb, is_negative: bool, digits: &str, takes_zeros: bool) {
+fn signed(out: &mut String, verb: &FormatVerb, is_negative: bool, digits: &str, takes_zeros: bool) {
     let sign = match is_negative {
         true => "-",
         false if verb.plus => "+",
@@ -328,7 +333,7 @@ fn signed(out: &mut String, verb: &Verb, is_negative: bool, digits: &str, takes_
     pad(out, verb, &format!("{sign}{digits}"), true);
 }
 
-fn pad(out: &mut String, verb: &Verb, shown: &str, is_number: bool) {
+fn pad(out: &mut String, verb: &FormatVerb, shown: &str, is_number: bool) {
     let missing = verb.width.unwrap_or(0).saturating_sub(shown.chars().count());
     if verb.minus {
         out.push_str(shown);

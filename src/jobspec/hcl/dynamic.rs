@@ -4,15 +4,15 @@ use hcl_edit::Span as _;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body};
 
-use super::{Lower, label_of};
+use super::{HclLowering, label_of};
 use crate::jobspec::diagnostic::Span;
-use crate::jobspec::evaluate::scope::Scope;
+use crate::jobspec::evaluate::scope::EvaluationScope;
 use crate::jobspec::evaluate::value::HclValue;
-use crate::jobspec::tree::{Entry, Form, Label, Literal, Node};
+use crate::jobspec::tree::{Entry, Form, Label, Literal, ValueNode};
 
-impl Lower<'_, '_> {
+impl HclLowering<'_, '_> {
     /// Each block is paid for: with the last step or byte no more is expanded.
-    pub(super) fn dynamic(&self, block: &Block, scope: &Scope<'_>) -> Vec<Entry> {
+    pub(super) fn dynamic(&self, block: &Block, scope: &EvaluationScope<'_>) -> Vec<Entry> {
         let place = block.ident.span().or(block.span()).unwrap_or(0..0);
         let wrong = |message: &str| {
             let advice = "dynamic \"NAME\" { for_each = [...], content { ... } }".to_owned();
@@ -57,7 +57,7 @@ impl Lower<'_, '_> {
                 }
             };
             let inner = self.body(&content.body, Some(&scope));
-            let value = Node { span: content.span().unwrap_or(place.clone()), value: Literal::Object(inner) };
+            let value = ValueNode { span: content.span().unwrap_or(place.clone()), value: Literal::Object(inner) };
             blocks.extend(self.entry(&label.text, label.span.clone(), Form::Block, labels, value));
         }
         blocks
@@ -65,7 +65,7 @@ impl Lower<'_, '_> {
 }
 
 /// `None`: they are no list of strings.
-fn labels(body: &Body, span: &Span, scope: &Scope<'_>) -> Result<Option<Vec<Label>>, super::Fault> {
+fn labels(body: &Body, span: &Span, scope: &EvaluationScope<'_>) -> Result<Option<Vec<Label>>, super::EvaluationFault> {
     let Some(attribute) = body.get_attribute("labels") else { return Ok(Some(Vec::new())) };
     let value = scope.evaluate(&attribute.value)?;
     let Some(list) = value.elements() else { return Ok(None) };

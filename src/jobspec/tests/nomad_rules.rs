@@ -263,7 +263,7 @@ fn a_variable_that_a_template_may_define_is_no_warning() {
 }
 
 #[test]
-fn variables_of_a_cluster_say_what_is_missing() {
+fn cluster_only_variables_have_a_warning_with_the_reason() {
     for (name, reason) in [
         ("NOMAD_TOKEN", "no server issues an `identity`, so that there is no token"),
         ("NOMAD_UPSTREAM_ADDR_db", "there is no service mesh: an upstream of `connect` has no address"),

@@ -1,4 +1,6 @@
 //! Words about placement and about many hosts: what is read, warned of and refused.
+//!
+//! Promise (Input validation): Stanzas about many hosts are checked by Nomad's rules, with a warning
 
 use std::time::Duration;
 
@@ -137,7 +139,7 @@ fn an_attribute_that_is_no_reference_is_warned_of() {
 }
 
 #[test]
-fn what_one_host_cannot_do_is_accepted_with_a_warning_each() {
+fn features_unavailable_on_one_host_are_accepted_with_a_warning_each() {
     for (lines, words) in [
         ("priority = 100\nall_at_once = true\nui {\n  description = \"x\"\n}", vec!["priority", "ui"]),
         ("update {\n  max_parallel = 2\n  canary = 1\n  auto_promote = true\n}", vec!["canary"]),
@@ -364,7 +366,7 @@ fn reschedule_of_a_group_stands_over_that_of_its_job_and_both_over_the_defaults(
 }
 
 #[test]
-fn ephemeral_disk_says_whether_a_replacement_gets_its_data() {
+fn ephemeral_disk_determines_whether_a_replacement_gets_its_data() {
     let disk = |lines: &str| job(&in_group(&format!("ephemeral_disk {{\n{lines}\n}}"))).groups[0].ephemeral_disk;
     for (lines, moves) in
         [("", false), ("sticky = true", true), ("migrate = \"true\"", true), ("sticky = false", false)]

@@ -1,24 +1,24 @@
 //! Building blocks of the agent's BPF programs: map lookups, pointer chains, reads of numbers.
 //!
-//! Memory is read with `bpf_probe_read_kernel`, which accepts any address, or through a [`Lens`].
+//! Memory is read with `bpf_probe_read_kernel`, which accepts any address, or through a [`StructCast`].
 
-use super::btf::{Btf, BtfError, Member};
-use super::insn::{BpfProgram, Helper, JumpTo, Reg, Width};
+use super::btf::{Btf, BtfError, BtfMember};
+use super::insn::{BpfHelper, BpfProgram, JumpTo, Reg, Width};
 
 /// Casts an address to a struct that starts with 8-byte numbers, so that the program can load from it directly. The
 /// kernel guards such loads (6.2): an unreadable address gives 0 and never faults. A helper call per read would cost
 /// several times as much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lens {
+pub struct StructCast {
     /// `bpf_rdonly_cast`: free at run time; only the verifier uses it.
     cast: i32,
     structure: i32,
     bytes: u32,
 }
 
-impl Lens {
+impl StructCast {
     /// Errors: the kernel lacks the function or the struct.
-    pub fn of(btf: &Btf<'_>) -> Result<Lens, BtfError> {
+    pub fn of(btf: &Btf<'_>) -> Result<StructCast, BtfError> {
         // A struct that contains only numbers.
         const NUMBERS: (&str, &str) = ("kernel_cpustat", "cpustat");
         let foreign = || BtfError::Unsupported(format!("struct {}", NUMBERS.0));
@@ -28,7 +28,7 @@ impl Lens {
             return Err(foreign());
         }
         let (cast, structure) = (id(btf.function("bpf_rdonly_cast")?)?, id(btf.structure(NUMBERS.0)?)?);
-        Ok(Lens { cast, structure, bytes: numbers.size })
+        Ok(StructCast { cast, structure, bytes: numbers.size })
     }
 
     /// `R0` = address `R9 + offset`, typed for loads.
@@ -49,7 +49,7 @@ impl Lens {
 pub enum MemoryAccess {
     /// With a helper function, the only way on 6.1.
     Checked,
-    Direct(Lens),
+    Direct(StructCast),
 }
 
 impl MemoryAccess {
@@ -116,7 +116,7 @@ pub(super) fn element(p: &mut BpfProgram, rows: i32, missing: JumpTo) {
     p.store(Width::W4, Reg::R10, KEY, Reg::R1);
     p.set_map(Reg::R1, rows);
     address_of(p, Reg::R2, KEY);
-    p.call(Helper::MapLookup);
+    p.call(BpfHelper::MapLookup);
     p.if_zero(Reg::R0, missing);
 }
 
@@ -132,7 +132,7 @@ pub(super) fn follow(p: &mut BpfProgram, offset: u32) {
 pub(super) fn copy_to_stack(p: &mut BpfProgram) {
     address_of(p, Reg::R1, SCRATCH);
     p.set(Reg::R2, 8);
-    p.call(Helper::ProbeReadKernel);
+    p.call(BpfHelper::ProbeReadKernel);
 }
 
 /// Copies from `R9 + from` into the row; `R0` is 0 on success.
@@ -141,7 +141,7 @@ pub(super) fn copy_to_row(p: &mut BpfProgram, from: u32, size: u32, to: u32) {
     p.copy(Reg::R1, Reg::R8);
     p.add(Reg::R1, i32::try_from(to).unwrap_or(i32::MAX));
     p.set(Reg::R2, i32::try_from(size).unwrap_or(i32::MAX));
-    p.call(Helper::ProbeReadKernel);
+    p.call(BpfHelper::ProbeReadKernel);
 }
 
 /// `into` = the number of `size` bytes at `base + offset`; 0 if unreadable.
@@ -152,7 +152,7 @@ pub(super) fn read_number(p: &mut BpfProgram, base: Reg, offset: u32, size: u32,
     p.store(Width::W8, Reg::R10, SCRATCH, Reg::R1);
     address_of(p, Reg::R1, SCRATCH);
     p.set(Reg::R2, i32::try_from(size).unwrap_or(i32::MAX));
-    p.call(Helper::ProbeReadKernel);
+    p.call(BpfHelper::ProbeReadKernel);
     let width = if size == 4 { Width::W4 } else { Width::W8 };
     p.load(width, into, Reg::R10, SCRATCH);
 }
@@ -181,7 +181,7 @@ pub(super) fn pointer_to(btf: &Btf<'_>, of: &str, field: &str, structure: &str) 
 }
 
 /// A field of 8-, 4- or 1-byte numbers.
-pub(super) fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<Member, BtfError> {
+pub(super) fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<BtfMember, BtfError> {
     let member = btf.member(of, field)?;
     let width = member.size.checked_div(member.count).unwrap_or_default();
     let is = !member.is_pointer && matches!(width, 8 | 4 | 1) && member.offset % width == 0;

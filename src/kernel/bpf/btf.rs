@@ -19,7 +19,7 @@ pub enum BtfError {
 
 /// Location of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
+pub struct BtfMember {
     /// From the start of the outermost type, in bytes.
     pub offset: u32,
     /// Of the whole field, in bytes.
@@ -75,7 +75,7 @@ impl fmt::Debug for Btf<'_> {
 
 /// Header of a type.
 #[derive(Clone, Copy)]
-struct Type {
+struct BtfType {
     id: u32,
     name: u32,
     kind: u32,
@@ -147,13 +147,13 @@ impl<'a> Btf<'a> {
 
     /// A field by its path through nested structs, such as `memory.watermark`. Pointers are not followed. Anonymous
     /// structs and unions are searched as well.
-    pub fn member(&self, of: &str, path: &str) -> Result<Member, BtfError> {
+    pub fn member(&self, of: &str, path: &str) -> Result<BtfMember, BtfError> {
         let (offset, at) = self.way(of, path)?;
         let foreign = || BtfError::Unsupported(format!("{path} in struct {of}"));
         let bare = self.bare(at).ok_or_else(foreign)?;
         let count = if bare.kind == kind::ARRAY { self.array(bare).ok_or_else(foreign)?.1 } else { 1 };
         let size = self.size(at, DEPTH).ok_or_else(foreign)?;
-        Ok(Member { offset, size, count, is_pointer: bare.kind == kind::POINTER })
+        Ok(BtfMember { offset, size, count, is_pointer: bare.kind == kind::POINTER })
     }
 
     /// Whether a field is a pointer to this struct.
@@ -216,7 +216,7 @@ impl<'a> Btf<'a> {
     }
 
     /// The type without qualifiers and typedefs.
-    fn bare(&self, id: u32) -> Option<Type> {
+    fn bare(&self, id: u32) -> Option<BtfType> {
         let mut found = self.head(id)?;
         for _ in 0..DEPTH {
             match found.kind {
@@ -245,12 +245,12 @@ impl<'a> Btf<'a> {
     }
 
     /// Type and number of the elements.
-    fn array(&self, found: Type) -> Option<(u32, u32)> {
+    fn array(&self, found: BtfType) -> Option<(u32, u32)> {
         let at = self.rest(found);
         Some((word(self.types, at)?, word(self.types, at + 8)?))
     }
 
-    fn named(&self, name: &str) -> Option<Type> {
+    fn named(&self, name: &str) -> Option<BtfType> {
         self.head(*self.named.get(name.as_bytes())?)
     }
 
@@ -259,24 +259,24 @@ impl<'a> Btf<'a> {
         rest.strip_prefix(name.as_bytes()).is_some_and(|after| after.first() == Some(&0))
     }
 
-    fn head(&self, id: u32) -> Option<Type> {
+    fn head(&self, id: u32) -> Option<BtfType> {
         // `void` has no header.
         let begin = self.begins.get(id as usize).filter(|_| id > 0)?;
         self.head_at(id, *begin as usize)
     }
-    fn head_at(&self, id: u32, at: usize) -> Option<Type> {
+    fn head_at(&self, id: u32, at: usize) -> Option<BtfType> {
         let (name, info, size_or_type) = (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
         let (kind, count, flag) = (info >> 24 & 31, info & 0xffff, info >> 31 == 1);
-        Some(Type { id, name, kind, count, flag, size_or_type })
+        Some(BtfType { id, name, kind, count, flag, size_or_type })
     }
     /// Offset of the data after the header.
-    fn rest(&self, of: Type) -> usize {
+    fn rest(&self, of: BtfType) -> usize {
         self.begins.get(of.id as usize).map_or(usize::MAX - 4096, |at| *at as usize + 12)
     }
 }
 
 /// Number of bytes after the header.
-fn rest_of(head: Type) -> Option<usize> {
+fn rest_of(head: BtfType) -> Option<usize> {
     let each = |bytes: usize| Some(bytes * head.count as usize);
     match head.kind {
         kind::INT | kind::VARIABLE | kind::DECL_TAG => Some(4),
@@ -306,15 +306,15 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// Builds BTF for tests, type by type; each call returns the type's ID.
-    pub struct Made {
+    pub struct BtfBuilder {
         types: Vec<u8>,
         strings: Vec<u8>,
         last: u32,
     }
 
-    impl Made {
-        pub fn new() -> Made {
-            Made { types: Vec::new(), strings: vec![0], last: 0 }
+    impl BtfBuilder {
+        pub fn new() -> BtfBuilder {
+            BtfBuilder { types: Vec::new(), strings: vec![0], last: 0 }
         }
         fn add(&mut self, name: &str, kind: u32, count: usize, flag: bool, size_or_type: u32, rest: &[u32]) -> u32 {
             let name = self.name(name);
@@ -371,7 +371,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_field_is_found_through_what_it_is_inside_of_and_under_its_other_names() {
-        let mut made = Made::new();
+        let mut made = BtfBuilder::new();
         let long = made.number("long", 8);
         let atomic = made.structure("", 8, &[("counter", long, 0)]);
         let atomic = made.also("atomic_long_t", atomic);
@@ -386,7 +386,7 @@ pub(super) mod tests {
         let bytes = made.done();
         let btf = Btf::parse(&bytes).unwrap();
         let member = |path| btf.member("mem_cgroup", path);
-        let of = |offset, size, count, is_pointer| Ok(Member { offset, size, count, is_pointer });
+        let of = |offset, size, count, is_pointer| Ok(BtfMember { offset, size, count, is_pointer });
         assert_eq!(member("memory.usage"), of(8, 8, 1, false));
         assert_eq!(member("memsw.failcnt"), of(48, 8, 1, false), "through a union without a name");
         assert_eq!(member("events"), of(64, 72, 9, false));
@@ -401,7 +401,7 @@ pub(super) mod tests {
 
     #[test]
     fn types_that_go_in_circles_end() {
-        let mut made = Made::new();
+        let mut made = BtfBuilder::new();
         made.also("a", 2);
         made.also("b", 1);
         made.structure("s", 8, &[("x", 1, 0), ("", 3, 0)]);
@@ -414,7 +414,7 @@ pub(super) mod tests {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>, at in 0_usize..200, byte: u8) {
             let _ = Btf::parse(&bytes).map(|btf| btf.member("s", "x"));
-            let mut made = Made::new();
+            let mut made = BtfBuilder::new();
             let long = made.number("long", 8);
             let many = made.array(long, 3);
             made.structure("s", 8, &[("x", many, 0), ("", 3, 0)]);

@@ -21,7 +21,7 @@
 use super::blocks::{MemoryAccess, address_of, element, follow, number, pointer, pointer_to, read_number};
 use super::btf::{Btf, BtfError};
 use super::exits::{self, CGROUP, EndNotes, ProcessEnd, find_notes};
-use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
+use super::insn::{AssembleError, BpfHelper, BpfProgram, JumpTo, Reg, Width};
 use super::walk::{RowPlan, RowValue};
 use crate::model::raw_name;
 
@@ -58,7 +58,7 @@ const FLUSHED: i16 = -96;
 
 /// Location of CPU time in the unified tree that is counted per CPU and not flushed yet.
 #[derive(Debug)]
-struct Pending {
+struct PendingCpuTime {
     /// From a cgroup to its per-CPU data, and from there to the counted and the flushed times, three numbers each.
     by_processor: u32,
     counted: u32,
@@ -69,8 +69,8 @@ struct Pending {
     all: i16,
 }
 
-impl Pending {
-    fn of(btf: &Btf<'_>) -> Result<Pending, BtfError> {
+impl PendingCpuTime {
+    fn of(btf: &Btf<'_>) -> Result<PendingCpuTime, BtfError> {
         // Linux 6.16 moved it into a struct of its own.
         let new = btf.member("cgroup", "rstat_base_cpu").is_ok();
         let (by, what) =
@@ -79,7 +79,7 @@ impl Pending {
             let offset = number(btf, "task_cputime", field)?.offset;
             i16::try_from(offset).ok().filter(|at| *at <= 16).ok_or_else(|| BtfError::Unsupported(field.to_owned()))
         };
-        Ok(Pending {
+        Ok(PendingCpuTime {
             by_processor: pointer(btf, "cgroup", by)?,
             counted: btf.member(what, "bstat.cputime")?.offset,
             flushed: btf.member(what, "last_bstat.cputime")?.offset,
@@ -108,7 +108,7 @@ impl Pending {
                 p.add_reg(Reg::R3, Reg::R9);
                 address_of(p, Reg::R1, slot);
                 p.set(Reg::R2, 24);
-                p.call(Helper::ProbeReadKernel);
+                p.call(BpfHelper::ProbeReadKernel);
                 p.if_not_zero(Reg::R0, missing);
             }
             for &(at, place) in &places {
@@ -136,7 +136,7 @@ fn owner(btf: &Btf<'_>) -> Result<[u32; 3], BtfError> {
 
 /// A cgroup removed from one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndRecord {
+pub struct CgroupEndRecord {
     /// Hierarchy ID as in `/proc/self/cgroup`; 0 is the unified tree.
     pub hierarchy: u64,
     /// Nanoseconds since boot.
@@ -153,7 +153,7 @@ pub struct EndRecord {
 #[derive(Debug)]
 pub struct EndPlan {
     pub rows: RowPlan,
-    pending: Option<Pending>,
+    pending: Option<PendingCpuTime>,
     /// Offsets from a cgroup to its directory, the directory's attributes, and the owner. `None`: this kernel has them
     /// elsewhere.
     owner: Option<[u32; 3]>,
@@ -169,7 +169,7 @@ impl EndPlan {
         processors: &[u64],
     ) -> Result<(EndPlan, Vec<(RowValue, BtfError)>), BtfError> {
         let (rows, mut refused) = RowPlan::of(btf, wanted, processors)?;
-        let pending = Pending::of(btf).map_err(|error| refused.push((RowValue::CpuUsage, error))).ok();
+        let pending = PendingCpuTime::of(btf).map_err(|error| refused.push((RowValue::CpuUsage, error))).ok();
         let root = pointer_to(btf, "cgroup", "root", "cgroup_root")?;
         let hierarchy = number(btf, "cgroup_root", "hierarchy_id")?.offset;
         let owner = owner(btf).inspect_err(|error| tracing::debug!(%error, "owners of ended cgroups unavailable")).ok();
@@ -214,7 +214,7 @@ impl EndPlan {
         p.if_zero(Reg::R1, fits);
         p.set_map(Reg::R1, ring);
         p.set(Reg::R2, 0);
-        p.call(Helper::RingQuery);
+        p.call(BpfHelper::RingQuery);
         p.set(Reg::R1, share);
         p.if_more(Reg::R0, Reg::R1, full);
         p.place(fits);
@@ -252,7 +252,7 @@ impl EndPlan {
         p.add(Reg::R8, 8 + i32::from(before));
         p.load(Width::W8, Reg::R1, Reg::R10, KIND);
         p.store(Width::W8, Reg::R8, word(HIERARCHY) - before, Reg::R1);
-        p.call(Helper::SinceBoot);
+        p.call(BpfHelper::SinceBoot);
         p.store(Width::W8, Reg::R8, word(AT) - before, Reg::R0);
         p.set(Reg::R1, 0);
         for n in NOTES..HEAD {
@@ -267,7 +267,7 @@ impl EndPlan {
         }
         p.set_map(Reg::R1, notes);
         address_of(&mut p, Reg::R2, CGROUP);
-        p.call(Helper::MapDelete);
+        p.call(BpfHelper::MapDelete);
         p.place(none);
         // Values that this hierarchy does not have would be those of the last record.
         p.set(Reg::R1, 0);
@@ -285,7 +285,7 @@ impl EndPlan {
         p.add(Reg::R1, row);
         p.set(Reg::R2, LONGEST_PATH);
         p.load(Width::W8, Reg::R3, Reg::R10, PATH);
-        p.call(Helper::ProbeReadKernelText);
+        p.call(BpfHelper::ProbeReadKernelText);
         // An error code is masked to a number below the buffer size; the text is empty then.
         p.and(Reg::R0, 2 * LONGEST_PATH - 1);
         p.copy(Reg::R3, Reg::R0);
@@ -294,7 +294,7 @@ impl EndPlan {
         p.copy(Reg::R2, Reg::R8);
         p.add(Reg::R2, -i32::from(before));
         p.set(Reg::R4, 0);
-        p.call(Helper::RingOutput);
+        p.call(BpfHelper::RingOutput);
         p.if_zero(Reg::R0, out);
         p.place(full);
         p.load(Width::W8, Reg::R1, Reg::R8, -before - 8);
@@ -334,7 +334,7 @@ impl EndPlan {
     }
 
     /// Parses a record. `None`: truncated.
-    pub fn record(&self, bytes: &[u8]) -> Option<EndRecord> {
+    pub fn record(&self, bytes: &[u8]) -> Option<CgroupEndRecord> {
         let row_at = 8 * HEAD;
         let path_at = row_at + self.rows.row_bytes() as usize;
         let words = |bytes: &[u8]| -> Vec<u64> {
@@ -359,6 +359,6 @@ impl EndPlan {
         };
         // CPU time that removed children had not flushed is missing here.
         let is_whole = head[WHOLE] == 1 && self.rows.read(&row, RowValue::Dying) == Some(0);
-        Some(EndRecord { hierarchy: head[HIERARCHY], at: head[AT], path, notes, row, is_whole })
+        Some(CgroupEndRecord { hierarchy: head[HIERARCHY], at: head[AT], path, notes, row, is_whole })
     }
 }

@@ -7,7 +7,7 @@
 
 use super::blocks::{address_of, follow, number, pointer, pointer_to, read_number};
 use super::btf::{Btf, BtfError};
-use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
+use super::insn::{AssembleError, BpfHelper, BpfProgram, JumpTo, Reg, Width};
 
 pub const EXITED: &std::ffi::CStr = c"sched_process_exit";
 
@@ -228,13 +228,13 @@ impl ExitPlan {
         }
         address_of(&mut p, Reg::R1, CALLED);
         p.set(Reg::R2, i32::try_from(NAME).unwrap_or(i32::MAX));
-        p.call(Helper::CurrentName);
+        p.call(BpfHelper::CurrentName);
         p.if_not_zero(Reg::R0, out);
         p.set_map(Reg::R1, seen);
         address_of(&mut p, Reg::R2, CALLED);
         address_of(&mut p, Reg::R3, FOUND);
         p.set(Reg::R4, 0);
-        p.call(Helper::MapUpdate);
+        p.call(BpfHelper::MapUpdate);
         p.place(out);
         p.set(Reg::R0, 0);
         p.exit();
@@ -272,7 +272,7 @@ impl ExitPlan {
         p.place(no_victim);
         read_number(p, Reg::R8, self.start, 8, Reg::R1);
         p.store(Width::W8, Reg::R10, START, Reg::R1);
-        p.call(Helper::SinceBoot);
+        p.call(BpfHelper::SinceBoot);
         p.store(Width::W8, Reg::R10, NOW, Reg::R0);
         p.set(Reg::R1, 0);
         p.store(Width::W8, Reg::R10, BIRTH, Reg::R1);
@@ -335,7 +335,7 @@ fn found(n: usize) -> i16 {
 pub(super) fn find_notes(p: &mut BpfProgram, notes: i32) {
     p.set_map(Reg::R1, notes);
     address_of(p, Reg::R2, CGROUP);
-    p.call(Helper::MapLookup);
+    p.call(BpfHelper::MapLookup);
 }
 
 /// Merges the exit on the stack into the cgroup's note.
@@ -378,5 +378,5 @@ fn note(p: &mut BpfProgram, notes: i32, next: JumpTo) {
     address_of(p, Reg::R2, CGROUP);
     address_of(p, Reg::R3, FRESH);
     p.set(Reg::R4, 0);
-    p.call(Helper::MapUpdate);
+    p.call(BpfHelper::MapUpdate);
 }

@@ -22,7 +22,7 @@ pub enum Reg {
 /// Helper functions, by their numbers in `enum bpf_func_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Helper {
+pub enum BpfHelper {
     MapLookup = 1,
     MapUpdate = 2,
     MapDelete = 3,
@@ -132,7 +132,7 @@ impl BpfProgram {
     pub fn store(&mut self, width: Width, dst: Reg, offset: i16, src: Reg) {
         self.push(MEM | width as u8 | 0x03, dst, src as u8, offset, 0);
     }
-    pub fn call(&mut self, helper: Helper) {
+    pub fn call(&mut self, helper: BpfHelper) {
         self.push(0x85, Reg::R0, 0, 0, helper as i32);
     }
     /// Calls a kernel function (kfunc) by its BTF ID (5.13).
@@ -215,7 +215,7 @@ mod tests {
         program.store(Width::W4, Reg::R10, -4, Reg::R1);
         program.set_map(Reg::R1, 7);
         program.set_wide(Reg::R3, 0xffff_8880_0000_1234);
-        program.call(Helper::ProbeReadKernel);
+        program.call(BpfHelper::ProbeReadKernel);
         program.call_function(0x1234);
         program.and(Reg::R2, 0xffff);
         program.exit();

@@ -8,9 +8,9 @@
 //! A group is the target of one pointer: the cgroup itself, its `mem_cgroup`, its `psi_group`. It is read as a whole or
 //! not at all; one bit says which. A wrong address is an error or reads as 0 and never faults ([`MemoryAccess`]).
 
-use super::blocks::{KEY, Lens, MemoryAccess, SCRATCH, SUM, address_of, element, follow, number, pointer};
-use super::btf::{Btf, BtfError, Member};
-use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
+use super::blocks::{KEY, MemoryAccess, SCRATCH, SUM, StructCast, address_of, element, follow, number, pointer};
+use super::btf::{Btf, BtfError, BtfMember};
+use super::insn::{AssembleError, BpfHelper, BpfProgram, JumpTo, Reg, Width};
 
 /// A number, or an array of numbers, of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +84,7 @@ impl RowValue {
 }
 
 /// How to find a value.
-struct Spec {
+struct ValueSpec {
     value: RowValue,
     /// The controller and its struct; `None`: a field of the cgroup itself.
     of: Option<(&'static str, &'static str)>,
@@ -106,18 +106,18 @@ const fn spec(
     of: Option<(&'static str, &'static str)>,
     via: Option<(&'static str, &'static str)>,
     field: &'static str,
-) -> Spec {
-    Spec { value, of, via, field, element: None }
+) -> ValueSpec {
+    ValueSpec { value, of, via, field, element: None }
 }
-const fn event(value: RowValue, name: &'static str) -> Spec {
-    Spec { element: Some(("memcg_memory_event", name)), ..spec(value, MEMORY, None, "memory_events") }
+const fn event(value: RowValue, name: &'static str) -> ValueSpec {
+    ValueSpec { element: Some(("memcg_memory_event", name)), ..spec(value, MEMORY, None, "memory_events") }
 }
 /// The totals used for averages come first and are indexed by the PSI states.
-const fn stall(value: RowValue, name: &'static str) -> Spec {
-    Spec { element: Some(("psi_states", name)), ..spec(value, None, PSI, "total") }
+const fn stall(value: RowValue, name: &'static str) -> ValueSpec {
+    ValueSpec { element: Some(("psi_states", name)), ..spec(value, None, PSI, "total") }
 }
 
-const SPECS: &[Spec] = &[
+const SPECS: &[ValueSpec] = &[
     spec(RowValue::MemoryUsage, MEMORY, None, "memory.usage"),
     spec(RowValue::MemoryWatermark, MEMORY, None, "memory.watermark"),
     spec(RowValue::MemoryFailcnt, MEMORY, None, "memory.failcnt"),
@@ -168,14 +168,14 @@ const SPECS: &[Spec] = &[
 
 /// Location of a value in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Column {
+struct RowColumn {
     group: u32,
     at: u32,
     size: u32,
     count: u32,
 }
 
-impl Column {
+impl RowColumn {
     /// Its first number. `None`: the cgroup does not have it.
     fn read(&self, row: &[u64]) -> Option<u64> {
         let found = row.get(1)? & (1 << self.group) != 0;
@@ -192,7 +192,7 @@ impl Column {
 
 /// The target of one pointer.
 #[derive(Debug)]
-struct Group {
+struct PointerGroup {
     /// Pointer offsets, starting at the cgroup.
     way: Vec<u32>,
     /// Offset, size, and offset in the row.
@@ -250,13 +250,13 @@ impl MemoryDelegation {
 pub struct RowPlan {
     cgroup: u32,
     id: [u32; 2],
-    groups: Vec<Group>,
+    groups: Vec<PointerGroup>,
     /// Indexed by value.
-    columns: [Option<Column>; RowValue::COUNT],
+    columns: [Option<RowColumn>; RowValue::COUNT],
     row_bytes: u32,
     /// Per-CPU offsets.
     processors: Vec<u64>,
-    lens: Option<Lens>,
+    lens: Option<StructCast>,
     memory_delegation: Option<MemoryDelegation>,
 }
 
@@ -276,7 +276,7 @@ impl RowPlan {
         let cgroup = btf.member("bpf_iter__cgroup", "cgroup")?.offset;
         let id = [pointer(btf, "cgroup", "kn")?, number(btf, "kernfs_node", "id")?.offset];
         let mut refused = Vec::new();
-        let mut found: Vec<(Vec<u32>, RowValue, Member)> = Vec::new();
+        let mut found: Vec<(Vec<u32>, RowValue, BtfMember)> = Vec::new();
         for spec in SPECS.iter().filter(|spec| wanted.contains(&spec.value)) {
             match spec.find(btf) {
                 Ok(_) if spec.value == RowValue::CpuacctUsage && processors.is_empty() => {
@@ -293,7 +293,7 @@ impl RowPlan {
             columns: [None; RowValue::COUNT],
             row_bytes: HEAD,
             processors: processors.to_vec(),
-            lens: Lens::of(btf).ok(),
+            lens: StructCast::of(btf).ok(),
             memory_delegation: MemoryDelegation::of(btf).ok(),
         };
         // Per-CPU values form groups of their own.
@@ -304,14 +304,14 @@ impl RowPlan {
         Ok((plan, refused))
     }
 
-    fn add(&mut self, together: &[(Vec<u32>, RowValue, Member)]) {
+    fn add(&mut self, together: &[(Vec<u32>, RowValue, BtfMember)]) {
         let Some((way, first, member)) = together.first() else { return };
         let group = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         let needs_delegation = SPECS.iter().any(|spec| spec.value == *first && spec.of == MEMORY);
-        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None, needs_delegation };
+        let mut added = PointerGroup { way: way.clone(), copies: Vec::new(), sum: None, needs_delegation };
         if is_sum(*first) {
             added.sum = Some((member.offset, self.row_bytes));
-            self.columns[*first as usize] = Some(Column { group, at: self.row_bytes, size: 8, count: 1 });
+            self.columns[*first as usize] = Some(RowColumn { group, at: self.row_bytes, size: 8, count: 1 });
             self.row_bytes += 8;
             self.groups.push(added);
             return;
@@ -330,7 +330,8 @@ impl RowPlan {
             added.copies.push((from, size, to));
             self.row_bytes = (to + size).next_multiple_of(8);
             let at = to + (member.offset - from);
-            self.columns[*value as usize] = Some(Column { group, at, size: member.size, count: member.count.max(1) });
+            self.columns[*value as usize] =
+                Some(RowColumn { group, at, size: member.size, count: member.count.max(1) });
         }
         self.groups.push(added);
     }
@@ -472,7 +473,7 @@ pub fn processors_program(btf: &Btf<'_>, own: i32, rows: i32, processors: u32) -
         p.set_map(Reg::R1, own);
         address_of(&mut p, Reg::R2, KEY);
         p.set(Reg::R3, i32::try_from(n).unwrap_or(i32::MAX));
-        p.call(Helper::MapLookupPerCpu);
+        p.call(BpfHelper::MapLookupPerCpu);
         p.if_zero(Reg::R0, out);
         p.store(Width::W8, Reg::R8, i16::try_from(8 * (n + 1)).map_err(|_| AssembleError::TooFar)?, Reg::R0);
     }
@@ -490,9 +491,9 @@ pub enum ProcessorsError {
     Assemble(#[from] AssembleError),
 }
 
-impl Spec {
+impl ValueSpec {
     /// The pointer offsets, and the field at the end.
-    fn find(&self, btf: &Btf<'_>) -> Result<(Vec<u32>, Member), BtfError> {
+    fn find(&self, btf: &Btf<'_>) -> Result<(Vec<u32>, BtfMember), BtfError> {
         let (mut way, mut holder) = (Vec::new(), "cgroup");
         if let Some((controller, part)) = self.of {
             let subsys = btf.member("cgroup", "subsys")?;
@@ -513,7 +514,7 @@ impl Spec {
         }
         let member = match (self.value, self.field) {
             (RowValue::CpuacctUsage, field) => {
-                Member { offset: pointer(btf, holder, field)?, size: 8, count: 1, is_pointer: true }
+                BtfMember { offset: pointer(btf, holder, field)?, size: 8, count: 1, is_pointer: true }
             }
             (RowValue::BlockGroups, field) => btf.member(holder, field)?,
             (_, field) => number(btf, holder, field)?,
@@ -525,7 +526,7 @@ impl Spec {
                 if n >= member.count {
                     return Err(BtfError::Unsupported(format!("{} in struct {holder}", self.field)));
                 }
-                Member { offset: member.offset + n * width, size: width, count: 1, ..member }
+                BtfMember { offset: member.offset + n * width, size: width, count: 1, ..member }
             }
         };
         Ok((way, member))
@@ -538,12 +539,12 @@ fn is_sum(value: RowValue) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::btf::tests::Made;
+    use super::super::btf::tests::BtfBuilder;
     use super::*;
 
     /// A minimal kernel for a plan. `peak`: offset of the watermark.
     fn kernel(peak: Option<u32>, counter_width: u32) -> Vec<u8> {
-        let mut made = Made::new();
+        let mut made = BtfBuilder::new();
         let long = made.number("long", counter_width);
         let node = made.structure("kernfs_node", 104, &[("id", long, 96)]);
         let node = made.pointer(node);
@@ -564,7 +565,7 @@ pub(crate) mod tests {
 
     /// A plan for `memory.stat` alone: the given number of states, then of events.
     pub(crate) fn memory_plan(states: u32, events: u32) -> RowPlan {
-        let column = |at, count| Some(Column { group: 0, at, size: 8 * count, count });
+        let column = |at, count| Some(RowColumn { group: 0, at, size: 8 * count, count });
         let mut columns = [None; RowValue::COUNT];
         columns[RowValue::MemoryState as usize] = column(HEAD, states);
         columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
@@ -575,7 +576,7 @@ pub(crate) mod tests {
 
     /// A plan for throttling alone, with the kernel's widths: two counts that share a word, then a time.
     pub(crate) fn throttling_plan() -> RowPlan {
-        let column = |at, size| Some(Column { group: 0, at, size, count: 1 });
+        let column = |at, size| Some(RowColumn { group: 0, at, size, count: 1 });
         let mut columns = [None; RowValue::COUNT];
         columns[RowValue::CfsPeriods as usize] = column(HEAD, 4);
         columns[RowValue::CfsThrottled as usize] = column(HEAD + 4, 4);
@@ -587,7 +588,7 @@ pub(crate) mod tests {
         [RowValue::MemoryUsage, RowValue::MemoryWatermark, RowValue::MemoryFailcnt, RowValue::Pids];
 
     #[test]
-    fn what_stands_together_is_copied_together_and_what_is_missing_is_named() {
+    fn adjacent_kernel_fields_are_copied_together_and_missing_ones_are_named() {
         let bytes = kernel(Some(120), 8);
         let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
         // Two adjacent fields and a distant one; the ID of the pids controller is out of range.
@@ -611,14 +612,14 @@ pub(crate) mod tests {
     #[test]
     fn program_with_the_cast_reads_whole_numbers_around_each_field() {
         let bytes = |numbers: u32, at: u32| {
-            let mut made = Made::new();
+            let mut made = BtfBuilder::new();
             let long = made.number("long", 8);
             let array = made.array(long, numbers);
             made.structure("kernel_cpustat", at + 8 * numbers, &[("cpustat", array, at)]);
             made.function("bpf_rdonly_cast");
             made.done()
         };
-        let lens = |bytes: &[u8]| Lens::of(&Btf::parse(bytes).unwrap());
+        let lens = |bytes: &[u8]| StructCast::of(&Btf::parse(bytes).unwrap());
         assert!(lens(&bytes(4, 0)).is_ok());
         assert_eq!(
             lens(&bytes(4, 8)),
@@ -643,7 +644,7 @@ pub(crate) mod tests {
     #[test]
     fn whether_memory_was_handed_down_is_one_bit_of_the_cgroup_above() {
         let bytes = |parent_at: u32, bytes: u32, at: u32| {
-            let mut made = Made::new();
+            let mut made = BtfBuilder::new();
             let control = made.number("control", bytes);
             let css = made.structure("cgroup_subsys_state", 200, &[]);
             let to_css = made.pointer(css);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_time_is_divided_as_the_ticks_say_and_neither_mode_falls() {
+    fn exact_cpu_time_is_divided_by_ticks_and_neither_mode_falls() {
         assert_eq!(divide(900, (20, 10), (0, 0)), (600, 300));
         assert_eq!(divide(900, (0, 0), (0, 0)), (900, 0), "shorter than a tick: the kernel calls it user time");
         assert_eq!(divide(900, (0, 10), (0, 0)), (0, 900));

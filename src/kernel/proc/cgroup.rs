@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_in_the_unified_tree_is_found_beside_others() {
+    fn unified_cgroup_path_is_found_beside_v1_hierarchies() {
         assert_eq!(unified(b"0::/system.slice/x.service\n"), Some("/system.slice/x.service"));
         let hybrid = b"12:pids:/user.slice\n4:memory:/\n1:name=systemd:/user.slice/session-1.scope\n0::/a b\\x2d:c\n";
         assert_eq!(unified(hybrid), Some("/a b\\x2d:c"));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_or_absent_is_no_place() {
+    fn deleted_or_absent_cgroup_has_no_path() {
         for text in [&b""[..], b"4:memory:/\n", b"0::/x (deleted)\n", b"0::\n", b"0::/\xff\n", b"0:/x\n"] {
             assert_eq!(unified(text), None, "{text:?}");
         }

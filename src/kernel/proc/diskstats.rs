@@ -4,15 +4,16 @@
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
 
+/// The counters of one block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk<'a> {
+pub struct DiskCounters<'a> {
     /// Name below `/dev`, including any `/`.
     pub name: &'a str,
     pub read: DiskOperations,
     pub written: DiskOperations,
     /// Since 4.18.
     pub discarded: Option<DiskOperations>,
-    pub flushed: Option<Flushed>,
+    pub flushed: Option<DiskFlushes>,
     /// Absent when: the kernel decremented the count below 0, which some drivers cause.
     pub in_flight: Option<u64>,
     /// Time with at least one operation in progress.
@@ -21,6 +22,7 @@ pub struct Disk<'a> {
     pub queue_ms: u64,
 }
 
+/// Counters of one kind of operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskOperations {
     pub operations: u64,
@@ -28,9 +30,9 @@ pub struct DiskOperations {
     pub ms: u64,
 }
 
-/// Since 5.5.
+/// Counters of flush requests. Since 5.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flushed {
+pub struct DiskFlushes {
     pub operations: u64,
     pub ms: u64,
 }
@@ -38,7 +40,7 @@ pub struct Flushed {
 /// Source: `diskstats_show` in block/genhd.c; Documentation/admin-guide/iostats.rst. Major, minor, name; then 11
 /// numbers, 15 since 4.18, 17 since 5.5, possibly more in newer kernels. Before 2.6.25 partitions had 4 numbers; such
 /// lines are ignored.
-pub fn parse(bytes: &[u8]) -> Parsed<Vec<Disk<'_>>> {
+pub fn parse(bytes: &[u8]) -> Parsed<Vec<DiskCounters<'_>>> {
     let mut disks = Vec::new();
     let mut error = None;
     for (number, line) in lines(bytes) {
@@ -54,7 +56,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<Vec<Disk<'_>>> {
     (disks, error)
 }
 
-fn disk(line: &[u8]) -> Option<Disk<'_>> {
+fn disk(line: &[u8]) -> Option<DiskCounters<'_>> {
     let mut words = words(line);
     let (_major, _minor) = (digits(words.next()?)?, digits(words.next()?)?);
     let name = std::str::from_utf8(words.next()?).ok()?;
@@ -73,10 +75,10 @@ fn disk(line: &[u8]) -> Option<Disk<'_>> {
         _ => None,
     };
     let flushed = match rest[..] {
-        [_, _, _, _, operations, ms, ..] => Some(Flushed { operations, ms }),
+        [_, _, _, _, operations, ms, ..] => Some(DiskFlushes { operations, ms }),
         _ => None,
     };
-    Some(Disk { name, read, written, discarded, flushed, in_flight, busy_ms, queue_ms })
+    Some(DiskCounters { name, read, written, discarded, flushed, in_flight, busy_ms, queue_ms })
 }
 
 #[cfg(test)]
@@ -99,7 +101,7 @@ mod tests {
         assert_eq!(first.written, DiskOperations { operations: 5, sectors: 7, ms: 8 });
         let discarded = Some(DiskOperations { operations: 12, sectors: 14, ms: 15 });
         assert_eq!(disks.iter().map(|d| d.discarded).collect::<Vec<_>>(), [None, discarded, discarded, discarded]);
-        let flushed = Some(Flushed { operations: 16, ms: 17 });
+        let flushed = Some(DiskFlushes { operations: 16, ms: 17 });
         assert_eq!(disks.iter().map(|d| d.flushed).collect::<Vec<_>>(), [None, None, flushed, flushed]);
     }
 

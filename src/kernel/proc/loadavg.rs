@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_average_is_named() {
+    fn malformed_loadavg_is_named_in_the_error() {
         for text in ["", "0.1 0.2", "0.1 0.2 inf", "0.1 -0.2 0.3", "0.1 0.2.3 0.4", "0,1 0,2 0,3"] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }

@@ -176,7 +176,7 @@ fn keeps_data(superblock: &str, fs_type: &str) -> bool {
 /// The fields of a line that are needed. A host with containers has thousands of lines, and `procfs` allocates two maps
 /// for each.
 #[derive(Debug, Clone, Copy)]
-struct Line<'a> {
+struct MountLine<'a> {
     id: &'a [u8],
     parent: &'a [u8],
     superblock: &'a str,
@@ -188,8 +188,8 @@ struct Line<'a> {
     super_options: &'a [u8],
 }
 
-impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+impl<'a> MountLine<'a> {
+    fn parse(line: &'a [u8]) -> Option<MountLine<'a>> {
         // An empty source is an empty word.
         let mut words = line.split(|b| *b == b' ');
         let (id, parent) = (words.next()?, words.next()?);
@@ -201,11 +201,11 @@ impl<'a> Line<'a> {
         let (source, super_options) = (words.next()?, words.next()?);
         mount_point.first().filter(|b| **b == b'/')?;
         let is_readonly = options.split(|b| *b == b',').any(|option| option == b"ro");
-        Some(Line { id, parent, superblock, mount_point, is_readonly, fs_type, source, super_options })
+        Some(MountLine { id, parent, superblock, mount_point, is_readonly, fs_type, source, super_options })
     }
 
     /// As the function `is_hidden`.
-    fn is_hidden(&self, later: &[Line<'_>]) -> bool {
+    fn is_hidden(&self, later: &[MountLine<'_>]) -> bool {
         later.iter().any(|over| {
             (over.parent == self.id && over.mount_point == self.mount_point)
                 || (over.parent == self.parent && is_below(self.mount_point, over.mount_point))
@@ -231,7 +231,7 @@ pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
     let mut error = None;
     let mut all = Vec::new();
     for (number, line) in text::lines(bytes) {
-        match Line::parse(line) {
+        match MountLine::parse(line) {
             Some(mount) => all.push(mount),
             None if is_unknown(line) => {}
             None => {
@@ -241,7 +241,7 @@ pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
     }
     let mut found = Filesystems::default();
     let expiring: BTreeSet<&[u8]> = all.iter().filter(|mount| mount.expires()).map(|mount| mount.id).collect();
-    let mut by_superblock: BTreeMap<&str, Vec<(usize, &Line<'_>)>> = BTreeMap::new();
+    let mut by_superblock: BTreeMap<&str, Vec<(usize, &MountLine<'_>)>> = BTreeMap::new();
     for (at, mount) in all.iter().enumerate() {
         if !keeps_data(mount.superblock, mount.fs_type) {
             found.no_storage += 1;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_the_whole_hierarchy_shows_more_than_one_of_a_part_and_one_above_the_namespace_most() {
+    fn cgroup_mounts_sort_by_the_part_of_the_hierarchy_they_show() {
         let roots = ["/docker/abc", "/", "/..", "/../..", "/../../kubepods", "/docker"];
         let lines = (0..).zip(roots).map(|(n, root)| format!("{n} 31 0:38 {root} /c{n} rw - cgroup2 cgroup2 rw\n"));
         let text: String = lines.collect();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_mount_stands_over_is_not_there() {
+    fn cgroup_mount_hidden_by_another_mount_is_left_out() {
         let text = b"47 46 0:28 / /cg rw - tmpfs tmpfs rw\n51 47 0:32 /.. /cg/memory rw - cgroup cgroup rw,memory\n\
             52 47 0:33 / /cg/memory2 rw - cgroup cgroup rw,pids\n67 63 0:32 /.. /host/memory rw - cgroup cgroup rw,memory\n\
             74 47 0:39 / /cg rw - tmpfs none rw\n78 74 0:32 / /cg/memory rw - cgroup none rw,memory\n\
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_system_that_keeps_data_is_there_once_by_its_shortest_mount_point() {
+    fn storage_file_systems_appear_once_by_their_shortest_mount_point() {
         let text = b"22 27 0:21 / /proc rw - proc proc rw\n27 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
             30 27 8:1 /var/lib/x /srv rw - ext4 /dev/sda1 rw\n31 27 8:2 / /var/data rw - xfs /dev/sda2 rw\n\
             32 27 8:2 /a /data rw - xfs /dev/sda2 rw\n33 27 0:40 /@ /b rw - btrfs /dev/sdb rw,subvol=/@\n\
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_under_another_mount_is_shown_where_it_can_be_seen_or_not_at_all() {
+    fn mount_hidden_by_another_is_shown_at_a_visible_place_or_not_at_all() {
         let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 8:2 / /m rw - ext4 /dev/sda2 rw\n\
             31 30 8:3 / /m/in rw - ext4 /dev/sda3 rw\n32 30 8:4 / /m rw - ext4 /dev/sda4 rw\n\
             33 27 8:2 / /elsewhere rw - ext4 /dev/sda2 rw\n";
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_automounter_takes_away_again_is_not_asked_for_and_what_it_leaves_is() {
+    fn automounted_file_system_that_expires_is_not_read_and_a_permanent_one_is() {
         let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 0:60 / /net rw - autofs /etc/auto rw,fd=6,timeout=300,indirect\n\
             31 30 0:61 / /net/a rw - nfs4 s:/a rw\n32 27 0:62 / /n rw - autofs systemd-1 rw,fd=7,timeout=0,direct\n\
             33 32 0:63 / /n rw - nfs4 s:/n rw\n";
@@ -461,14 +461,14 @@ mod tests {
 
         /// Both parsers accept the same mounts and find the same ones hidden.
         #[test]
-        fn what_is_hidden_is_hidden_for_both(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
+        fn hidden_mounts_are_the_same_for_both_mountinfo_parsers(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
             let places = ["/", "/a", "/a/b", "/ab", "/a/b/c", "/b"];
             let lines: Vec<String> = (0..).zip(&mounts).map(|(id, (parent, place))| {
                 format!("{id} {parent} 8:{id} / {} rw shared:1 master:2 - ext4 /dev/a rw,x=y\n", places[usize::from(*place)])
             }).collect();
             let text = lines.concat();
             let (theirs, _) = all(text.as_bytes());
-            let ours: Vec<Line<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| Line::parse(line)).collect();
+            let ours: Vec<MountLine<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| MountLine::parse(line)).collect();
             prop_assert_eq!(ours.len(), theirs.len());
             for at in 0..ours.len() {
                 prop_assert_eq!(ours[at].is_hidden(&ours[at + 1..]), is_hidden(&theirs[at], &theirs[at + 1..]), "{}", at);

@@ -3,6 +3,7 @@
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
 
+/// A network interface and its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
@@ -10,6 +11,7 @@ pub struct Interface {
     pub sent: Traffic,
 }
 
+/// Counters of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub bytes: u64,

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_keeps_its_port_from_others_and_a_connection_does_not() {
+    fn listener_occupies_its_port_and_a_connection_does_not() {
         let at = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
         assert_eq!(bound(V4, at("127.0.0.1", 9740)), [1206]);
         assert_eq!(bound(V4, at("0.0.0.0", 9740)), [1206], "every address is this one too");

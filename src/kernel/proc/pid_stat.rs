@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_being_reaped_has_no_group_and_is_who_it_was() {
+    fn process_being_reaped_has_no_group_and_retains_its_start_time() {
         let text = line("sh", 99, 0).replace("S 7 42 42 0", "X 0 -1 -1 0");
         let stat = parse(text.as_bytes()).unwrap();
         assert_eq!((stat.state, stat.group, stat.start_ticks), (b'X', 0, 99));

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_waits_and_was_started_is_taken_and_a_bad_one_costs_no_other() {
+    fn proc_stat_counters_are_read_and_a_bad_one_affects_no_other() {
         let (stat, error) = parse(b"ctxt 7\nprocesses -1\nprocs_running 3\nprocs_blocked 0\n");
         let found = [stat.context_switches, stat.forks, stat.running, stat.blocked];
         assert_eq!(found, [Some(7), None, Some(3), Some(0)]);

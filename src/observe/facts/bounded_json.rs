@@ -14,7 +14,7 @@ const MOST_VALUES: usize = 50_000;
 pub fn parse(text: &[u8]) -> Option<Value> {
     let left = Cell::new(MOST_VALUES);
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Counted(&left).deserialize(&mut reader).ok()?;
+    let value = CountedValue(&left).deserialize(&mut reader).ok()?;
     reader.end().ok().map(|()| value)
 }
 
@@ -22,14 +22,14 @@ pub fn parse(text: &[u8]) -> Option<Value> {
 pub fn parse_all(text: &[u8]) -> Vec<Value> {
     let left = Cell::new(MOST_VALUES);
     let mut reader = serde_json::Deserializer::from_slice(text);
-    std::iter::from_fn(|| Counted(&left).deserialize(&mut reader).ok()).collect()
+    std::iter::from_fn(|| CountedValue(&left).deserialize(&mut reader).ok()).collect()
 }
 
 /// One value, with the number of values that may follow.
 #[derive(Clone, Copy)]
-struct Counted<'a>(&'a Cell<usize>);
+struct CountedValue<'a>(&'a Cell<usize>);
 
-impl<'de> DeserializeSeed<'de> for Counted<'_> {
+impl<'de> DeserializeSeed<'de> for CountedValue<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
         let left = self.0.get().checked_sub(1).ok_or_else(|| D::Error::custom("too many values"))?;
@@ -38,7 +38,7 @@ impl<'de> DeserializeSeed<'de> for Counted<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Counted<'_> {
+impl<'de> Visitor<'de> for CountedValue<'_> {
     type Value = Value;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_small_as_text_and_large_in_memory_is_refused() {
+    fn json_small_as_text_and_large_in_memory_is_refused() {
         let list = |of: &str, n: usize| format!("[{}]", vec![of; n].join(","));
         assert_eq!(parse(list("{}", 10).as_bytes()).unwrap().as_array().map(Vec::len), Some(10));
         for of in ["0", "[]", r#"{"":0}"#, r#""a""#] {

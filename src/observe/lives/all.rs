@@ -5,9 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::state::{Lives, Measures, Refusal, State};
+use super::state::{HiddenReason, Lives, Measures, State};
 
-/// Concurrency: single owner.
+/// The lives at all paths. Concurrency: single owner.
 #[derive(Debug, Default)]
 pub(in crate::observe) struct AllLives<M: Measures> {
     by_path: HashMap<Arc<str>, Box<Lives<M>>>,
@@ -50,7 +50,7 @@ impl<M: Measures> AllLives<M> {
         change(&mut self.due, due, is_added);
         change(&mut self.empty, path_if(matches!(lives.state(), State::Empty { .. })), is_added);
         change(&mut self.naming, path_if(matches!(lives.state(), State::Naming { .. })), is_added);
-        let is_over_limit = matches!(lives.state(), State::Aside(Refusal::Limit));
+        let is_over_limit = matches!(lives.state(), State::Aside(HiddenReason::Limit));
         change(&mut self.over_limit, path_if(is_over_limit), is_added);
         for (count, is_one) in [
             (&mut self.late, lives.late.is_some()),

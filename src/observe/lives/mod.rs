@@ -10,13 +10,14 @@
 //!                 └──► Empty     │                        │
 //!                        a process: check                 │
 //!                                ▼    named, or 10 s      ▼    exit status, or 2 s
-//!                              Late ──────────────────► Ending ───────────────────► ended
+//!                           UnnamedLife ────────────► EndingLife ────────────────► ended
 //!                                ▲ 20 ms without another
-//!  end records of no measured life   (they wait behind a life that is Late)
+//!  end records of no measured life   (they wait behind an UnnamedLife)
 //! ```
-//! The cgroup at the path is the newest life. Those before it are Ending, then Late, then those that wait behind it. A
-//! life is shown only after all before it have ended: one path shows one life at a time, and the ends come in the order
-//! of the lives. A life that follows ends the wait for an exit status; a life without a name blocks those that follow.
+//! The cgroup at the path is the newest life. Before it there may be an `EndingLife`, then an `UnnamedLife`, then those
+//! that wait behind it. A life is shown only after all before it have ended: one path shows one life at a time, and the
+//! ends come in the order of the lives. A life that follows ends the wait for an exit status; a life without a name
+//! blocks those that follow.
 //!
 //! The driver (`observer`) carries out the actions. What follows from one at once is an event again: `NotQueued`,
 //! `Exited`, `Occupied`.
@@ -35,6 +36,7 @@ mod tests;
 pub(super) use all::AllLives;
 pub(super) use notes::LifeNotes;
 pub(super) use state::{
-    Action, BriefLife, EndRecord, Event, Facts, Life, Lives, Measures, Recovered, Refusal, State, Verdict,
+    Action, BriefLife, CheckOutcome, Event, HiddenReason, Lives, MeasuredLife, Measures, PathFacts, RecoveredLife,
+    RemovalRecord, State,
 };
 pub(super) use step::step;

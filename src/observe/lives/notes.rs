@@ -4,7 +4,7 @@ use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{EndBy, is_number};
+use crate::observe::identity::{ExitRule, is_number};
 
 const SIGKILL: u8 = 9;
 
@@ -38,9 +38,9 @@ impl LifeNotes {
         self.record_processes(notes);
     }
     /// Records the removal of a cgroup below the task's.
-    pub(super) fn record_below(&mut self, ends_by: EndBy, path: &str, notes: &EndNotes) {
+    pub(super) fn record_below(&mut self, ends_by: ExitRule, path: &str, notes: &EndNotes) {
         let name = path.rsplit('/').next().unwrap_or_default();
-        let is_ranks = matches!(ends_by, EndBy::Ranks(called) if name.strip_prefix(called).is_some_and(is_number));
+        let is_ranks = matches!(ends_by, ExitRule::Ranks(called) if name.strip_prefix(called).is_some_and(is_number));
         // Processes that a rank left behind are killed at the end of the step. Their exit is not that of the rank.
         let is_left = |last: &ProcessEnd| last.signal() == Some(SIGKILL) && !last.oom_victim;
         if let Some(last) = notes.last.filter(|last| is_ranks && !is_left(last)) {
@@ -87,7 +87,7 @@ impl LifeNotes {
     }
 
     /// `wall`: converts nanoseconds since boot. `None`: the exit is unknown.
-    pub(in crate::observe) fn facts(&self, by: EndBy, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
+    pub(in crate::observe) fn facts(&self, by: ExitRule, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
         let (at, last) = self.last?;
         let finished_at = Some(wall(at));
         let unknown = |why: &str| {
@@ -95,10 +95,10 @@ impl LifeNotes {
             Some(ExitFacts { oom: false, on_request: false, will_restart: false, result: None, status, finished_at })
         };
         let end = match by {
-            EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
-            EndBy::LastProcess => last,
-            EndBy::Ignored => return unknown("its runtime ended its processes, whose exits are not its own"),
-            EndBy::Ranks(_) => match self.ranks {
+            ExitRule::FirstProcess => self.init.map_or(last, |(_, init)| init),
+            ExitRule::LastProcess => last,
+            ExitRule::Ignored => return unknown("its runtime ended its processes, whose exits are not its own"),
+            ExitRule::Ranks(_) => match self.ranks {
                 Some((_, rank)) => rank,
                 None if last.oom_victim => last,
                 None => return unknown("its ranks have no cgroups of their own, so their exits are not known"),
@@ -106,7 +106,7 @@ impl LifeNotes {
         };
         let status = match end.signal() {
             // Runtimes report a signal as 128 + n, so the exit code does not depend on who reports it.
-            Some(signal) if matches!(by, EndBy::FirstProcess) => ExitStatus::Code(128_u8.saturating_add(signal)),
+            Some(signal) if matches!(by, ExitRule::FirstProcess) => ExitStatus::Code(128_u8.saturating_add(signal)),
             Some(signal) => ExitStatus::Signal(signal),
             None => ExitStatus::Code(end.code()),
         };
@@ -142,7 +142,7 @@ mod tests {
     fn a_container_ends_as_its_first_process_and_everything_else_as_its_last() {
         let mut notes = LifeNotes::default();
         let init = |level, end| EndNotes { init: Some((level, end)), ..ended(end, 70) };
-        notes.record_below(EndBy::FirstProcess, "/a/b", &init(2, KILLED));
+        notes.record_below(ExitRule::FirstProcess, "/a/b", &init(2, KILLED));
         notes.record(3, &EndNotes { last_at: 60, ..init(1, CODE_3) }, false);
         notes.record(7, &NONE, false);
         let facts = |by| notes.facts(by, Timestamp).unwrap();
@@ -154,25 +154,25 @@ mod tests {
             result: None,
             finished_at: Some(Timestamp(70)),
         };
-        assert_eq!(facts(EndBy::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
-        assert_eq!(facts(EndBy::LastProcess), expected(ExitStatus::Signal(9), true));
+        assert_eq!(facts(ExitRule::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
+        assert_eq!(facts(ExitRule::LastProcess), expected(ExitStatus::Signal(9), true));
         let mut killed = LifeNotes::default();
         killed.record(3, &init(1, KILLED), false);
         assert_eq!(
-            killed.facts(EndBy::FirstProcess, Timestamp),
+            killed.facts(ExitRule::FirstProcess, Timestamp),
             Some(expected(ExitStatus::Code(137), true)),
             "as runtimes say it"
         );
-        assert_eq!(LifeNotes::default().facts(EndBy::FirstProcess, Timestamp), None, "nothing has ended in it");
+        assert_eq!(LifeNotes::default().facts(ExitRule::FirstProcess, Timestamp), None, "nothing has ended in it");
     }
 
     #[test]
     fn end_that_no_process_of_a_step_reports_has_its_time_and_the_reason() {
-        let ranks = EndBy::Ranks("task_");
+        let ranks = ExitRule::Ranks("task_");
         let mut notes = LifeNotes::default();
         notes.record_below(ranks, "/job_1/step_0/user", &ended(ProcessEnd { status: 0, oom_victim: false }, 60));
         notes.record(3, &NONE, false);
-        for by in [ranks, EndBy::Ignored] {
+        for by in [ranks, ExitRule::Ignored] {
             let facts = notes.facts(by, Timestamp).unwrap();
             assert_eq!((facts.outcome(), facts.finished_at), (Outcome::Unknown, Some(Timestamp(60))), "{by:?}");
             assert!(matches!(facts.status, ExitStatus::Unknown(_)), "{by:?}: {facts:?}");
@@ -190,11 +190,13 @@ mod tests {
                 notes.record(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) }, false);
             });
             assert!(
-                [EndBy::FirstProcess, EndBy::LastProcess].iter().all(|by| notes.facts(*by, Timestamp).unwrap().oom)
+                [ExitRule::FirstProcess, ExitRule::LastProcess]
+                    .iter()
+                    .all(|by| notes.facts(*by, Timestamp).unwrap().oom)
             );
             // Another time means another process.
             notes.record(9, &ended(killed, 90), false);
-            assert!(!notes.facts(EndBy::LastProcess, Timestamp).unwrap().oom);
+            assert!(!notes.facts(ExitRule::LastProcess, Timestamp).unwrap().oom);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{Naming, Recognised};
+use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::observe::table::{NewTask, ObservedAllocs};
 
 static SAMPLING: LazyLock<Arc<Sampling>> = LazyLock::new(|| {
@@ -36,20 +36,21 @@ const PATH: &str = "/docker/web";
 
 /// One life, as the driver measures it.
 #[derive(Debug)]
-struct Measured {
+struct TestLife {
     number: u32,
     reader: Arc<TaskReader>,
 }
 
 /// An end record, numbered like the lives: whether it is of the measured cgroup.
 #[derive(Debug, Clone, Copy)]
-struct Raw {
+struct TestRecord {
     number: u32,
     is_of: bool,
 }
 
+/// One operation of a random order.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Op {
+enum RandomOp {
     Create,
     Destroy,
     Made {
@@ -91,52 +92,52 @@ enum Op {
     Full(bool),
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
     let flag = any::<bool>;
     let host = prop_oneof![
-        Just(Op::Create),
-        Just(Op::Destroy),
-        flag().prop_map(|is_there| Op::Made { is_there }),
-        Just(Op::Removed),
-        Just(Op::Gone),
-        Just(Op::Vanished),
-        Just(Op::Grew),
-        Just(Op::Above),
-        Just(Op::RemovedBelow),
-        Just(Op::Works),
+        Just(RandomOp::Create),
+        Just(RandomOp::Destroy),
+        flag().prop_map(|is_there| RandomOp::Made { is_there }),
+        Just(RandomOp::Removed),
+        Just(RandomOp::Gone),
+        Just(RandomOp::Vanished),
+        Just(RandomOp::Grew),
+        Just(RandomOp::Above),
+        Just(RandomOp::RemovedBelow),
+        Just(RandomOp::Works),
     ];
     let check = prop_oneof![
-        4 => Just(Op::Ready),
-        1 => Just(Op::Unwanted),
-        1 => flag().prop_map(|has_run| Op::Empty { has_run }),
-        1 => Just(Op::NoRoom),
-        1 => Just(Op::Unreadable),
-        1 => Just(Op::Occupied),
-        1 => Just(Op::Recovered),
+        4 => Just(RandomOp::Ready),
+        1 => Just(RandomOp::Unwanted),
+        1 => flag().prop_map(|has_run| RandomOp::Empty { has_run }),
+        1 => Just(RandomOp::NoRoom),
+        1 => Just(RandomOp::Unreadable),
+        1 => Just(RandomOp::Occupied),
+        1 => Just(RandomOp::Recovered),
     ];
-    let record = (0..3_usize, flag(), flag(), flag()).prop_map(|(home, is_below, is_of, has_run)| Op::Record {
+    let record = (0..3_usize, flag(), flag(), flag()).prop_map(|(home, is_below, is_of, has_run)| RandomOp::Record {
         home,
         is_below,
         is_of,
         has_run,
     });
-    let records = prop_oneof![3 => record, 1 => Just(Op::Followed), 2 => Just(Op::Gathered)];
+    let records = prop_oneof![3 => record, 1 => Just(RandomOp::Followed), 2 => Just(RandomOp::Gathered)];
     let runtime = prop_oneof![
-        1 => Just(Op::Renamed),
-        3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(Op::Named),
-        2 => flag().prop_map(|is_awaited| Op::Exited { is_awaited }),
-        1 => flag().prop_map(Op::Silent),
-        1 => flag().prop_map(Op::Full),
+        1 => Just(RandomOp::Renamed),
+        3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(RandomOp::Named),
+        2 => flag().prop_map(|is_awaited| RandomOp::Exited { is_awaited }),
+        1 => flag().prop_map(RandomOp::Silent),
+        1 => flag().prop_map(RandomOp::Full),
     ];
     let time = prop_oneof![
-        4 => prop::sample::select(vec![1_u64, 20, 500, 2_000, 10_000]).prop_map(Op::Wait),
-        1 => Just(Op::Sweep),
+        4 => prop::sample::select(vec![1_u64, 20, 500, 2_000, 10_000]).prop_map(RandomOp::Wait),
+        1 => Just(RandomOp::Sweep),
     ];
     prop::collection::vec(prop_oneof![4 => host, 3 => check, 2 => records, 3 => runtime, 3 => time], 0..60)
 }
 
 /// The facts of the steps.
-struct Host {
+struct RandomHost {
     now: Instant,
     inode: Option<u64>,
     is_full: bool,
@@ -145,27 +146,28 @@ struct Host {
     measured: Cell<u32>,
 }
 
-impl Host {
+impl RandomHost {
     fn next(&self) -> u32 {
         self.measured.set(self.measured.get() + 1);
         self.measured.get()
     }
-    fn measure(number: u32) -> Arc<Measured> {
+    fn measure(number: u32) -> Arc<TestLife> {
         let reader = Arc::new(TaskReader::reported(&SAMPLING));
         reader.report(Usage::from([(Field::cpu_usage_ns, 1)]), Timestamp(1));
-        Arc::new(Measured { number, reader })
+        Arc::new(TestLife { number, reader })
     }
 }
 
+/// Lives are measured by readers of reported values.
 #[derive(Debug, Default)]
-struct Probes;
+struct ReaderMeasures;
 
-impl Measures for Probes {
-    type Task = Arc<Measured>;
-    type Record = Raw;
+impl Measures for ReaderMeasures {
+    type Task = Arc<TestLife>;
+    type Record = TestRecord;
 }
 
-impl Facts<Probes> for Host {
+impl PathFacts<ReaderMeasures> for RandomHost {
     fn now(&self) -> Instant {
         self.now
     }
@@ -182,44 +184,45 @@ impl Facts<Probes> for Host {
     fn stands(&self) -> bool {
         self.inode.is_some()
     }
-    fn is_of(&self, _: &Arc<Measured>, raw: &Raw) -> bool {
+    fn is_of(&self, _: &Arc<TestLife>, raw: &TestRecord) -> bool {
         raw.is_of
     }
-    fn admits(&self, _: &Recognised, naming: &Naming) -> Result<(), Refusal> {
+    fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         match (naming.native.as_str(), self.is_full) {
-            ("excluded", _) => Err(Refusal::Unwanted),
-            (_, true) => Err(Refusal::Limit),
+            ("excluded", _) => Err(HiddenReason::Unwanted),
+            (_, true) => Err(HiddenReason::Limit),
             (_, false) => Ok(()),
         }
     }
-    fn keeps(&self, _: &Recognised, naming: &Naming) -> bool {
+    fn keeps(&self, _: &RecognisedTask, naming: &TaskNaming) -> bool {
         naming.native != "excluded"
     }
-    fn measure(&self, life: &BriefLife<Probes>) -> Result<Arc<Measured>, Refusal> {
-        if self.is_full { Err(Refusal::Limit) } else { Ok(Host::measure(life.records[0].raw.number)) }
+    fn measure(&self, life: &BriefLife<ReaderMeasures>) -> Result<Arc<TestLife>, HiddenReason> {
+        if self.is_full { Err(HiddenReason::Limit) } else { Ok(RandomHost::measure(life.records[0].raw.number)) }
     }
     fn has_room_for_name(&self) -> bool {
         !self.is_full
     }
-    fn is_named(&self, found: &Recognised) -> bool {
+    fn is_named(&self, found: &RecognisedTask) -> bool {
         found.is_plain()
     }
-    fn is_named_late(&self, _: &Recognised) -> bool {
+    fn is_named_late(&self, _: &RecognisedTask) -> bool {
         self.is_named_late
     }
 }
 
-struct World {
-    host: Host,
+/// The machine under a random order, and what its promises are checked against.
+struct LifeModel {
+    host: RandomHost,
     is_plain: bool,
     is_silent: bool,
-    lives: AllLives<Probes>,
+    lives: AllLives<ReaderMeasures>,
     allocs: ObservedAllocs,
     totals: Totals,
     /// What was counted for each workload at the last step.
     counted: BTreeMap<String, u64>,
     /// The life on the board, and whether it is over there.
-    shown: Option<(Arc<Measured>, bool)>,
+    shown: Option<(Arc<TestLife>, bool)>,
     last_shown: u32,
     last_ended: u32,
     ends: u32,
@@ -230,11 +233,11 @@ struct World {
     inodes: u64,
 }
 
-impl World {
-    fn new(is_plain: bool, is_named_late: bool) -> World {
+impl LifeModel {
+    fn new(is_plain: bool, is_named_late: bool) -> LifeModel {
         let (numbers, measured) = (Cell::new(0), Cell::new(0));
-        World {
-            host: Host { now: Instant::now(), inode: None, is_full: false, is_named_late, numbers, measured },
+        LifeModel {
+            host: RandomHost { now: Instant::now(), inode: None, is_full: false, is_named_late, numbers, measured },
             is_plain,
             is_silent: false,
             lives: AllLives::default(),
@@ -253,51 +256,51 @@ impl World {
         }
     }
 
-    fn found(&self) -> Recognised {
+    fn found(&self) -> RecognisedTask {
         match self.is_plain {
-            true => Recognised::plain(PATH),
-            false => Recognised::container(AllocSource::Docker, &"0123456789abcdef".repeat(4)),
+            true => RecognisedTask::plain(PATH),
+            false => RecognisedTask::container(AllocSource::Docker, &"0123456789abcdef".repeat(4)),
         }
     }
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: RandomOp) {
         let verdict = match op {
-            Op::Create => {
+            RandomOp::Create => {
                 self.inodes += 1;
                 self.host.inode = Some(self.inodes);
                 return;
             }
-            Op::Destroy => {
+            RandomOp::Destroy => {
                 self.host.inode = None;
                 return;
             }
-            Op::Silent(is_silent) => return self.is_silent = is_silent,
-            Op::Full(is_full) => return self.host.is_full = is_full,
-            Op::Works => return self.works(),
-            Op::Wait(ms) => {
+            RandomOp::Silent(is_silent) => return self.is_silent = is_silent,
+            RandomOp::Full(is_full) => return self.host.is_full = is_full,
+            RandomOp::Works => return self.works(),
+            RandomOp::Wait(ms) => {
                 self.host.now += Duration::from_millis(ms);
                 return self.happens(Event::Due);
             }
-            Op::Made { is_there } => return self.happens(Event::Made(is_there.then_some(Timestamp(7)))),
-            Op::Removed => return self.happens(Event::Removed),
-            Op::Gone => return self.happens(Event::Gone),
-            Op::Vanished => return self.happens(Event::Vanished),
-            Op::Grew => return self.happens(Event::Grew),
-            Op::Above => return self.happens(Event::Above(self.host.inode)),
-            Op::RemovedBelow => return self.happens(Event::RemovedBelow),
-            Op::Occupied => return self.happens(Event::Occupied),
-            Op::Recovered => {
-                let recovered = Recovered { naming: naming("web"), since: None, is_counted: false };
+            RandomOp::Made { is_there } => return self.happens(Event::Made(is_there.then_some(Timestamp(7)))),
+            RandomOp::Removed => return self.happens(Event::Removed),
+            RandomOp::Gone => return self.happens(Event::Gone),
+            RandomOp::Vanished => return self.happens(Event::Vanished),
+            RandomOp::Grew => return self.happens(Event::Grew),
+            RandomOp::Above => return self.happens(Event::Above(self.host.inode)),
+            RandomOp::RemovedBelow => return self.happens(Event::RemovedBelow),
+            RandomOp::Occupied => return self.happens(Event::Occupied),
+            RandomOp::Recovered => {
+                let recovered = RecoveredLife { naming: naming("web"), since: None, is_counted: false };
                 return self.happens(Event::Recovered(Box::new(recovered)));
             }
-            Op::Followed => return self.happens(Event::Gathered { is_followed: true }),
-            Op::Gathered => return self.happens(Event::Gathered { is_followed: false }),
-            Op::Sweep => return self.happens(Event::Sweep),
-            Op::Renamed => return self.happens(Event::Renamed),
+            RandomOp::Followed => return self.happens(Event::Gathered { is_followed: true }),
+            RandomOp::Gathered => return self.happens(Event::Gathered { is_followed: false }),
+            RandomOp::Sweep => return self.happens(Event::Sweep),
+            RandomOp::Renamed => return self.happens(Event::Renamed),
             // A plain cgroup is named by its path.
-            Op::Named(_) if self.is_plain => return,
-            Op::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
-            Op::Exited { is_awaited } => {
+            RandomOp::Named(_) if self.is_plain => return,
+            RandomOp::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
+            RandomOp::Exited { is_awaited } => {
                 let facts = ExitFacts {
                     status: ExitStatus::Code(0),
                     oom: false,
@@ -309,16 +312,16 @@ impl World {
                 let number = if is_awaited { self.awaited } else { 0 };
                 return self.happens(Event::Exited { number, facts: Some(facts) });
             }
-            Op::Record { home, is_below, is_of, has_run } => return self.record(home, is_below, is_of, has_run),
-            Op::Unwanted => Verdict::Unwanted,
-            Op::Empty { has_run } => Verdict::Empty { has_run },
-            Op::NoRoom => Verdict::NoRoom,
-            Op::Unreadable => Verdict::Unreadable,
-            Op::Ready => {
+            RandomOp::Record { home, is_below, is_of, has_run } => return self.record(home, is_below, is_of, has_run),
+            RandomOp::Unwanted => CheckOutcome::Unwanted,
+            RandomOp::Empty { has_run } => CheckOutcome::Empty { has_run },
+            RandomOp::NoRoom => CheckOutcome::NoRoom,
+            RandomOp::Unreadable => CheckOutcome::Unreadable,
+            RandomOp::Ready => {
                 // As the driver does: what is there now ends the life whose records are being gathered.
                 self.happens(Event::Gathered { is_followed: true });
-                let (found, task, inode) = (self.found(), Host::measure(self.host.next()), self.host.inode);
-                Verdict::Ready(Box::new(Life { found, task, inode, notes: LifeNotes::default() }))
+                let (found, task, inode) = (self.found(), RandomHost::measure(self.host.next()), self.host.inode);
+                CheckOutcome::Ready(Box::new(MeasuredLife { found, task, inode, notes: LifeNotes::default() }))
             }
         };
         self.happens(Event::Checked(verdict));
@@ -329,7 +332,7 @@ impl World {
         let none = EndNotes { count: 0, last: None, init: None, last_at: 0, first_start: 0 };
         let ran = EndNotes { count: 1, last: Some(end), init: Some((0, end)), last_at: 50, first_start: 5 };
         let notes = if has_run { ran } else { none };
-        let record = EndRecord { home, notes, is_whole: true, raw: Raw { number: self.host.next(), is_of } };
+        let record = RemovalRecord { home, notes, is_whole: true, raw: TestRecord { number: self.host.next(), is_of } };
         let below = is_below.then(|| format!("{PATH}/below"));
         self.happens(Event::Record { below, record, found: Box::new(self.found()) });
     }
@@ -344,7 +347,7 @@ impl World {
         self.check_counters();
     }
 
-    fn happens(&mut self, event: Event<Probes>) {
+    fn happens(&mut self, event: Event<ReaderMeasures>) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let is_due = matches!(event, Event::Due);
@@ -368,7 +371,7 @@ impl World {
         self.check_counters();
     }
 
-    fn act(&mut self, action: Action<Probes>) -> Option<Event<Probes>> {
+    fn act(&mut self, action: Action<ReaderMeasures>) -> Option<Event<ReaderMeasures>> {
         match action {
             Action::Listen => return self.is_silent.then_some(Event::Occupied),
             Action::Watch { .. } | Action::Miss(_) | Action::DropRecovered => {}
@@ -396,7 +399,7 @@ impl World {
             Action::Rename { naming, .. } => {
                 assert!(self.shown.is_some(), "nothing is there to be renamed");
                 // The workload stays, so that each counter stays where it is.
-                let naming = Naming { workload: Some("web".to_owned()), ..*naming };
+                let naming = TaskNaming { workload: Some("web".to_owned()), ..*naming };
                 self.allocs.rename(PATH, &naming, None, Vec::new());
             }
             Action::Hide(_) => {
@@ -449,7 +452,7 @@ impl World {
         self.is_silent = false;
         for _ in 0..300 {
             self.host.now += Duration::from_secs(11);
-            for op in [Op::Gone, Op::Gathered, Op::Wait(0), Op::Sweep] {
+            for op in [RandomOp::Gone, RandomOp::Gathered, RandomOp::Wait(0), RandomOp::Sweep] {
                 self.apply(op);
             }
         }
@@ -459,12 +462,12 @@ impl World {
     }
 }
 
-fn naming(name: &str) -> Naming {
-    Naming { workload: Some("web".to_owned()), ..Naming::of(name) }
+fn naming(name: &str) -> TaskNaming {
+    TaskNaming { workload: Some("web".to_owned()), ..TaskNaming::of(name) }
 }
 
 /// Which lives there can be at the same time.
-fn check_order(lives: &Lives<Probes>) {
+fn check_order(lives: &Lives<ReaderMeasures>) {
     assert!(lives.recorded.is_empty() || lives.late.is_some(), "a life waits behind none: {lives:?}");
     assert!(lives.state.life().is_none() || lives.late.is_none(), "two lives wait for one name: {lives:?}");
     let is_shown = matches!(lives.state, State::Shown(_));
@@ -479,8 +482,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn events_in_any_order_give_each_shown_life_one_end_and_leave_nothing(ops in ops(), is_plain: bool, is_named_late: bool) {
-        let mut world = World::new(is_plain, is_named_late);
+    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool) {
+        let mut world = LifeModel::new(is_plain, is_named_late);
         ops.iter().for_each(|op| world.apply(*op));
         world.drain();
     }

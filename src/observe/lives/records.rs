@@ -1,9 +1,11 @@
 //! End records of the kernel: final values of a measured life, or a life that was never measured.
 
 use super::notes::{LifeNotes, bit};
-use super::state::{Action, BriefLife, EndRecord, Facts, Late, Life, Measures, Refusal, State};
+use super::state::{
+    Action, BriefLife, HiddenReason, MeasuredLife, Measures, PathFacts, RemovalRecord, State, UnnamedLife,
+};
 use super::step::{ANSWER, LATE_ANSWER, SETTLED, Step};
-use crate::observe::identity::Recognised;
+use crate::observe::identity::RecognisedTask;
 use crate::telemetry::observed::EndMissed;
 
 /// Maximum number of lives at one path that wait for its name.
@@ -11,8 +13,8 @@ const MOST_QUEUED: usize = 200;
 /// Maximum number of end records of cgroups below a life that is not measured.
 const MOST_BELOW: usize = 1_000;
 
-impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
-    pub(super) fn record_below(&mut self, below: &str, record: EndRecord<M>, found: Recognised) {
+impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
+    pub(super) fn record_below(&mut self, below: &str, record: RemovalRecord<M>, found: RecognisedTask) {
         let task = self.lives.all_measured_mut().next().map(|life| {
             life.notes.record_below(life.found.ends_by, below, &record.notes);
             life.task.clone()
@@ -30,7 +32,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
     }
 
-    pub(super) fn record(&mut self, record: EndRecord<M>, found: Recognised) {
+    pub(super) fn record(&mut self, record: RemovalRecord<M>, found: RecognisedTask) {
         let Some(record) = self.add(record) else { return };
         if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.home)) {
             // Of another life.
@@ -49,9 +51,10 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// Adds the record to the latest measured life that it can be of. Returns it instead if there is none.
-    fn add(&mut self, record: EndRecord<M>) -> Option<EndRecord<M>> {
+    fn add(&mut self, record: RemovalRecord<M>) -> Option<RemovalRecord<M>> {
         let facts = self.facts;
-        let is_its = |life: &&mut Box<Life<M>>| !life.notes.has(record.home) && facts.is_of(&life.task, &record.raw);
+        let is_its =
+            |life: &&mut Box<MeasuredLife<M>>| !life.notes.has(record.home) && facts.is_of(&life.task, &record.raw);
         let Some(life) = self.lives.all_measured_mut().find(is_its) else { return Some(record) };
         life.notes.record(record.home, &record.notes, record.is_whole);
         let task = life.task.clone();
@@ -62,7 +65,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     fn is_late_record(&self, home: usize) -> bool {
         self.lives.over.is_some_and(|(homes, _)| homes & bit(home) == 0)
     }
-    fn gather(&mut self, found: Recognised) -> &mut BriefLife<M> {
+    fn gather(&mut self, found: RecognisedTask) -> &mut BriefLife<M> {
         let (settles, until) = (self.now + SETTLED, self.now + ANSWER);
         let was_above = self.lives.above.is_some() || matches!(self.lives.state, State::Covered { .. });
         let life = self.lives.gathering.get_or_insert_with(|| {
@@ -85,7 +88,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         if (is_now || self.lives.late.is_some())
             && let Some(measured) = self.lives.measured()
         {
-            let is_its = |record: &EndRecord<M>| self.facts.is_of(&measured.task, &record.raw);
+            let is_its = |record: &RemovalRecord<M>| self.facts.is_of(&measured.task, &record.raw);
             // A record of an earlier life may come after the next one is measured.
             let is_there = measured.inode.is_some() && self.facts.inode() == measured.inode;
             if measured.notes.homes & life.notes.homes == 0 && (is_there || life.records.iter().all(is_its)) {
@@ -113,8 +116,8 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
             // The record has all of its usage, also what is in the totals.
             Ok(_) if is_counted => self.act(Action::Miss(EndMissed::Limit)),
             Ok(task) => self.begin_late(life, task),
-            Err(Refusal::Limit) => self.act(Action::Miss(EndMissed::Limit)),
-            Err(Refusal::Unwanted | Refusal::Undecided) => {}
+            Err(HiddenReason::Limit) => self.act(Action::Miss(EndMissed::Limit)),
+            Err(HiddenReason::Unwanted | HiddenReason::Undecided) => {}
         }
     }
 
@@ -123,8 +126,8 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         let query = Box::new(found.clone());
         self.act(Action::Measure(query.clone()));
         let is_known = self.lives.name.is_some() || self.facts.is_named(&found);
-        let life = Box::new(Life { found, task, inode: None, notes });
-        self.lives.late = Some(Late { life, until: self.now + LATE_ANSWER });
+        let life = Box::new(MeasuredLife { found, task, inode: None, notes });
+        self.lives.late = Some(UnnamedLife { life, until: self.now + LATE_ANSWER });
         if is_known {
             self.show_late(None);
         } else {

@@ -8,7 +8,7 @@ use super::notes::{LifeNotes, bit};
 use crate::kernel::bpf::exits::EndNotes;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{Naming, Recognised};
+use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::telemetry::observed::EndMissed;
 
 /// How long the removal of a cgroup from all hierarchies may take.
@@ -24,8 +24,8 @@ pub(in crate::observe) trait Measures: Debug + Default {
 
 /// A cgroup that is measured as a task.
 #[derive(Debug)]
-pub(in crate::observe) struct Life<M: Measures> {
-    pub found: Recognised,
+pub(in crate::observe) struct MeasuredLife<M: Measures> {
+    pub found: RecognisedTask,
     pub task: M::Task,
     /// `None`: the cgroup was gone before it was measured.
     pub inode: Option<u64>,
@@ -34,7 +34,7 @@ pub(in crate::observe) struct Life<M: Measures> {
 
 /// Why a cgroup is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::observe) enum Refusal {
+pub(in crate::observe) enum HiddenReason {
     /// Too many are shown.
     Limit,
     Unwanted,
@@ -52,13 +52,13 @@ pub(in crate::observe) enum State<M: Measures> {
     Empty {
         has_run: bool,
     },
-    Aside(Refusal),
+    Aside(HiddenReason),
     /// Measured; shown once its name is known.
     Naming {
-        life: Box<Life<M>>,
+        life: Box<MeasuredLife<M>>,
         until: Instant,
     },
-    Shown(Box<Life<M>>),
+    Shown(Box<MeasuredLife<M>>),
     /// It was shown and exists, but other tasks live inside of it.
     Covered {
         inode: u64,
@@ -67,15 +67,15 @@ pub(in crate::observe) enum State<M: Measures> {
 
 /// A life whose cgroup is gone; shown once its name is known.
 #[derive(Debug)]
-pub(super) struct Late<M: Measures> {
-    pub(super) life: Box<Life<M>>,
+pub(super) struct UnnamedLife<M: Measures> {
+    pub(super) life: Box<MeasuredLife<M>>,
     pub(super) until: Instant,
 }
 
 /// A life whose cgroup is gone; its runtime is queried for the exit status.
 #[derive(Debug)]
-pub(super) struct Ending<M: Measures> {
-    pub(super) life: Box<Life<M>>,
+pub(super) struct EndingLife<M: Measures> {
+    pub(super) life: Box<MeasuredLife<M>>,
     pub(super) number: u64,
     pub(super) until: Instant,
 }
@@ -83,9 +83,9 @@ pub(super) struct Ending<M: Measures> {
 /// A life that was not measured while it lasted, from the kernel's end records.
 #[derive(Debug)]
 pub(in crate::observe) struct BriefLife<M: Measures> {
-    pub found: Recognised,
+    pub found: RecognisedTask,
     pub notes: LifeNotes,
-    pub records: Vec<EndRecord<M>>,
+    pub records: Vec<RemovalRecord<M>>,
     /// Of cgroups below it.
     pub records_below: Vec<M::Record>,
     /// Other tasks lived inside of it, so that its counters include their usage.
@@ -97,7 +97,7 @@ pub(in crate::observe) struct BriefLife<M: Measures> {
 
 /// A cgroup was removed from one hierarchy, as the kernel reports it.
 #[derive(Debug)]
-pub(in crate::observe) struct EndRecord<M: Measures> {
+pub(in crate::observe) struct RemovalRecord<M: Measures> {
     /// Index of the hierarchy.
     pub home: usize,
     pub notes: EndNotes,
@@ -108,8 +108,8 @@ pub(in crate::observe) struct EndRecord<M: Measures> {
 
 /// A task that an earlier agent showed.
 #[derive(Debug)]
-pub(in crate::observe) struct Recovered {
-    pub naming: Naming,
+pub(in crate::observe) struct RecoveredLife {
+    pub naming: TaskNaming,
     pub since: Option<Timestamp>,
     /// The totals include its usage up to now.
     pub is_counted: bool,
@@ -117,7 +117,7 @@ pub(in crate::observe) struct Recovered {
 
 /// The pause before the next query for a name, doubled each time: a source that never answers costs less and less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Retry {
+pub(super) struct NameRetry {
     pub(super) next: Instant,
     pub(super) pause: Duration,
 }
@@ -126,8 +126,8 @@ pub(super) struct Retry {
 #[derive(Debug, Default)]
 pub(in crate::observe) struct Lives<M: Measures> {
     /// The oldest life, before the late one.
-    pub(super) ending: Option<Ending<M>>,
-    pub(super) late: Option<Late<M>>,
+    pub(super) ending: Option<EndingLife<M>>,
+    pub(super) late: Option<UnnamedLife<M>>,
     /// Never measured; they wait for the name of the late one, because without it they would be other allocs.
     pub(super) recorded: VecDeque<BriefLife<M>>,
     /// The newest life.
@@ -142,10 +142,10 @@ pub(in crate::observe) struct Lives<M: Measures> {
     pub(super) made: Option<Timestamp>,
     /// The name of this container and when it last existed. A restarted one may end before its source reports the name
     /// again; a path with a runtime's ID belongs to one container.
-    pub(super) name: Option<Box<(Naming, Instant)>>,
-    pub(super) retry: Option<Retry>,
+    pub(super) name: Option<Box<(TaskNaming, Instant)>>,
+    pub(super) retry: Option<NameRetry>,
     /// From an earlier agent, until it begins again.
-    pub(super) recovered: Option<Box<Recovered>>,
+    pub(super) recovered: Option<Box<RecoveredLife>>,
     /// Inode of a cgroup whose usage under an earlier agent is in the totals already, and when it last existed.
     pub(super) counted: Option<(u64, Instant)>,
     /// Hierarchies that reported the removal of the last ended life, and when it ended: further records are late.
@@ -158,7 +158,7 @@ pub(in crate::observe) struct Lives<M: Measures> {
 
 /// Result of checking a cgroup that the tree calls a task.
 #[derive(Debug)]
-pub(in crate::observe) enum Verdict<M: Measures> {
+pub(in crate::observe) enum CheckOutcome<M: Measures> {
     Unwanted,
     /// The remains of a cgroup that is being removed; or it is in none of the sampled hierarchies.
     Unreadable,
@@ -167,9 +167,10 @@ pub(in crate::observe) enum Verdict<M: Measures> {
         has_run: bool,
     },
     NoRoom,
-    Ready(Box<Life<M>>),
+    Ready(Box<MeasuredLife<M>>),
 }
 
+/// What happened to the cgroup at the path, or to a life of it.
 #[derive(Debug)]
 pub(in crate::observe) enum Event<M: Measures> {
     /// It was created, or appeared in a further hierarchy. `None`: it is gone again.
@@ -186,16 +187,16 @@ pub(in crate::observe) enum Event<M: Measures> {
     Above(Option<u64>),
     /// An end was reported below it.
     RemovedBelow,
-    Checked(Verdict<M>),
+    Checked(CheckOutcome<M>),
     /// It has or had a process.
     Occupied,
     /// An earlier agent showed it.
-    Recovered(Box<Recovered>),
+    Recovered(Box<RecoveredLife>),
     /// `below`: of this cgroup below it. `found`: what it is if it is no measured life.
     Record {
         below: Option<String>,
-        record: EndRecord<M>,
-        found: Box<Recognised>,
+        record: RemovalRecord<M>,
+        found: Box<RecognisedTask>,
     },
     /// No further end record came for a while, or another cgroup stands there.
     Gathered {
@@ -204,7 +205,7 @@ pub(in crate::observe) enum Event<M: Measures> {
     /// Its source reports that it has another name now.
     Renamed,
     /// The answer of its source.
-    Named(Option<Box<Naming>>),
+    Named(Option<Box<TaskNaming>>),
     /// The query for the name was not queued. `again`: it was a retry.
     NotQueued {
         again: bool,
@@ -220,12 +221,13 @@ pub(in crate::observe) enum Event<M: Measures> {
     Sweep,
 }
 
+/// What the driver is to do.
 #[derive(Debug)]
 pub(in crate::observe) enum Action<M: Measures> {
     /// Watch for the first process. `Occupied`, if it has one already.
     Listen,
     /// It is measured, and counts for the share of its user; `Release` or `Hide` follows.
-    Measure(Box<Recognised>),
+    Measure(Box<RecognisedTask>),
     /// It is a task that exists: watch for its last process.
     Watch {
         is_plain: bool,
@@ -236,33 +238,33 @@ pub(in crate::observe) enum Action<M: Measures> {
     },
     /// `None`: known by its path only. `NotQueued`, if that fails.
     QueryName {
-        found: Option<Box<Recognised>>,
+        found: Option<Box<RecognisedTask>>,
         again: bool,
     },
     /// `Exited`, if that fails.
     QueryExit {
         number: u64,
-        found: Box<Recognised>,
+        found: Box<RecognisedTask>,
         began_at: Option<u64>,
         ended_at: Option<u64>,
     },
     /// It begins on the board. `inode`: of a cgroup that exists.
     Show {
-        found: Box<Recognised>,
+        found: Box<RecognisedTask>,
         task: M::Task,
-        naming: Box<Naming>,
+        naming: Box<TaskNaming>,
         inode: Option<u64>,
     },
     Rename {
-        found: Box<Recognised>,
-        naming: Box<Naming>,
+        found: Box<RecognisedTask>,
+        naming: Box<TaskNaming>,
     },
     /// Its cgroup is no task any more; `Cover` or `End` follows.
-    Hide(Box<Recognised>),
+    Hide(Box<RecognisedTask>),
     Cover,
     /// It has ended, by what its runtime and the kernel report.
     End {
-        life: Box<Life<M>>,
+        life: Box<MeasuredLife<M>>,
         facts: Option<ExitFacts>,
     },
     /// Add an end record to the values of this life, or that of a cgroup below.
@@ -279,7 +281,7 @@ pub(in crate::observe) enum Action<M: Measures> {
 }
 
 /// What the host, the configuration and the other paths say.
-pub(in crate::observe) trait Facts<M: Measures> {
+pub(in crate::observe) trait PathFacts<M: Measures> {
     fn now(&self) -> Instant;
     /// A number that no other life has.
     fn number(&self) -> u64;
@@ -292,27 +294,27 @@ pub(in crate::observe) trait Facts<M: Measures> {
     /// Whether the record is not that of another cgroup.
     fn is_of(&self, task: &M::Task, raw: &M::Record) -> bool;
     /// Whether a measured task of this name is shown.
-    fn admits(&self, found: &Recognised, naming: &Naming) -> Result<(), Refusal>;
+    fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason>;
     /// Whether a task is still shown under this new name.
-    fn keeps(&self, found: &Recognised, naming: &Naming) -> bool;
+    fn keeps(&self, found: &RecognisedTask, naming: &TaskNaming) -> bool;
     /// Readers for a life that is over.
-    fn measure(&self, life: &BriefLife<M>) -> Result<M::Task, Refusal>;
+    fn measure(&self, life: &BriefLife<M>) -> Result<M::Task, HiddenReason>;
     /// Whether one more name can be remembered.
     fn has_room_for_name(&self) -> bool;
     /// Whether the path contains the name, so that no source is queried.
-    fn is_named(&self, found: &Recognised) -> bool;
+    fn is_named(&self, found: &RecognisedTask) -> bool;
     /// Whether a source reports the name only after a process runs.
-    fn is_named_late(&self, found: &Recognised) -> bool;
+    fn is_named_late(&self, found: &RecognisedTask) -> bool;
 }
 
 impl<M: Measures> State<M> {
-    pub(super) fn life(&self) -> Option<&Life<M>> {
+    pub(super) fn life(&self) -> Option<&MeasuredLife<M>> {
         match self {
             State::Naming { life, .. } | State::Shown(life) => Some(life),
             State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => None,
         }
     }
-    fn life_mut(&mut self) -> Option<&mut Box<Life<M>>> {
+    fn life_mut(&mut self) -> Option<&mut Box<MeasuredLife<M>>> {
         match self {
             State::Naming { life, .. } | State::Shown(life) => Some(life),
             State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => None,
@@ -372,12 +374,12 @@ impl<M: Measures> Lives<M> {
     }
 
     /// The life that end records and readings belong to: the latest one that is measured.
-    pub(in crate::observe) fn measured(&self) -> Option<&Life<M>> {
+    pub(in crate::observe) fn measured(&self) -> Option<&MeasuredLife<M>> {
         let past = || self.late.as_ref().map(|late| &late.life).or(self.ending.as_ref().map(|ending| &ending.life));
         self.state.life().or_else(|| past().map(|life| &**life))
     }
     /// All measured lives, the latest first.
-    pub(super) fn all_measured_mut(&mut self) -> impl Iterator<Item = &mut Box<Life<M>>> {
+    pub(super) fn all_measured_mut(&mut self) -> impl Iterator<Item = &mut Box<MeasuredLife<M>>> {
         let late = self.late.iter_mut().map(|late| &mut late.life);
         self.state.life_mut().into_iter().chain(late).chain(self.ending.iter_mut().map(|ending| &mut ending.life))
     }
@@ -388,7 +390,7 @@ impl<M: Measures> Lives<M> {
             && match &self.state {
                 State::Absent | State::Covered { .. } => self.check_at.is_none_or(|at| at <= now),
                 State::Empty { .. } => self.check_at.is_some_and(|at| at <= now),
-                State::Aside(why) => *why == Refusal::Limit && has_room(),
+                State::Aside(why) => *why == HiddenReason::Limit && has_room(),
                 State::Naming { .. } | State::Shown(_) => false,
             }
     }

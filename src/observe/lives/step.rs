@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::notes::LifeNotes;
 use super::state::{
-    Action, Ending, Event, Facts, Late, Life, Lives, Measures, Recovered, Refusal, Retry, State, Verdict,
+    Action, CheckOutcome, EndingLife, Event, HiddenReason, Lives, MeasuredLife, Measures, NameRetry, PathFacts,
+    RecoveredLife, State, UnnamedLife,
 };
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{Naming, OwnCgroup};
+use crate::observe::identity::{AllocCgroup, TaskNaming};
 use crate::observe::questions::END_IS_AWAITED;
 use crate::telemetry::observed::EndMissed;
 
@@ -31,7 +32,7 @@ const NAME_REMEMBERED: Duration = Duration::from_secs(120);
 pub(in crate::observe) fn step<M: Measures>(
     mut lives: Lives<M>,
     event: Event<M>,
-    facts: &impl Facts<M>,
+    facts: &impl PathFacts<M>,
 ) -> (Lives<M>, Vec<Action<M>>) {
     let mut out = Vec::new();
     let mut at = Step { lives: &mut lives, facts, out: &mut out, now: facts.now() };
@@ -60,6 +61,7 @@ pub(in crate::observe) fn step<M: Measures>(
     (lives, out)
 }
 
+/// One event applied to the lives at one path.
 pub(super) struct Step<'a, M: Measures, F> {
     pub(super) lives: &'a mut Lives<M>,
     pub(super) facts: &'a F,
@@ -67,7 +69,7 @@ pub(super) struct Step<'a, M: Measures, F> {
     pub(super) now: Instant,
 }
 
-impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
+impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
     fn take(&mut self) -> State<M> {
         std::mem::take(&mut self.lives.state)
     }
@@ -122,7 +124,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     pub(super) fn leave(&mut self) {
         match self.take() {
             State::Naming { life, .. } => {
-                self.lives.late = Some(Late { life, until: self.now + LATE_ANSWER });
+                self.lives.late = Some(UnnamedLife { life, until: self.now + LATE_ANSWER });
                 self.use_known_name();
             }
             State::Shown(life) => self.hide(life),
@@ -133,7 +135,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// A life on the board is over, or its cgroup is no task any more.
-    pub(super) fn hide(&mut self, life: Box<Life<M>>) {
+    pub(super) fn hide(&mut self, life: Box<MeasuredLife<M>>) {
         self.lives.counted = None;
         self.act(Action::Hide(Box::new(life.found.clone())));
         if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
@@ -145,13 +147,13 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
             let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
             let (began_at, ended_at) = (life.notes.first_start(), life.notes.last_at());
             self.act(Action::QueryExit { number, found, began_at, ended_at });
-            self.lives.ending = Some(Ending { life, number, until: self.now + ANSWER });
+            self.lives.ending = Some(EndingLife { life, number, until: self.now + ANSWER });
         } else {
             self.end(life, None);
         }
     }
 
-    pub(super) fn end(&mut self, life: Box<Life<M>>, facts: Option<ExitFacts>) {
+    pub(super) fn end(&mut self, life: Box<MeasuredLife<M>>, facts: Option<ExitFacts>) {
         self.remember_end(&life.notes);
         self.act(Action::End { life, facts });
     }
@@ -167,7 +169,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
     }
 
-    fn recovered(&mut self, recovered: Box<Recovered>) {
+    fn recovered(&mut self, recovered: Box<RecoveredLife>) {
         if recovered.is_counted {
             self.count_from_now();
         }
@@ -184,15 +186,15 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// Result of a check.
-    fn checked(&mut self, verdict: Verdict<M>) {
+    fn checked(&mut self, verdict: CheckOutcome<M>) {
         if self.lives.state.life().is_some() || self.lives.late.is_some() {
             return;
         }
         self.lives.check_at = None;
         match verdict {
-            Verdict::Unwanted => self.lives.state = State::Aside(Refusal::Unwanted),
-            Verdict::NoRoom => self.lives.state = State::Aside(Refusal::Limit),
-            Verdict::Empty { has_run } => {
+            CheckOutcome::Unwanted => self.lives.state = State::Aside(HiddenReason::Unwanted),
+            CheckOutcome::NoRoom => self.lives.state = State::Aside(HiddenReason::Limit),
+            CheckOutcome::Empty { has_run } => {
                 if !matches!(self.lives.state, State::Empty { .. }) {
                     self.act(Action::Listen);
                 }
@@ -201,12 +203,12 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
                 // to come.
                 self.lives.check_at = has_run.then(|| self.now + SETTLED);
             }
-            Verdict::Unreadable => {}
-            Verdict::Ready(life) => self.begin(life),
+            CheckOutcome::Unreadable => {}
+            CheckOutcome::Ready(life) => self.begin(life),
         }
     }
 
-    fn begin(&mut self, life: Box<Life<M>>) {
+    fn begin(&mut self, life: Box<MeasuredLife<M>>) {
         self.lives.retry = None;
         self.act(Action::Watch { is_plain: life.found.is_plain() });
         self.act(Action::Measure(Box::new(life.found.clone())));
@@ -234,7 +236,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// Shows the cgroup at the path, if it waits for its name, with the best known one.
-    fn show_now(&mut self, naming: Option<Naming>) {
+    fn show_now(&mut self, naming: Option<TaskNaming>) {
         match self.take() {
             State::Naming { mut life, .. } => {
                 self.end_before();
@@ -252,14 +254,14 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// Shows the ended life that waits for its name, and after it those that waited for that.
-    pub(super) fn show_late(&mut self, naming: Option<Naming>) {
-        let Some(Late { mut life, .. }) = self.lives.late.take() else { return };
+    pub(super) fn show_late(&mut self, naming: Option<TaskNaming>) {
+        let Some(UnnamedLife { mut life, .. }) = self.lives.late.take() else { return };
         self.end_before();
         match self.show(&mut life, naming, true) {
             Ok(()) => self.hide(life),
             Err(why) => {
                 self.remember_end(&life.notes);
-                if why == Refusal::Limit {
+                if why == HiddenReason::Limit {
                     self.act(Action::Miss(EndMissed::Limit));
                 }
             }
@@ -270,19 +272,24 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         self.lives.check_at = Some(self.lives.check_at.map_or(soon, |at| at.min(soon)));
     }
 
-    fn show(&mut self, life: &mut Life<M>, naming: Option<Naming>, is_gone: bool) -> Result<(), Refusal> {
+    fn show(
+        &mut self,
+        life: &mut MeasuredLife<M>,
+        naming: Option<TaskNaming>,
+        is_gone: bool,
+    ) -> Result<(), HiddenReason> {
         let remembered = self.lives.name.as_ref().map(|known| known.0.clone());
         // No further information will come.
         let is_complete = remembered.is_some() || self.facts.is_named(&life.found);
         let naming = naming.or(remembered).unwrap_or_else(|| life.found.naming.clone());
         if let Err(why) = self.facts.admits(&life.found, &naming) {
             self.act(Action::Release { user: life.found.user });
-            let is_undecided = why == Refusal::Unwanted && !is_complete;
-            return Err(if is_undecided { Refusal::Undecided } else { why });
+            let is_undecided = why == HiddenReason::Unwanted && !is_complete;
+            return Err(if is_undecided { HiddenReason::Undecided } else { why });
         }
         if naming.source == Some(AllocSource::Nomad) {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
-            life.found.own = OwnCgroup::None;
+            life.found.own = AllocCgroup::None;
         }
         let inode = life.inode.filter(|_| !is_gone);
         let (found, naming) = (Box::new(life.found.clone()), Box::new(naming));
@@ -306,10 +313,10 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
     }
 
-    fn named(&mut self, naming: Option<Naming>) {
+    fn named(&mut self, naming: Option<TaskNaming>) {
         // A renamed container stays in the workload in which it is counted.
         let counted = self.lives.name.as_ref().and_then(|known| known.0.workload.clone());
-        let naming = naming.map(|naming| Naming { workload: counted.or(naming.workload), ..naming });
+        let naming = naming.map(|naming| TaskNaming { workload: counted.or(naming.workload), ..naming });
         match &naming {
             Some(naming) => {
                 self.lives.retry = None;
@@ -329,20 +336,20 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
     }
     /// The life that waits for its name.
-    fn waiting(&self) -> Option<&Life<M>> {
+    fn waiting(&self) -> Option<&MeasuredLife<M>> {
         let is_naming = matches!(self.lives.state, State::Naming { .. });
         self.lives.measured().filter(|_| is_naming || self.lives.late.is_some())
     }
 
     /// The name arrived after the task was shown or set aside.
-    fn named_late(&mut self, naming: Naming) {
+    fn named_late(&mut self, naming: TaskNaming) {
         match self.take() {
             // Checked again as if it were new.
-            State::Aside(Refusal::Undecided) => self.check_at(self.now),
+            State::Aside(HiddenReason::Undecided) => self.check_at(self.now),
             State::Shown(life) if !self.facts.keeps(&life.found, &naming) => {
                 // It still runs, but is excluded now; this is not its end.
                 self.hide(life);
-                self.lives.state = State::Aside(Refusal::Unwanted);
+                self.lives.state = State::Aside(HiddenReason::Unwanted);
             }
             other @ (State::Absent
             | State::Empty { .. }
@@ -362,7 +369,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     fn retry_later(&mut self) {
-        let first = Retry { next: self.now + FIRST_PAUSE, pause: FIRST_PAUSE };
+        let first = NameRetry { next: self.now + FIRST_PAUSE, pause: FIRST_PAUSE };
         self.lives.retry.get_or_insert(first);
     }
 
@@ -418,7 +425,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         let waiting = self.waiting();
         let (is_there, found) = match &self.lives.state {
             State::Shown(life) => (true, Some(Some(life.found.clone()))),
-            State::Aside(Refusal::Undecided) => (true, Some(None)),
+            State::Aside(HiddenReason::Undecided) => (true, Some(None)),
             // The query of the first check may still be answered.
             State::Absent | State::Empty { .. } | State::Aside(_) | State::Naming { .. } | State::Covered { .. } => {
                 let late = waiting.filter(|life| self.facts.is_named_late(&life.found));
@@ -426,9 +433,9 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
             }
         };
         let now = self.now;
-        self.lives.retry = self.lives.retry.filter(|_| is_there).map(|Retry { pause, .. }| {
+        self.lives.retry = self.lives.retry.filter(|_| is_there).map(|NameRetry { pause, .. }| {
             let pause = pause * 2;
-            Retry { next: now + pause, pause }
+            NameRetry { next: now + pause, pause }
         });
         if let Some(found) = found {
             self.act(Action::QueryName { found: found.map(Box::new), again: true });

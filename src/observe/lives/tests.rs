@@ -1,4 +1,11 @@
 //! Single orders of events.
+//!
+//! Promise (Short tasks): Usage inside an observed task is counted once; a task that existed before continues from its
+//! values
+//! Promise (Observed workloads): The name of a renamed container follows; its ID, workload and start stay, over a
+//! restart of the agent too
+//! Promise (Observed workloads): Each life of containers that fail and restart at once is recorded once, at its own
+//! time, with its CPU time
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -7,7 +14,7 @@ use super::*;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::identity::{CgroupParts, CgroupVerdict, Naming, Recognised};
+use crate::observe::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
 use crate::observe::tree::{CgroupTree, LifeOwner};
 
 const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
@@ -18,22 +25,23 @@ fn ended(at: u64) -> EndNotes {
 }
 
 /// A host at one moment. A task is the number of its cgroup, and so is an end record.
-struct Host {
+struct MomentHost {
     now: Instant,
     inode: Option<u64>,
     stands: bool,
     numbers: Cell<u64>,
 }
 
+/// Lives are measured by numbers.
 #[derive(Debug, Default)]
-struct Numbers;
+struct NumberMeasures;
 
-impl Measures for Numbers {
+impl Measures for NumberMeasures {
     type Task = u64;
     type Record = u64;
 }
 
-impl Facts<Numbers> for Host {
+impl PathFacts<NumberMeasures> for MomentHost {
     fn now(&self) -> Instant {
         self.now
     }
@@ -53,39 +61,39 @@ impl Facts<Numbers> for Host {
     fn is_of(&self, task: &u64, raw: &u64) -> bool {
         task == raw
     }
-    fn admits(&self, _: &Recognised, naming: &Naming) -> Result<(), Refusal> {
-        if naming.native == "excluded" { Err(Refusal::Unwanted) } else { Ok(()) }
+    fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
+        if naming.native == "excluded" { Err(HiddenReason::Unwanted) } else { Ok(()) }
     }
-    fn keeps(&self, _: &Recognised, naming: &Naming) -> bool {
+    fn keeps(&self, _: &RecognisedTask, naming: &TaskNaming) -> bool {
         naming.native != "excluded"
     }
-    fn measure(&self, life: &BriefLife<Numbers>) -> Result<u64, Refusal> {
+    fn measure(&self, life: &BriefLife<NumberMeasures>) -> Result<u64, HiddenReason> {
         Ok(life.records[0].raw)
     }
     fn has_room_for_name(&self) -> bool {
         true
     }
-    fn is_named(&self, found: &Recognised) -> bool {
+    fn is_named(&self, found: &RecognisedTask) -> bool {
         found.is_plain()
     }
-    fn is_named_late(&self, _: &Recognised) -> bool {
+    fn is_named_late(&self, _: &RecognisedTask) -> bool {
         false
     }
 }
 
 /// One path, and what was done there.
-struct Path {
-    host: Host,
-    lives: Option<Lives<Numbers>>,
+struct ScriptedPath {
+    host: MomentHost,
+    lives: Option<Lives<NumberMeasures>>,
     done: Vec<String>,
 }
 
-impl Path {
-    fn new() -> Path {
-        let host = Host { now: Instant::now(), inode: None, stands: false, numbers: Cell::new(0) };
-        Path { host, lives: Some(Lives::default()), done: Vec::new() }
+impl ScriptedPath {
+    fn new() -> ScriptedPath {
+        let host = MomentHost { now: Instant::now(), inode: None, stands: false, numbers: Cell::new(0) };
+        ScriptedPath { host, lives: Some(Lives::default()), done: Vec::new() }
     }
-    fn happens(&mut self, event: Event<Numbers>) -> &mut Path {
+    fn happens(&mut self, event: Event<NumberMeasures>) -> &mut ScriptedPath {
         let (lives, actions) = step(self.lives.take().unwrap(), event, &self.host);
         self.lives = Some(lives);
         self.done.extend(actions.iter().filter_map(|action| match action {
@@ -104,45 +112,52 @@ impl Path {
         }));
         self
     }
-    fn after(&mut self, ms: u64) -> &mut Path {
+    fn after(&mut self, ms: u64) -> &mut ScriptedPath {
         self.host.now += Duration::from_millis(ms);
         self
     }
-    fn lives(&self) -> &Lives<Numbers> {
+    fn lives(&self) -> &Lives<NumberMeasures> {
         self.lives.as_ref().unwrap()
     }
     fn done(&mut self) -> Vec<String> {
         std::mem::take(&mut self.done)
     }
     /// A cgroup with this number is checked and found to be a task.
-    fn begins(&mut self, found: Recognised, inode: u64) -> &mut Path {
+    fn begins(&mut self, found: RecognisedTask, inode: u64) -> &mut ScriptedPath {
         self.host.inode = Some(inode);
-        let life = Life { found, task: inode, inode: Some(inode), notes: LifeNotes::default() };
-        self.happens(Event::Checked(Verdict::Ready(Box::new(life))))
+        let life = MeasuredLife { found, task: inode, inode: Some(inode), notes: LifeNotes::default() };
+        self.happens(Event::Checked(CheckOutcome::Ready(Box::new(life))))
     }
-    fn recovers(&mut self, naming: Naming, is_counted: bool) -> &mut Path {
-        self.happens(Event::Recovered(Box::new(Recovered { naming, since: None, is_counted })))
+    fn recovers(&mut self, naming: TaskNaming, is_counted: bool) -> &mut ScriptedPath {
+        self.happens(Event::Recovered(Box::new(RecoveredLife { naming, since: None, is_counted })))
     }
-    fn record(&mut self, found: Recognised, home: usize, notes: EndNotes, raw: u64, below: Option<&str>) -> &mut Path {
-        let record = EndRecord { home, notes, is_whole: home == 9, raw };
+    fn record(
+        &mut self,
+        found: RecognisedTask,
+        home: usize,
+        notes: EndNotes,
+        raw: u64,
+        below: Option<&str>,
+    ) -> &mut ScriptedPath {
+        let record = RemovalRecord { home, notes, is_whole: home == 9, raw };
         let below = below.map(str::to_owned);
         self.happens(Event::Record { below, record, found: Box::new(found) })
     }
 }
 
-fn plain() -> Recognised {
-    Recognised::plain("/a/b")
+fn plain() -> RecognisedTask {
+    RecognisedTask::plain("/a/b")
 }
-fn container() -> Recognised {
-    Recognised::container(AllocSource::Docker, &"0123456789abcdef".repeat(4))
+fn container() -> RecognisedTask {
+    RecognisedTask::container(AllocSource::Docker, &"0123456789abcdef".repeat(4))
 }
-fn named(name: &str) -> Event<Numbers> {
-    Event::Named(Some(Box::new(Naming::of(name))))
+fn named(name: &str) -> Event<NumberMeasures> {
+    Event::Named(Some(Box::new(TaskNaming::of(name))))
 }
 
 #[test]
-fn one_that_was_there_all_the_time_counts_again_from_there_and_one_that_was_made_again_does_not() {
-    let mut path = Path::new();
+fn cgroup_that_existed_throughout_counts_again_and_a_recreated_one_does_not() {
+    let mut path = ScriptedPath::new();
     assert!(!path.lives().counts_for_others(1));
     path.begins(plain(), 1).happens(Event::Gone);
     assert_eq!(path.done(), ["show 1 as /a/b", "cover"], "something is inside of it");
@@ -159,8 +174,8 @@ fn one_that_was_there_all_the_time_counts_again_from_there_and_one_that_was_made
 }
 
 #[test]
-fn one_that_was_above_tasks_before_it_is_one_itself_counts_from_there() {
-    let mut path = Path::new();
+fn cgroup_above_tasks_counts_for_its_inode_until_it_is_removed() {
+    let mut path = ScriptedPath::new();
     path.happens(Event::Above(Some(5)));
     assert!(path.lives().counts_for_others(5));
     assert!(!path.lives().counts_for_others(8), "it was created again");
@@ -169,8 +184,8 @@ fn one_that_was_above_tasks_before_it_is_one_itself_counts_from_there() {
 }
 
 #[test]
-fn what_was_seen_being_made_is_young_until_something_is_below_it() {
-    let mut path = Path::new();
+fn created_cgroup_is_young_until_it_has_a_child() {
+    let mut path = ScriptedPath::new();
     path.happens(Event::Made(Some(Timestamp(5)))).happens(Event::Made(Some(Timestamp(6))));
     assert_eq!(path.lives().made_at(), Some(Timestamp(5)));
     path.happens(Event::Grew);
@@ -180,8 +195,8 @@ fn what_was_seen_being_made_is_young_until_something_is_below_it() {
 }
 
 #[test]
-fn it_is_asked_about_again_after_longer_and_longer_pauses_until_it_is_named_or_gone() {
-    let mut path = Path::new();
+fn unnamed_container_is_queried_with_growing_pauses_until_it_is_named_or_gone() {
+    let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(Event::Named(None));
     assert_eq!(path.done(), ["query name", "show 1 as 0123456789ab"]);
     let mut queried = Vec::new();
@@ -200,9 +215,9 @@ fn it_is_asked_about_again_after_longer_and_longer_pauses_until_it_is_named_or_g
 }
 
 #[test]
-fn one_that_is_renamed_is_asked_for_its_name_and_stays_in_its_workload() {
-    let of = |name: &str, workload: &str| Naming { workload: Some(workload.to_owned()), ..Naming::of(name) };
-    let mut path = Path::new();
+fn renamed_container_is_queried_for_its_name_and_retains_its_workload() {
+    let of = |name: &str, workload: &str| TaskNaming { workload: Some(workload.to_owned()), ..TaskNaming::of(name) };
+    let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(Event::Renamed);
     assert_eq!(path.done(), ["query name"], "it is being asked");
     path.happens(Event::Named(Some(Box::new(of("web", "web"))))).happens(Event::Renamed);
@@ -212,7 +227,7 @@ fn one_that_is_renamed_is_asked_for_its_name_and_stays_in_its_workload() {
     assert_eq!(known, Some(("web-old".to_owned(), Some("web".to_owned()))));
 
     // What an earlier agent counted under a name is counted there.
-    let mut path = Path::new();
+    let mut path = ScriptedPath::new();
     path.recovers(of("web", "web"), false).begins(container(), 1);
     path.happens(Event::Named(Some(Box::new(of("web-old", "web-old")))));
     assert_eq!(path.done(), ["query name", "show 1 as web", "rename to web-old"]);
@@ -221,8 +236,8 @@ fn one_that_is_renamed_is_asked_for_its_name_and_stays_in_its_workload() {
 }
 
 #[test]
-fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another() {
-    let mut path = Path::new();
+fn cgroup_removals_from_each_hierarchy_are_one_life_and_a_later_removal_another() {
+    let mut path = ScriptedPath::new();
     for home in [3, 7, 9] {
         path.record(plain(), home, ended(50), 1, None);
     }
@@ -249,8 +264,8 @@ fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another
 }
 
 #[test]
-fn what_a_hierarchy_reports_after_it_reported_what_is_shown_is_a_later_life() {
-    let mut path = Path::new();
+fn hierarchy_record_after_the_one_of_the_shown_life_is_a_later_life() {
+    let mut path = ScriptedPath::new();
     path.begins(plain(), 1);
     path.record(plain(), 3, ended(50), 2, None).after(20).happens(Event::Gathered { is_followed: false });
     assert_eq!(path.done(), ["show 1 as /a/b"], "the observed life has no record: it was part of that");
@@ -261,8 +276,8 @@ fn what_a_hierarchy_reports_after_it_reported_what_is_shown_is_a_later_life() {
 }
 
 #[test]
-fn what_ends_inside_of_a_container_is_the_containers() {
-    let mut path = Path::new();
+fn ends_inside_of_a_container_belong_to_the_container() {
+    let mut path = ScriptedPath::new();
     path.record(container(), 9, ended(50), 7, Some("/docker/c/inner")).record(container(), 9, NONE, 1, None);
     path.after(20).happens(Event::Gathered { is_followed: false });
     assert_eq!(path.done(), ["query name"], "it has run, although its own record says nothing of it");
@@ -271,8 +286,8 @@ fn what_ends_inside_of_a_container_is_the_containers() {
 }
 
 #[test]
-fn lives_of_one_container_are_shown_in_their_order_once_its_name_is_known() {
-    let mut path = Path::new();
+fn container_lives_are_shown_in_order_once_the_name_is_available() {
+    let mut path = ScriptedPath::new();
     path.begins(container(), 1);
     path.host.inode = None;
     path.record(container(), 3, ended(40), 1, None).happens(Event::Gone);
@@ -293,7 +308,7 @@ fn lives_of_one_container_are_shown_in_their_order_once_its_name_is_known() {
 
 #[test]
 fn records_that_come_below_it_all_the_time_are_gathered_for_two_seconds_at_most() {
-    let mut path = Path::new();
+    let mut path = ScriptedPath::new();
     let mut most = 0;
     for _ in 0..1_000 {
         path.after(10).record(container(), 9, ended(50), 7, Some("/docker/c/inner"));
@@ -312,7 +327,7 @@ fn records_that_come_below_it_all_the_time_are_gathered_for_two_seconds_at_most(
 
 #[test]
 fn records_below_one_that_is_not_measured_yet_do_not_hide_it_and_are_its_own() {
-    let mut path = Path::new();
+    let mut path = ScriptedPath::new();
     path.record(container(), 9, ended(50), 7, Some("/docker/c/inner"));
     assert!(path.lives().gathers().is_none(), "no hierarchy has reported the removal of the container");
     path.begins(container(), 1).after(20).happens(Event::Gathered { is_followed: false });
@@ -320,8 +335,8 @@ fn records_below_one_that_is_not_measured_yet_do_not_hide_it_and_are_its_own() {
 }
 
 #[test]
-fn one_that_has_gone_from_one_hierarchy_is_still_leaving_the_others() {
-    let mut path = Path::new();
+fn container_gone_from_one_hierarchy_is_still_leaving_the_remaining_ones() {
+    let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(named("web")).happens(Event::Removed);
     path.host.inode = None;
     path.happens(Event::Vanished);
@@ -332,8 +347,8 @@ fn one_that_has_gone_from_one_hierarchy_is_still_leaving_the_others() {
 }
 
 #[test]
-fn one_that_had_tasks_inside_of_it_is_not_counted_again_with_their_usage_when_it_is_removed() {
-    let mut path = Path::new();
+fn removed_cgroup_with_tasks_below_it_does_not_count_their_usage_again() {
+    let mut path = ScriptedPath::new();
     path.happens(Event::Above(Some(5))).record(plain(), 9, ended(50), 5, None).happens(Event::Removed);
     path.after(20).happens(Event::Gathered { is_followed: false });
     assert!(path.done().is_empty());
@@ -341,8 +356,8 @@ fn one_that_had_tasks_inside_of_it_is_not_counted_again_with_their_usage_when_it
 }
 
 #[test]
-fn one_that_was_made_again_is_checked_while_the_life_before_it_waits_for_its_name() {
-    let mut path = Path::new();
+fn recreated_container_is_checked_while_its_previous_life_waits_for_a_name() {
+    let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(Event::Removed);
     path.host.inode = None;
     path.happens(Event::Gone);
@@ -356,21 +371,21 @@ fn one_that_was_made_again_is_checked_while_the_life_before_it_waits_for_its_nam
 }
 
 #[test]
-fn a_life_whose_predecessor_lost_its_record_is_shown_and_a_late_record_hides_none() {
-    let mut path = Path::new();
+fn cgroup_life_after_one_without_record_is_shown_and_a_late_record_hides_none() {
+    let mut path = ScriptedPath::new();
     path.begins(plain(), 1);
     path.host.inode = None;
     path.record(plain(), 3, ended(50), 2, None).after(20).happens(Event::Gathered { is_followed: false });
     assert_eq!(path.done(), ["show 1 as /a/b", "end 1", "show 2 as /a/b", "end 2"]);
-    let mut path = Path::new();
+    let mut path = ScriptedPath::new();
     path.begins(plain(), 3).record(plain(), 3, ended(50), 2, None);
     path.after(20).happens(Event::Gathered { is_followed: false });
     assert_eq!(path.done(), ["show 3 as /a/b"], "it exists");
 }
 
 #[test]
-fn one_that_is_made_again_with_another_name_is_checked_although_the_one_before_was_excluded() {
-    let mut path = Path::new();
+fn container_recreated_after_an_excluded_one_is_checked() {
+    let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(named("excluded")).happens(Event::Removed);
     path.host.inode = Some(2);
     path.happens(Event::Made(Some(Timestamp(5)))).after(20);
@@ -378,8 +393,8 @@ fn one_that_is_made_again_with_another_name_is_checked_although_the_one_before_w
 }
 
 #[test]
-fn one_that_is_gone_before_it_was_checked_is_missed_once_whatever_stands_in_a_hierarchy_that_is_not_scanned() {
-    let mut path = Path::new();
+fn cgroup_gone_before_its_check_is_missed_once() {
+    let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
     path.happens(Event::Made(Some(Timestamp(5))));
     (path.host.inode, path.host.stands) = (None, true);
@@ -388,21 +403,21 @@ fn one_that_is_gone_before_it_was_checked_is_missed_once_whatever_stands_in_a_hi
 }
 
 #[test]
-fn one_that_is_excluded_by_its_name_is_set_aside_and_one_that_may_yet_be_named_is_checked_again() {
-    let mut path = Path::new();
+fn container_excluded_by_name_is_set_aside_and_checked_again_if_still_unnamed() {
+    let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(named("excluded"));
-    assert!(matches!(path.lives().state(), State::Aside(Refusal::Unwanted)));
-    let mut path = Path::new();
-    let found = Recognised { naming: Naming::of("excluded"), ..container() };
+    assert!(matches!(path.lives().state(), State::Aside(HiddenReason::Unwanted)));
+    let mut path = ScriptedPath::new();
+    let found = RecognisedTask { naming: TaskNaming::of("excluded"), ..container() };
     path.begins(found, 1).happens(Event::Named(None));
-    assert!(matches!(path.lives().state(), State::Aside(Refusal::Undecided)));
+    assert!(matches!(path.lives().state(), State::Aside(HiddenReason::Undecided)));
     path.happens(named("web"));
     assert!(path.lives().is_due_for_check(path.host.now));
     assert_eq!(path.done(), ["query name"]);
 }
 
 #[test]
-fn slices_and_helpers_are_nobodys_lives() {
+fn slices_and_helper_cgroups_have_no_owner() {
     let whose = |path: &str| CgroupTree::new("/allostat").whose(path);
     assert_eq!(whose("/system.slice"), LifeOwner::None);
     assert_eq!(whose("/batch/1"), LifeOwner::Plain);
@@ -424,7 +439,7 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
         };
         *found
     };
-    let mut path = Path::new();
+    let mut path = ScriptedPath::new();
     path.begins(service(), 1).happens(named("web.service"));
     path.host.inode = None;
     path.happens(Event::Gone);
@@ -441,12 +456,12 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
         ["query name", "show 2 as web.service", "query exit 2", "query name", "end 2", "show 3 as web.service"]
     );
     // One of a user is not asked about, and systemd need not answer at all.
-    let mut of_user = Path::new();
+    let mut of_user = ScriptedPath::new();
     of_user.begins(service().of_user(1000), 1).happens(named("1000/web.service"));
     of_user.host.inode = None;
     of_user.happens(Event::Gone);
     assert_eq!(of_user.done().last().map(String::as_str), Some("end 1"));
-    let mut silent = Path::new();
+    let mut silent = ScriptedPath::new();
     silent.begins(service(), 1).happens(named("web.service"));
     silent.host.inode = None;
     silent.happens(Event::Gone).after(1_999).happens(Event::Due);
@@ -458,11 +473,11 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
 /// Fewer fit than under the earlier agent, which counted it.
 #[test]
 fn recovered_cgroup_without_room_is_counted_once_and_later_counts_from_then_on() {
-    let mut path = Path::new();
+    let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
-    path.recovers(Naming::of("web"), false);
+    path.recovers(TaskNaming::of("web"), false);
     assert!(!path.lives().counts_for_others(1), "all of its usage is its own");
-    path.happens(Event::Checked(Verdict::NoRoom)).happens(Event::Sweep);
+    path.happens(Event::Checked(CheckOutcome::NoRoom)).happens(Event::Sweep);
     assert_eq!(path.done(), ["drop recovered"]);
     assert!(path.lives().counts_for_others(1) && !path.lives().counts_for_others(2));
     path.after(60_000).happens(Event::Sweep);
@@ -478,9 +493,9 @@ fn recovered_cgroup_without_room_is_counted_once_and_later_counts_from_then_on()
     assert_eq!(path.done(), ["query name"]);
 
     // There is room for it again.
-    let mut path = Path::new();
+    let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
-    path.recovers(Naming::of("web"), false).happens(Event::Checked(Verdict::NoRoom)).happens(Event::Sweep);
+    path.recovers(TaskNaming::of("web"), false).happens(Event::Checked(CheckOutcome::NoRoom)).happens(Event::Sweep);
     path.begins(container(), 1).happens(named("web"));
     assert_eq!(path.done(), ["drop recovered", "query name", "show 1 as web"]);
     path.host.inode = None;
@@ -489,19 +504,19 @@ fn recovered_cgroup_without_room_is_counted_once_and_later_counts_from_then_on()
 }
 
 #[test]
-fn recovered_cgroup_that_its_name_excludes_stays_counted() {
-    let mut path = Path::new();
-    path.recovers(Naming::of("excluded"), false).begins(container(), 1);
+fn recovered_cgroup_excluded_by_its_name_still_counts() {
+    let mut path = ScriptedPath::new();
+    path.recovers(TaskNaming::of("excluded"), false).begins(container(), 1);
     assert_eq!(path.done(), ["query name", "drop recovered"]);
     assert!(path.lives().counts_for_others(1));
 }
 
 /// It was covered, or had no room, under the earlier agent.
 #[test]
-fn recovered_cgroup_with_usage_that_is_counted_elsewhere_counts_from_the_start_of_the_agent() {
-    let mut path = Path::new();
+fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
+    let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
-    path.recovers(Naming::of("web"), true);
+    path.recovers(TaskNaming::of("web"), true);
     assert!(path.lives().counts_for_others(1));
     path.begins(container(), 1);
     assert_eq!(path.done(), ["query name", "show 1 as web"], "at once, under its name");

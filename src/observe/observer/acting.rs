@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::facts::At;
-use super::{Cgroups, Measured, Work};
+use super::facts::ObserverFacts;
+use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::model::task::ExitStatus;
 use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{EndBy, Naming, Recognised};
+use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
 use crate::observe::kept::BegunTask;
 use crate::observe::lives::{Action, Event, LifeNotes, step};
-use crate::observe::naming::{About, EndedLife, Inquiry};
+use crate::observe::naming::{EndedLife, Inquiry, QuestionTopic};
 use crate::observe::table::NewTask;
 use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
@@ -25,12 +25,12 @@ fn completed(said: ExitFacts, is_victim: bool, recorded: Option<&ExitFacts>) -> 
     ExitFacts { oom: said.oom || is_victim, status, finished_at, ..said }
 }
 
-impl Work {
-    pub(super) fn happens(&mut self, path: &str, event: Event<Cgroups>) {
+impl ObserverThread {
+    pub(super) fn happens(&mut self, path: &str, event: Event<CgroupMeasures>) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let (path, lives) = self.lives.take(path);
-            let (lives, actions) = step(lives, event, &At { work: self, path: &path });
+            let (lives, actions) = step(lives, event, &ObserverFacts { work: self, path: &path });
             self.lives.put(Arc::clone(&path), lives);
             for action in actions {
                 events.extend(self.act(&path, action));
@@ -39,7 +39,7 @@ impl Work {
     }
 
     /// Returns the event that follows at once.
-    fn act(&mut self, path: &str, action: Action<Cgroups>) -> Option<Event<Cgroups>> {
+    fn act(&mut self, path: &str, action: Action<CgroupMeasures>) -> Option<Event<CgroupMeasures>> {
         match action {
             Action::Listen => {
                 self.scanner.listen(path);
@@ -51,12 +51,12 @@ impl Work {
             Action::Release { user } => self.shares.ends(user),
             Action::QueryName { found, again } => {
                 let found = found.map(|found| *found).or_else(|| Some(self.scanner.tree().identify(path)?.1))?;
-                return (!self.query(path, found, About::Name)).then_some(Event::NotQueued { again });
+                return (!self.query(path, found, QuestionTopic::Name)).then_some(Event::NotQueued { again });
             }
             Action::QueryExit { number, found, began_at, ended_at } => {
                 let [began_at, ended_at] = [began_at, ended_at].map(|at| at.map(|at| self.wall(at)));
                 let life = EndedLife { number, began_at, ended_at, gone_at: self.parts.clock.now() };
-                let is_queued = self.query(path, *found, About::Exit(life));
+                let is_queued = self.query(path, *found, QuestionTopic::Exit(life));
                 return (!is_queued).then_some(Event::Exited { number, facts: None });
             }
             Action::Show { found, task, naming, inode } => self.begin_task(path, &found, &task, *naming, inode),
@@ -78,17 +78,24 @@ impl Work {
     }
 
     /// Returns whether its source will be queried.
-    fn query(&mut self, path: &str, found: Recognised, about: About) -> bool {
+    fn query(&mut self, path: &str, found: RecognisedTask, about: QuestionTopic) -> bool {
         let can_answer = match about {
-            About::Name => !is_named_by_path(&found),
-            About::Exit(_) => has_own_runtime(&found),
+            QuestionTopic::Name => !is_named_by_path(&found),
+            QuestionTopic::Exit(_) => has_own_runtime(&found),
         };
         let Some(source) = source(found.source).filter(|_| can_answer) else { return false };
         let directories = self.scanner.directories(path);
         self.inquiries.ask(source, Inquiry { path: path.to_owned(), found, directories, about })
     }
 
-    fn begin_task(&mut self, path: &str, found: &Recognised, task: &Measured, naming: Naming, inode: Option<u64>) {
+    fn begin_task(
+        &mut self,
+        path: &str,
+        found: &RecognisedTask,
+        task: &MeasuredTask,
+        naming: TaskNaming,
+        inode: Option<u64>,
+    ) {
         let config = &self.parts.config;
         let (source, own, since, is_counted) = (found.source, found.own, task.since, task.is_counted);
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
@@ -109,7 +116,7 @@ impl Work {
         self.parents.begin(path, own);
     }
 
-    fn rename(&mut self, path: &str, found: &Recognised, naming: Naming) {
+    fn rename(&mut self, path: &str, found: &RecognisedTask, naming: TaskNaming) {
         let config = &self.parts.config;
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(found.source, found.own, naming);
@@ -129,7 +136,7 @@ impl Work {
     }
 
     /// `recorded`: what the kernel reported, and whose exit is that of the task.
-    pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeNotes, EndBy)>) {
+    pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeNotes, ExitRule)>) {
         // The cgroup of a pod exists until its last container ends.
         self.look_last(self.allocs.own_reader(path));
         let is_whole = recorded.is_some_and(|(notes, _)| notes.is_whole);
@@ -157,7 +164,7 @@ mod tests {
     use crate::model::units::Timestamp;
 
     #[test]
-    fn what_the_runtime_does_not_report_of_an_end_is_as_the_kernel_reports_it() {
+    fn exit_facts_missing_from_the_runtime_come_from_the_kernel_record() {
         let of = |status, oom, finished_at, result| ExitFacts {
             status,
             oom,

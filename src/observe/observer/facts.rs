@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Cgroups, Measured, Work};
+use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::model::units::{Nanos, Timestamp};
-use crate::observe::identity::{Naming, Recognised};
-use crate::observe::lives::{BriefLife, Facts, Refusal};
+use crate::observe::identity::{RecognisedTask, TaskNaming};
+use crate::observe::lives::{BriefLife, HiddenReason, PathFacts};
 use crate::observe::{is_named_by_path, slurm, texts};
 
 const MOST_NAMES: usize = 10_000;
 
 /// The facts about one path.
-pub(super) struct At<'a> {
-    pub(super) work: &'a Work,
+pub(super) struct ObserverFacts<'a> {
+    pub(super) work: &'a ObserverThread,
     pub(super) path: &'a str,
 }
 
-impl Facts<Cgroups> for At<'_> {
+impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     fn now(&self) -> Instant {
         self.work.parts.clock.instant()
     }
@@ -38,26 +38,26 @@ impl Facts<Cgroups> for At<'_> {
         let mut hierarchies = self.work.parts.sampling.layout.hierarchies().iter();
         self.is_scanned() || hierarchies.any(|h| h.directory(self.path).is_dir())
     }
-    fn is_of(&self, task: &Arc<Measured>, raw: &EndedCgroup) -> bool {
+    fn is_of(&self, task: &Arc<MeasuredTask>, raw: &EndedCgroup) -> bool {
         task.reader.is_of(raw) != Some(false)
     }
-    fn admits(&self, found: &Recognised, naming: &Naming) -> Result<(), Refusal> {
+    fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         let (config, allocs) = (&self.work.parts.config, &self.work.allocs);
         let most = config.max_allocs;
         if !config.wants(found.source, naming) {
-            return Err(Refusal::Unwanted);
+            return Err(HiddenReason::Unwanted);
         }
         let has_room = allocs.running() < most && texts::has_room(allocs.path_bytes(), most);
-        if has_room { Ok(()) } else { Err(Refusal::Limit) }
+        if has_room { Ok(()) } else { Err(HiddenReason::Limit) }
     }
-    fn keeps(&self, found: &Recognised, naming: &Naming) -> bool {
+    fn keeps(&self, found: &RecognisedTask, naming: &TaskNaming) -> bool {
         let config = &self.work.parts.config;
         // Its ID stays, although the name was unknown then.
         let is_wanted_as =
             |id: &str| config.wants_of(naming.source.unwrap_or(found.source)) && config.wants_as(id, naming);
         config.wants(found.source, naming) || self.work.allocs.id(self.path).is_some_and(|id| is_wanted_as(id.as_str()))
     }
-    fn measure(&self, life: &BriefLife<Cgroups>) -> Result<Arc<Measured>, Refusal> {
+    fn measure(&self, life: &BriefLife<CgroupMeasures>) -> Result<Arc<MeasuredTask>, HiddenReason> {
         let work = self.work;
         work.accepts(&life.found)?;
         let reader = Arc::new(TaskReader::reported(&work.parts.sampling));
@@ -65,20 +65,20 @@ impl Facts<Cgroups> for At<'_> {
         life.records.iter().for_each(|record| reader.end(&record.raw, at));
         life.records_below.iter().for_each(|raw| reader.end_below(raw, at));
         let since = life.notes.first_start().map(|at| work.wall(at));
-        Ok(Arc::new(Measured { reader, own_reader: None, since, is_counted: false }))
+        Ok(Arc::new(MeasuredTask { reader, own_reader: None, since, is_counted: false }))
     }
     fn has_room_for_name(&self) -> bool {
         self.work.lives.names() < MOST_NAMES
     }
-    fn is_named(&self, found: &Recognised) -> bool {
+    fn is_named(&self, found: &RecognisedTask) -> bool {
         is_named_by_path(found)
     }
-    fn is_named_late(&self, found: &Recognised) -> bool {
+    fn is_named_late(&self, found: &RecognisedTask) -> bool {
         slurm::is_named_late(found)
     }
 }
 
-impl Work {
+impl ObserverThread {
     /// Whether one more task fits, in a subtree that is delegated to this user.
     pub(super) fn has_room(&self, user: Option<u32>) -> bool {
         let most = self.parts.config.max_allocs;
@@ -88,18 +88,21 @@ impl Work {
             && !self.shares.is_full(user)
     }
     /// Whether it is to be measured, by what its path says: a pattern may yet exclude it once its name is known.
-    pub(super) fn accepts(&self, found: &Recognised) -> Result<(), Refusal> {
+    pub(super) fn accepts(&self, found: &RecognisedTask) -> Result<(), HiddenReason> {
         let (config, is_named) = (&self.parts.config, is_named_by_path(found));
         if !config.wants_of(found.source) || (is_named && !config.wants(found.source, &found.naming)) {
-            return Err(Refusal::Unwanted);
+            return Err(HiddenReason::Unwanted);
         }
         let has_room = self.has_room(found.user) || (!is_named && config.chooses());
-        if has_room { Ok(()) } else { Err(Refusal::Limit) }
+        if has_room { Ok(()) } else { Err(HiddenReason::Limit) }
     }
 
     /// The recognised task, or a plain cgroup.
-    pub(super) fn or_plain(&self, found: Option<Recognised>, path: &str) -> Recognised {
-        found.unwrap_or_else(|| Recognised { user: self.scanner.tree().chooser(path), ..Recognised::plain(path) })
+    pub(super) fn or_plain(&self, found: Option<RecognisedTask>, path: &str) -> RecognisedTask {
+        found.unwrap_or_else(|| RecognisedTask {
+            user: self.scanner.tree().chooser(path),
+            ..RecognisedTask::plain(path)
+        })
     }
 
     /// Converts nanoseconds since boot.

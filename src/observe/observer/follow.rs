@@ -4,17 +4,17 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Cgroups, Measured, Work};
+use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::collectors::TaskReader;
 use crate::model::id::CgroupPath;
-use crate::observe::identity::{OwnCgroup, Recognised};
-use crate::observe::lives::{Event, Life, LifeNotes, Lives, Refusal, State, Verdict};
-use crate::observe::tree::TaskOf;
+use crate::observe::identity::{AllocCgroup, RecognisedTask};
+use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeNotes, Lives, MeasuredLife, State};
+use crate::observe::tree::TaskCgroup;
 
 /// Cgroups without processes to check per second; the others follow in the next seconds.
 const LOOKED_AT: usize = 1_000;
 
-impl Work {
+impl ObserverThread {
     /// Updates the known tasks after a change anywhere. With thousands of cgroups something changes all the time, so an
     /// unchanged task costs one lookup only.
     pub(super) fn follow(&mut self) {
@@ -35,8 +35,9 @@ impl Work {
         }
     }
 
-    /// As [`Work::follow`], for changes at these paths. Whether an ancestor is a task depends on its descendants, and
-    /// whether cgroups inside a unit are tasks depends on the unit; in these cases all tasks are updated.
+    /// As [`ObserverThread::follow`], for changes at these paths. Whether an ancestor is a task depends on its
+    /// descendants, and whether cgroups inside a unit are tasks depends on the unit; in these cases all tasks are
+    /// updated.
     pub(super) fn follow_only(&mut self, touched: &BTreeSet<Arc<str>>) {
         let now = self.parts.clock.instant();
         let above = touched.iter().flat_map(|path| CgroupPath::above(path));
@@ -48,7 +49,7 @@ impl Work {
             match self.scanner.tree().task_at(path) {
                 Some(_) if lives.is_some_and(|lives| !lives.is_open(now, || self.has_room_at(path))) => {}
                 Some(task) => {
-                    is_of_units |= is_above && matches!(task, TaskOf::Recognised(_));
+                    is_of_units |= is_above && matches!(task, TaskCgroup::Recognised(_));
                     open.push((path.to_owned(), recognised(task)));
                 }
                 None if lives.is_some_and(Lives::is_placed) => {
@@ -91,7 +92,7 @@ impl Work {
     pub(super) fn find_removed(&mut self) {
         self.parents.renew();
         let is_dead =
-            |lives: &Lives<Cgroups>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_gone());
+            |lives: &Lives<CgroupMeasures>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_gone());
         let dead = self.lives.iter().filter(|(_, lives)| is_dead(lives)).map(|(path, _)| Arc::clone(path));
         let dead: Vec<Arc<str>> = dead.collect();
         dead.iter().for_each(|path| self.happens(path, Event::Vanished));
@@ -116,7 +117,7 @@ impl Work {
     }
 
     /// Checks a cgroup that the tree calls a task.
-    fn check(&mut self, path: &str, found: Option<Recognised>, now: Instant) {
+    fn check(&mut self, path: &str, found: Option<RecognisedTask>, now: Instant) {
         for above in CgroupPath::above(path) {
             if self.lives.get(above).is_none_or(|lives| !lives.is_known_above()) {
                 self.happens(above, Event::Above(self.scanner.inode(above)));
@@ -136,35 +137,41 @@ impl Work {
         Some(homes.any(|(at, home)| is_home(at) && home.directory(path).is_dir()))
     }
 
-    fn verdict(&self, path: &str, found: Option<Recognised>, now: Instant) -> Verdict<Cgroups> {
+    fn verdict(&self, path: &str, found: Option<RecognisedTask>, now: Instant) -> CheckOutcome<CgroupMeasures> {
         let found = self.or_plain(found, path);
         let accepted = self.accepts(&found);
-        if accepted == Err(Refusal::Unwanted) {
-            return Verdict::Unwanted;
+        if accepted == Err(HiddenReason::Unwanted) {
+            return CheckOutcome::Unwanted;
         }
         let none = Lives::default();
         let lives = self.lives.get(path).unwrap_or(&none);
         // What remains of a cgroup that is being removed is not a new one.
         if lives.is_leaving(now) || self.stands_again(path).is_some() {
-            return Verdict::Unreadable;
+            return CheckOutcome::Unreadable;
         }
         // What an earlier agent showed counts as running while it exists.
         if found.is_plain() && !lives.is_recovered() && self.scanner.has_processes(path) != Some(true) {
             // If it existed before the agent, its usage may be that of other tasks below it.
             let has_run = lives.is_own() && self.scanner.has_run(path);
             if !has_run || !matches!(lives.state(), State::Empty { has_run: true }) {
-                return Verdict::Empty { has_run };
+                return CheckOutcome::Empty { has_run };
             }
         }
         if accepted.is_err() {
-            return Verdict::NoRoom;
+            return CheckOutcome::NoRoom;
         }
         let inode = self.scanner.inode(path);
-        let Some(task) = self.measure(path, &found, lives, inode) else { return Verdict::Unreadable };
-        Verdict::Ready(Box::new(Life { found, task: Arc::new(task), inode, notes: LifeNotes::default() }))
+        let Some(task) = self.measure(path, &found, lives, inode) else { return CheckOutcome::Unreadable };
+        CheckOutcome::Ready(Box::new(MeasuredLife { found, task: Arc::new(task), inode, notes: LifeNotes::default() }))
     }
 
-    fn measure(&self, path: &str, found: &Recognised, lives: &Lives<Cgroups>, inode: Option<u64>) -> Option<Measured> {
+    fn measure(
+        &self,
+        path: &str,
+        found: &RecognisedTask,
+        lives: &Lives<CgroupMeasures>,
+        inode: Option<u64>,
+    ) -> Option<MeasuredTask> {
         let (sampling, clock) = (&self.parts.sampling, &self.parts.clock);
         let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path)).read_only();
         let is_again = inode.is_some_and(|inode| lives.counts_for_others(inode));
@@ -176,8 +183,8 @@ impl Work {
         }
         reader.look(clock.instant(), clock.now(), true).ok()?;
         let own = match found.own {
-            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
-            OwnCgroup::Task | OwnCgroup::None | OwnCgroup::Nowhere => None,
+            AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
+            AllocCgroup::Task | AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
         let own_reader = own.map(|own| {
             // The alloc's cgroup may have limits that its tasks do not have.
@@ -188,13 +195,13 @@ impl Work {
         let was_empty = matches!(lives.state(), State::Empty { .. });
         let since = if was_empty { Some(clock.now()) } else { lives.made_at() }.filter(|_| self.has_begun);
         let since = since.or(lives.recovered_since());
-        Some(Measured { reader: Arc::new(reader), own_reader, since, is_counted })
+        Some(MeasuredTask { reader: Arc::new(reader), own_reader, since, is_counted })
     }
 }
 
-fn recognised(whose: TaskOf<'_>) -> Option<Recognised> {
+fn recognised(whose: TaskCgroup<'_>) -> Option<RecognisedTask> {
     match whose {
-        TaskOf::Recognised(found) => Some(found.clone()),
-        TaskOf::Plain => None,
+        TaskCgroup::Recognised(found) => Some(found.clone()),
+        TaskCgroup::Plain => None,
     }
 }

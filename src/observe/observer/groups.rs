@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::Work;
+use super::ObserverThread;
 use crate::collectors::TaskReader;
 use crate::model::alloc::AllocSource;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
-use crate::observe::identity::{Naming, OwnCgroup};
+use crate::observe::identity::{AllocCgroup, TaskNaming};
 use crate::observe::lives::Lives;
 use crate::observe::processes::{GroupChange, GroupFilter};
 use crate::observe::table::{NewTask, ObservedAllocs};
 
-impl Work {
+impl ObserverThread {
     /// Samples the processes that are in no task's cgroup.
     pub(super) fn sample_processes(&mut self) {
         let Some(mut processes) = self.processes.take() else { return };
@@ -21,7 +21,7 @@ impl Work {
         let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
         let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.lives.waiting());
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
-        let wants = |native: &str| self.parts.config.wants_as(&id(native), &Naming::of(native));
+        let wants = |native: &str| self.parts.config.wants_as(&id(native), &TaskNaming::of(native));
         let filter = GroupFilter {
             own: &|place| self.is_in_a_task(place),
             agent: std::process::id(),
@@ -43,8 +43,8 @@ impl Work {
         !place.is_empty() && (is_one(place) || CgroupPath::above(place).any(is_one))
     }
 
-    pub(super) fn group_begun(&mut self, path: String, naming: Naming, reader: Arc<TaskReader>, since: Timestamp) {
-        let (source, own, labels, since) = (AllocSource::Process, OwnCgroup::Nowhere, Vec::new(), Some(since));
+    pub(super) fn group_begun(&mut self, path: String, naming: TaskNaming, reader: Arc<TaskReader>, since: Timestamp) {
+        let (source, own, labels, since) = (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
         let (naming, rule) = self.parts.config.ruled(source, own, naming);
         let begun = NewTask { path, source, own, naming, rule, labels, reader, own_reader: None, since };
         let (id, change) = self.allocs.begin(begun);

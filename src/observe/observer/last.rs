@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Work;
+use super::ObserverThread;
 use crate::collectors::TaskReader;
 
-impl Work {
+impl ObserverThread {
     /// Reads a cgroup, perhaps for the last time; it may not have been read at the last ticks.
     pub(super) fn look_last(&self, reader: Option<&Arc<TaskReader>>) {
         let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());

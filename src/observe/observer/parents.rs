@@ -3,31 +3,31 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::board::Parent;
+use crate::board::PublishedParent;
 use crate::collectors::{Sampling, TaskReader};
 use crate::model::id::CgroupPath;
 use crate::observe::Config;
-use crate::observe::identity::OwnCgroup;
+use crate::observe::identity::AllocCgroup;
 use crate::observe::patterns::matches;
 
-/// Cgroups with at least one task below.
-pub(super) struct Parents {
+/// The cgroups above tasks.
+pub(super) struct ParentTable {
     sampling: Arc<Sampling>,
     /// Patterns of paths that are shown even without a limit.
     chosen: Vec<String>,
     /// With the number of tasks below.
-    all: BTreeMap<String, (usize, Arc<Parent>)>,
+    all: BTreeMap<String, (usize, Arc<PublishedParent>)>,
     has_changed: bool,
 }
 
-impl Parents {
-    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> Parents {
+impl ParentTable {
+    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> ParentTable {
         let (sampling, chosen) = (Arc::clone(sampling), config.parents.clone());
-        Parents { sampling, chosen, all: BTreeMap::new(), has_changed: false }
+        ParentTable { sampling, chosen, all: BTreeMap::new(), has_changed: false }
     }
 
     /// A task began in the cgroup at this path.
-    pub(super) fn begin(&mut self, path: &str, own: OwnCgroup) {
+    pub(super) fn begin(&mut self, path: &str, own: AllocCgroup) {
         for above in shared(path, own) {
             if let Some((tasks, _)) = self.all.get_mut(above) {
                 *tasks += 1;
@@ -38,10 +38,14 @@ impl Parents {
         }
     }
 
-    fn parent(&self, path: &str) -> Arc<Parent> {
+    fn parent(&self, path: &str) -> Arc<PublishedParent> {
         let is_chosen = self.chosen.iter().any(|pattern| matches(pattern, path));
         let path = CgroupPath::from(path);
-        Arc::new(Parent { reader: TaskReader::for_parent_cgroup(&self.sampling, path.clone()), path, is_chosen })
+        Arc::new(PublishedParent {
+            reader: TaskReader::for_parent_cgroup(&self.sampling, path.clone()),
+            path,
+            is_chosen,
+        })
     }
 
     /// systemd creates and removes a slice's directory in a v1 controller as its limits change. Renews the readers of
@@ -61,7 +65,7 @@ impl Parents {
     }
 
     /// A task ended.
-    pub(super) fn end(&mut self, path: &str, own: OwnCgroup) {
+    pub(super) fn end(&mut self, path: &str, own: AllocCgroup) {
         for above in shared(path, own) {
             let Some((tasks, _)) = self.all.get_mut(above) else { continue };
             *tasks -= 1;
@@ -73,13 +77,13 @@ impl Parents {
     }
 
     /// All parents, if they changed since the last call.
-    pub(super) fn news(&mut self) -> Option<Arc<[Arc<Parent>]>> {
+    pub(super) fn news(&mut self) -> Option<Arc<[Arc<PublishedParent>]>> {
         let has_changed = std::mem::take(&mut self.has_changed);
         has_changed.then(|| self.all.values().map(|(_, parent)| Arc::clone(parent)).collect())
     }
 }
 
 /// The ancestors of a task, without its alloc's own cgroup.
-fn shared(path: &str, own: OwnCgroup) -> impl Iterator<Item = &str> {
-    CgroupPath::above(path).skip(usize::from(own == OwnCgroup::Parent))
+fn shared(path: &str, own: AllocCgroup) -> impl Iterator<Item = &str> {
+    CgroupPath::above(path).skip(usize::from(own == AllocCgroup::Parent))
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::Work;
+use super::ObserverThread;
 use crate::model::units::Timestamp;
 use crate::observe::docker;
 
-impl Work {
+impl ObserverThread {
     /// Records whether a shown task is paused now.
     pub(super) fn read_freezer(&mut self, path: &str) {
         if self.allocs.is_known(path) {
@@ -22,13 +22,14 @@ impl Work {
     }
 
     pub(super) fn ask_for_restarts(&self) {
-        if self.allocs.has_waiting() {
-            self.inquiries.ask_for_restarts(self.parts.clock.now());
+        let now = self.parts.clock.now();
+        if self.allocs.may_wait(now) {
+            self.inquiries.ask_for_restarts(now);
         }
     }
     /// `waiting`: the containers that waited for their restart at this time or later.
-    pub(super) fn end_waits(&mut self, asked_at: Timestamp, waiting: &BTreeSet<String>) {
-        let waited = |path: &str| docker::container_at(path).is_none_or(|id| waiting.contains(id));
-        self.touched.extend(self.allocs.end_waits(asked_at, waited));
+    pub(super) fn set_waits(&mut self, asked_at: Timestamp, waiting: &BTreeSet<String>) {
+        let waited = |path: &str| docker::container_at(path).is_some_and(|id| waiting.contains(id));
+        self.touched.extend(self.allocs.set_waits(asked_at, waited));
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::Work;
+use super::ObserverThread;
 use crate::collectors::{EndedCgroup, TaskReader};
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::model::id::CgroupPath;
-use crate::observe::lives::{EndRecord, Event, Lives};
+use crate::observe::lives::{Event, Lives, RemovalRecord};
 use crate::observe::tree::LifeOwner;
 use crate::telemetry::observed::EndMissed;
 
-impl Work {
+impl ObserverThread {
     /// Processes the records since the last call.
     pub(super) fn process_end_records(&mut self) {
         let Some(source) = &mut self.parts.ends else { return };
@@ -54,7 +54,7 @@ impl Work {
         }
         let below = (task != path).then_some(path);
         let (home, notes, is_whole) = (ended.home, ended.notes, self.is_whole(&ended));
-        let record = EndRecord { home, notes, is_whole, raw: ended };
+        let record = RemovalRecord { home, notes, is_whole, raw: ended };
         self.happens(&task, Event::Record { below, record, found });
     }
 
@@ -78,10 +78,10 @@ impl Work {
     /// The record has the complete CPU time.
     fn is_whole(&self, ended: &EndedCgroup) -> bool {
         let layout = &self.parts.sampling.layout;
-        let v1 = layout.controller("cpuacct").filter(|home| home.version == Version::V1);
+        let v1 = layout.controller("cpuacct").filter(|home| home.version == CgroupVersion::V1);
         match (layout.hierarchies().get(ended.home), v1) {
             (Some(home), Some(v1)) => std::ptr::eq(home, v1),
-            (Some(home), None) => home.version == Version::V2 && ended.is_whole,
+            (Some(home), None) => home.version == CgroupVersion::V2 && ended.is_whole,
             (None, _) => false,
         }
     }

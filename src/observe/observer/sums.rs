@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::Work;
+use super::ObserverThread;
 use crate::model::id::{JobId, TaskName};
-use crate::observe::kept::{Found, Kept, KeptTask};
-use crate::observe::lives::{Event, Recovered};
-use crate::observe::processes::Processes;
+use crate::observe::kept::{EarlierUsage, ObservedJournal, RecordedTask};
+use crate::observe::lives::{Event, RecoveredLife};
+use crate::observe::processes::ProcessGroups;
 use crate::observe::table::TotalsChange;
 use crate::observe::texts::TextCounts;
 use crate::observe::unseen;
@@ -15,18 +15,18 @@ use crate::observe::unseen;
 const KEPT: Duration = Duration::from_secs(86_400);
 const MOST_KEPT: usize = 1_000;
 
-impl Work {
+impl ObserverThread {
     pub(super) fn count(&mut self) {
         let TextCounts { length, characters, budget } = self.allocs.texts.take();
         self.parts.metrics.observed.texts(length, characters, budget);
         let left_out = self.lives.over_limit().count() as u64;
-        let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
+        let left_out = left_out + self.processes.as_ref().map_or(0, ProcessGroups::left_out);
         self.parts.metrics.observed.there_are(self.allocs.by_source(), left_out);
     }
 
     /// Continues from the state of an earlier agent.
     pub(super) fn go_on(&mut self) {
-        let (kept, Found { workloads, tasks }) = Kept::open(self.parts.keep.take());
+        let (kept, EarlierUsage { workloads, tasks }) = ObservedJournal::open(self.parts.keep.take());
         self.kept = kept;
         // Published together with the running tasks: without those the sum would drop.
         let earlier = |(workload, task, totals)| TotalsChange::Earlier(workload, task, totals);
@@ -41,7 +41,7 @@ impl Work {
                 self.count_unseen(&mut task);
             }
             self.allocs.remember(task.alloc.clone(), task.task.clone(), task.earlier.clone());
-            let recovered = Recovered { naming: task.naming.clone(), since: task.since, is_counted };
+            let recovered = RecoveredLife { naming: task.naming.clone(), since: task.since, is_counted };
             self.happens(&path, Event::Recovered(Box::new(recovered)));
             self.kept.recovers(task);
         }
@@ -57,12 +57,12 @@ impl Work {
         self.allocs.set_aside(task.alloc, task.task, task.earlier, self.parts.clock.now());
     }
 
-    fn count_unseen(&mut self, task: &mut KeptTask) {
+    fn count_unseen(&mut self, task: &mut RecordedTask) {
         self.changes.extend(unseen::count_unseen(task));
         self.kept.write_task(task);
     }
 
-    fn end_unseen(&mut self, task: KeptTask) {
+    fn end_unseen(&mut self, task: RecordedTask) {
         let (alloc, name) = (task.alloc.clone(), task.task.clone());
         self.kept.drop_task(&task.path);
         let (earlier, change) = unseen::ended_unseen(task, self.parts.clock.now());

@@ -1,4 +1,7 @@
 //! The observer on a made-up tree of cgroups, turn by turn, on a clock that the test moves.
+//!
+//! Promise (Observed workloads): A paused task is `paused`, and a container that Docker restarts later `backoff`, until
+//! it begins or Docker gives up
 
 use super::*;
 use crate::collectors::FdBudget;
@@ -8,16 +11,16 @@ use crate::model::id::BootId;
 use crate::model::task::ShownState;
 use crate::model::totals::Totals;
 use crate::model::units::Nanos;
-use crate::observe::identity::Recognised;
-use crate::observe::lives::Recovered;
+use crate::observe::identity::RecognisedTask;
+use crate::observe::lives::RecoveredLife;
 
 /// A clock that stands still between the steps of a test.
-struct Moved {
+struct ManualClock {
     start: Instant,
     ms: AtomicUsize,
 }
 
-impl Clock for Moved {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(1_000_000 * self.ms.load(Ordering::Relaxed) as u64)
     }
@@ -29,17 +32,18 @@ impl Clock for Moved {
     }
 }
 
-struct Scene {
+/// An observer on a tree of cgroups in a temporary directory.
+struct ObserverScene {
     dir: tempfile::TempDir,
-    clock: Arc<Moved>,
-    work: Work,
+    clock: Arc<ManualClock>,
+    work: ObserverThread,
 }
 
-impl Scene {
-    fn new() -> Scene {
-        Scene::start(tempfile::tempdir().unwrap(), Config::default(), false)
+impl ObserverScene {
+    fn new() -> ObserverScene {
+        ObserverScene::start(tempfile::tempdir().unwrap(), Config::default(), false)
     }
-    fn start(dir: tempfile::TempDir, config: Config, is_kept: bool) -> Scene {
+    fn start(dir: tempfile::TempDir, config: Config, is_kept: bool) -> ObserverScene {
         let roots = Roots::below(dir.path());
         let tree = roots.sys.join("fs/cgroup");
         std::fs::create_dir_all(tree.join("batch")).unwrap();
@@ -48,29 +52,30 @@ impl Scene {
         let mount = "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         std::fs::write(roots.proc("self/mountinfo"), mount).unwrap();
         let layout = Layout::detect(&roots).unwrap();
-        let clock = Arc::new(Moved { start: Instant::now(), ms: AtomicUsize::new(0) });
+        let clock = Arc::new(ManualClock { start: Instant::now(), ms: AtomicUsize::new(0) });
         let parts = Parts {
             config,
             sampling: Sampling::new(roots, layout, FdBudget::of(20_000)),
             ends: None,
             board: Arc::new(Board::new(Totals::default(), Arc::default())),
             ours: CgroupPath::from("/allostat"),
-            clock: Arc::<Moved>::clone(&clock),
+            clock: Arc::<ManualClock>::clone(&clock),
             metrics: Arc::new(Metrics::new()),
-            keep: is_kept.then(|| Keep { path: dir.path().join("observed"), boot_id: BootId("b".to_owned()) }),
+            keep: is_kept
+                .then(|| RecordLocation { path: dir.path().join("observed"), boot_id: BootId("b".to_owned()) }),
         };
         let places = RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config);
         let inquiries = Inquiries::new(places, &parts.config).unwrap();
-        let mut work = Work::new(parts, inquiries, Arc::default(), Arc::default());
+        let mut work = ObserverThread::new(parts, inquiries, Arc::default(), Arc::default());
         work.begin();
-        Scene { dir, clock, work }
+        ObserverScene { dir, clock, work }
     }
     /// The agent ends, and another one starts.
-    fn restart(self, max_allocs: usize) -> Scene {
-        let Scene { dir, mut work, .. } = self;
+    fn restart(self, max_allocs: usize) -> ObserverScene {
+        let ObserverScene { dir, mut work, .. } = self;
         work.keep_usage();
         drop(work);
-        Scene::start(dir, Config { max_allocs, ..Config::default() }, true)
+        ObserverScene::start(dir, Config { max_allocs, ..Config::default() }, true)
     }
     /// CPU time of all workloads in nanoseconds: of what ended, and of what runs.
     fn total(&self) -> u64 {
@@ -108,7 +113,7 @@ impl Scene {
         *lock(&self.work.delivered) = ended;
     }
     fn sizes(&self) -> Vec<usize> {
-        let Work { lives, scanner, allocs, .. } = &self.work;
+        let ObserverThread { lives, scanner, allocs, .. } = &self.work;
         let shown = [allocs.running(), allocs.path_bytes(), self.work.parts.board.view().allocs.len()];
         lives.sizes().into_iter().chain(scanner.sizes()).chain(shown).collect()
     }
@@ -116,7 +121,7 @@ impl Scene {
 
 #[test]
 fn task_is_paused_while_the_freezer_has_stopped_it_and_from_its_begin_on() {
-    let mut scene = Scene::new();
+    let mut scene = ObserverScene::new();
     scene.make(0, true);
     let events = scene.cgroup(0).join("cgroup.events");
     let mut after = |text: &str, ms: usize| {
@@ -133,10 +138,10 @@ fn task_is_paused_while_the_freezer_has_stopped_it_and_from_its_begin_on() {
 
 #[test]
 fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
-    let mut scene = Scene::new();
+    let mut scene = ObserverScene::new();
     [0, 1].iter().for_each(|n| scene.make(*n, false));
-    let naming = Recognised::plain("/batch/0").naming;
-    let recovered = Recovered { naming, since: None, is_counted: false };
+    let naming = RecognisedTask::plain("/batch/0").naming;
+    let recovered = RecoveredLife { naming, since: None, is_counted: false };
     scene.work.happens("/batch/0", Event::Recovered(Box::new(recovered)));
     scene.turn(1);
     scene.turn(25);
@@ -145,9 +150,12 @@ fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
 }
 
 /// Regression: what had no room was missing from the totals, and came back when there was room again.
+///
+/// Promise (Observed workloads): No total falls or counts twice when fewer observed allocs fit after a restart of the
+/// agent, or more again
 #[test]
 fn totals_do_not_fall_when_fewer_fit_after_a_restart_of_the_agent() {
-    let mut scene = Scene::start(tempfile::tempdir().unwrap(), Config::default(), true);
+    let mut scene = ObserverScene::start(tempfile::tempdir().unwrap(), Config::default(), true);
     [0, 1, 2].iter().for_each(|n| scene.make(*n, true));
     scene.turn(1);
     scene.turn(25);
@@ -179,7 +187,7 @@ fn totals_do_not_fall_when_fewer_fit_after_a_restart_of_the_agent() {
 
 #[test]
 fn a_cgroup_that_is_renamed_again_and_again_leaves_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = ObserverScene::new();
     scene.turn(10_000);
     let before = scene.sizes();
     scene.make(0, false);
@@ -200,7 +208,7 @@ fn a_cgroup_that_is_renamed_again_and_again_leaves_nothing() {
 fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
     const AT_ONCE: usize = 100;
     let gate = std::env::var("ALLOSTAT_SIZE").is_ok_and(|size| size == "gate");
-    let mut scene = Scene::new();
+    let mut scene = ObserverScene::new();
     scene.turn(10_000);
     let before = scene.sizes();
     let mut shown = 0;

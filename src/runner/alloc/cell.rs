@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 
-use crate::board::Until;
-use crate::board::events::Log;
+use crate::board::StateEnd;
+use crate::board::events::EventLog;
 use crate::collectors::TaskReader;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
@@ -15,11 +15,11 @@ use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::runner::decide::restart::Tracker;
-use crate::runner::drivers::call::Running;
+use crate::runner::decide::restart::RestartTracker;
+use crate::runner::drivers::call::RunningAttempt;
 use crate::runner::kept::outputs::HeldOutput;
 use crate::runner::kept::record::{MoreTotals, TaskRecord};
-use crate::runner::kept::samples::Page;
+use crate::runner::kept::samples::SamplePage;
 
 /// Number of newest events and exits kept per task.
 pub const KEPT: usize = 10;
@@ -32,16 +32,16 @@ pub struct TaskCell {
     /// The record as the next change will write it.
     pub record: TaskRecord,
     pub reader: Option<Arc<TaskReader>>,
-    pub attempt: Option<Running>,
+    pub attempt: Option<RunningAttempt>,
     /// Where its usage is persisted if the kernel does not count it. During recovery: what an earlier agent persisted.
-    pub page: Option<Arc<Page>>,
+    pub page: Option<Arc<SamplePage>>,
     /// In recovery: nothing is done about it until its driver has responded.
     pub recovering: bool,
-    pub shown: Shown,
+    pub shown: ShownTask,
     /// States that are being recorded, oldest first.
-    pub frozen: VecDeque<Frozen>,
+    pub frozen: VecDeque<PendingTaskRecord>,
     freezes: u64,
-    pub pending: Delta,
+    pub pending: TotalsDelta,
     /// Its share of the memory for last outputs.
     pub output: Option<HeldOutput>,
     /// Messages of its driver that are not events yet. Few or none (`EventSink`).
@@ -50,60 +50,60 @@ pub struct TaskCell {
 
 /// A task as it is shown.
 #[derive(Clone)]
-pub struct Shown {
+pub struct ShownTask {
     pub status: Arc<TaskStatus>,
     pub reader: Option<Arc<TaskReader>>,
     pub recovering: bool,
-    pub until: Arc<Until>,
+    pub until: Arc<StateEnd>,
 }
 
 /// A task as one record has it: shown when that record is durable, with no earlier and no later state.
-pub struct Frozen {
+pub struct PendingTaskRecord {
     number: u64,
-    shown: Shown,
-    delta: Delta,
+    shown: ShownTask,
+    delta: TotalsDelta,
 }
 
 /// What the totals gain when the cell is shown.
 #[derive(Default)]
-pub struct Delta {
-    pub exits: Vec<Gone>,
+pub struct TotalsDelta {
+    pub exits: Vec<EndedAttempt>,
     pub restarts: Vec<RestartReason>,
     pub events: Vec<EventKind>,
     /// Numbers of these events; of more than the newest ten, those of the last ones.
     seqs: Vec<u64>,
-    pub forced: Vec<(Force, Timestamp)>,
+    pub forced: Vec<(KillEscalation, Timestamp)>,
 }
 
 /// An attempt that has ended.
-pub struct Gone {
+pub struct EndedAttempt {
     pub exit: Arc<Exit>,
     /// Number of new events at its end: the last of them reports it.
     pub events: usize,
     /// The number of that event, once it has one.
     pub event: Option<u64>,
     /// Reserved until the end is recorded.
-    pub _page: Option<Arc<Page>>,
+    pub _page: Option<Arc<SamplePage>>,
 }
 
 /// How a kill was escalated.
 #[derive(Clone, Copy)]
-pub enum Force {
+pub enum KillEscalation {
     Escalated,
     Abandoned,
 }
 
-impl Delta {
+impl TotalsDelta {
     pub fn apply(&self, alloc_id: &AllocId, totals: &mut TaskTotals) {
         let whose = |event_id, at| Exemplar { alloc_id: alloc_id.clone(), event_id, value: Value::Int(1), at };
-        for Gone { exit, event, .. } in &self.exits {
+        for EndedAttempt { exit, event, .. } in &self.exits {
             totals.add_exit(exit);
             totals.note_exit(exit, &whose(*event, exit.finished_at));
         }
         for (force, at) in &self.forced {
             match force {
-                Force::Escalated => totals.add_escalation(whose(None, *at)),
-                Force::Abandoned => totals.add_abandoned(whose(None, *at)),
+                KillEscalation::Escalated => totals.add_escalation(whose(None, *at)),
+                KillEscalation::Abandoned => totals.add_abandoned(whose(None, *at)),
             }
         }
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));
@@ -112,7 +112,7 @@ impl Delta {
     pub fn seqs(&self) -> &[u64] {
         &self.seqs
     }
-    fn extend(&mut self, later: Delta) {
+    fn extend(&mut self, later: TotalsDelta) {
         self.exits.extend(later.exits);
         self.restarts.extend(later.restarts);
         self.events.extend(later.events);
@@ -130,7 +130,7 @@ impl TaskCell {
                 ..TaskStatus::new(task.name.clone(), task.driver.clone(), task.user.clone(), created_at)
             }),
             handle: None,
-            tracker: Tracker::seeded(&format!("{seed}/{}", task.name)),
+            tracker: RestartTracker::seeded(&format!("{seed}/{}", task.name)),
             more: MoreTotals::default(),
             kill: None,
             restart: None,
@@ -140,7 +140,12 @@ impl TaskCell {
             hooks: BTreeMap::new(),
         });
         TaskCell {
-            shown: Shown { status: Arc::clone(&record.status), reader: None, recovering: false, until: Arc::default() },
+            shown: ShownTask {
+                status: Arc::clone(&record.status),
+                reader: None,
+                recovering: false,
+                until: Arc::default(),
+            },
             record,
             reader: None,
             attempt: None,
@@ -148,7 +153,7 @@ impl TaskCell {
             recovering: false,
             frozen: VecDeque::new(),
             freezes: 0,
-            pending: Delta::default(),
+            pending: TotalsDelta::default(),
             output: None,
             driver_messages: Vec::new(),
         }
@@ -171,7 +176,7 @@ impl TaskCell {
     }
 
     /// Numbers the new events and queues the current state, to be shown once it is recorded.
-    pub fn freeze(&mut self, log: &Log) -> u64 {
+    pub fn freeze(&mut self, log: &EventLog) -> u64 {
         // Devices belong to an attempt: without a handle it is over or has not begun.
         if self.record.handle.is_none() && !self.record.status.devices.is_empty() {
             Arc::make_mut(&mut self.record.status).devices = Vec::new();
@@ -190,15 +195,15 @@ impl TaskCell {
         }
         self.freezes += 1;
         let (status, reader) = (Arc::clone(&self.record.status), self.reader.clone());
-        let shown = Shown { status, reader, recovering: self.recovering, until: Arc::default() };
-        self.frozen.push_back(Frozen { number: self.freezes, shown, delta });
+        let shown = ShownTask { status, reader, recovering: self.recovering, until: Arc::default() };
+        self.frozen.push_back(PendingTaskRecord { number: self.freezes, shown, delta });
         self.freezes
     }
 
     /// The states up to `number` are recorded: shows the newest of them and returns what the totals gain. Records are
     /// complete, so a later one covers an earlier one that failed. `None`: it is shown already.
-    pub fn thaw(&mut self, number: u64) -> Option<Delta> {
-        let mut gain: Option<Delta> = None;
+    pub fn thaw(&mut self, number: u64) -> Option<TotalsDelta> {
+        let mut gain: Option<TotalsDelta> = None;
         while self.frozen.front().is_some_and(|f| f.number <= number)
             && let Some(frozen) = self.frozen.pop_front()
         {

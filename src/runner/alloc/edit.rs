@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Alloc;
-use super::cell::{Force, Gone, KEPT, TaskCell};
+use super::cell::{EndedAttempt, KEPT, KillEscalation, TaskCell};
 use super::end::worst;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::DeviceId;
@@ -13,11 +13,11 @@ use crate::model::text::{event_text, log_text};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
-use crate::runner::decide::restart::Tracker;
+use crate::runner::decide::restart::RestartTracker;
 use crate::runner::decide::step::State;
-use crate::runner::drivers::call::Running;
+use crate::runner::drivers::call::RunningAttempt;
 use crate::runner::kept::outputs::LogEnd;
-use crate::runner::kept::record::{Backoff, Finished, Kill};
+use crate::runner::kept::record::{Backoff, FinishRecord, KillRequest};
 
 impl Alloc {
     /// Edits a task's cell. The change is shown when it is saved.
@@ -49,7 +49,7 @@ impl Alloc {
         let ran = ended.since(inner.record.earlier.as_ref().map_or(self.began, |e| e.restarted_at));
         inner.record.again = false;
         inner.record.finished =
-            Some(Box::new(Finished { at: now, ended: Some(ended), outcome: worst(&inner.cells), ran, base }));
+            Some(Box::new(FinishRecord { at: now, ended: Some(ended), outcome: worst(&inner.cells), ran, base }));
     }
 }
 
@@ -77,10 +77,10 @@ impl Edit<'_> {
         self.cell.record.restarts_for = Some(reason);
         self.status().next_start_at = Some(self.now.plus(delay));
     }
-    pub fn tracker(&mut self) -> &mut Tracker {
+    pub fn tracker(&mut self) -> &mut RestartTracker {
         &mut self.cell.record.tracker
     }
-    pub fn kill(&mut self) -> &mut Option<Kill> {
+    pub fn kill(&mut self) -> &mut Option<KillRequest> {
         &mut self.cell.record.kill
     }
     /// Its record is lost; the handle left by an attempt is all that is known.
@@ -171,7 +171,7 @@ impl Edit<'_> {
     }
 
     /// An attempt runs: it is measured and can be signalled from the moment this is shown.
-    pub fn attach(&mut self, attempt: &Running) {
+    pub fn attach(&mut self, attempt: &RunningAttempt) {
         let handle = attempt.handle();
         self.cell.reader = attempt.reader();
         if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.survives_restart()) {
@@ -241,14 +241,14 @@ impl Edit<'_> {
         status.exits.push_back(Arc::clone(&exit));
         self.cell.record.more.add_exit(&exit);
         let events = self.cell.pending.events.len();
-        self.cell.pending.exits.push(Gone { exit, events, event: None, _page: page });
+        self.cell.pending.exits.push(EndedAttempt { exit, events, event: None, _page: page });
     }
 
     /// It outlived its kill signal, or SIGKILL.
-    pub fn forced(&mut self, force: Force) {
+    pub fn forced(&mut self, force: KillEscalation) {
         let counted = match force {
-            Force::Escalated => &mut self.cell.record.more.kill_escalations,
-            Force::Abandoned => &mut self.cell.record.more.abandoned,
+            KillEscalation::Escalated => &mut self.cell.record.more.kill_escalations,
+            KillEscalation::Abandoned => &mut self.cell.record.more.abandoned,
         };
         *counted = counted.saturating_add(1);
         self.cell.pending.forced.push((force, self.now));

@@ -5,12 +5,17 @@ use crate::model::task::{Outcome, TaskState};
 use crate::model::units::Steady;
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
-use crate::runner::kept::record::{AllocRecord, Finished};
-use crate::runner::kept::steady::Line;
+use crate::runner::kept::record::{AllocRecord, FinishRecord};
+use crate::runner::kept::steady::SteadyClock;
 
 /// The end of a restored alloc, derived from its tasks' records: the agent may have died between two writes. A recorded
 /// end that is too early would be the base of a cgroup that still counts; a missing one would never come.
-pub fn finished_of(record: &AllocRecord, cells: &[TaskCell], began: Steady, line: &Line) -> Option<Box<Finished>> {
+pub fn finished_of(
+    record: &AllocRecord,
+    cells: &[TaskCell],
+    began: Steady,
+    line: &SteadyClock,
+) -> Option<Box<FinishRecord>> {
     if cells.iter().any(|c| c.record.status.state != TaskState::Dead) {
         return None;
     }
@@ -25,7 +30,7 @@ pub fn finished_of(record: &AllocRecord, cells: &[TaskCell], began: Steady, line
         let outcome = worst(cells);
         let ended = line.of_wall(at);
         let ran = ended.since(record.earlier.as_ref().map_or(began, |e| e.restarted_at));
-        Some(Box::new(Finished { at, ended: Some(ended), outcome, ran, base }))
+        Some(Box::new(FinishRecord { at, ended: Some(ended), outcome, ran, base }))
     })
 }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::Alloc;
 use crate::model::id::AllocId;
-use crate::runner::ground::Context;
-use crate::runner::hooks::{FailedHook, Hooks, OfAlloc, Phase};
+use crate::runner::ground::RunnerContext;
+use crate::runner::hooks::{FailedHook, HookPhase, Hooks, OfAlloc};
 
 /// An alloc whose tasks are all dead and have no owners any more.
 pub struct EndedAlloc(pub(in crate::runner) Arc<Alloc>);
 
 /// An alloc whose records are removed but for its tombstone; its directories may remain.
-pub struct Destroyed(AllocId);
+pub struct DestroyedAlloc(AllocId);
 
 impl EndedAlloc {
     /// `None`: a task lives, or what it had on the host is not cleaned up yet.
@@ -29,7 +29,7 @@ impl EndedAlloc {
     /// Removes everything from the host but its directories.
     pub async fn clear(self) {
         let alloc = self.0;
-        for error in alloc.hooks.alloc.run(Phase::Postrun, &mut alloc.subject()).await {
+        for error in alloc.hooks.alloc.run(HookPhase::Postrun, &mut alloc.subject()).await {
             let error = error.to_string();
             let error = alloc.job.sensitive.hide(&error);
             tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an ended alloc failed");
@@ -38,21 +38,21 @@ impl EndedAlloc {
     }
 
     /// Its records are removed durably; a tombstone replaces them.
-    pub fn forgotten(self) -> Destroyed {
-        Destroyed(self.0.id.clone())
+    pub fn forgotten(self) -> DestroyedAlloc {
+        DestroyedAlloc(self.0.id.clone())
     }
 }
 
-impl Destroyed {
+impl DestroyedAlloc {
     /// A tombstone was recovered: an earlier agent did not finish the removal.
-    pub fn found(id: AllocId) -> Destroyed {
-        Destroyed(id)
+    pub fn found(id: AllocId) -> DestroyedAlloc {
+        DestroyedAlloc(id)
     }
     pub fn id(&self) -> &AllocId {
         &self.0
     }
     /// Removes what is left of it on the host. Idempotent. Returns what could not be removed, and why.
-    pub async fn remove(&self, ctx: &Arc<Context>, hooks: &Hooks) -> Vec<FailedHook> {
-        hooks.alloc.run(Phase::Destroy, &mut OfAlloc::collected(ctx, &self.0)).await
+    pub async fn remove(&self, ctx: &Arc<RunnerContext>, hooks: &Hooks) -> Vec<FailedHook> {
+        hooks.alloc.run(HookPhase::Destroy, &mut OfAlloc::collected(ctx, &self.0)).await
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Alloc;
 use crate::model::last_output::LastOutput;
 use crate::model::usage::Usage;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::outputs::{self, LogEnd};
 
 /// Cgroup files are read within microseconds: a kernel that takes this long hangs.
@@ -36,7 +37,6 @@ impl Alloc {
                 let _ = reader.read(instant, now, true);
             }
         });
-        // Ends: at the timeout; the last sample counts then.
         let _ = tokio::time::timeout(READ_PATIENCE, read).await;
     }
 
@@ -51,15 +51,19 @@ impl Alloc {
             return None;
         }
         let (logs, task) = (self.ctx.data_dir.logs(&self.id), self.task(at).name.clone());
-        // Ends: with the read of a directory.
-        self.ctx.blocking.block(move || outputs::log_end(&logs, &task)).await.ok().flatten()
+        self.ctx.blocking.block(move || outputs::log_end(&logs, &task)).ends_with(Ends::Disk).await.ok().flatten()
     }
 
     /// The last lines that the attempt wrote to stderr.
     pub async fn last_output(&self, at: usize) -> Option<LastOutput> {
         let from = self.lock().cells[at].record.stderr_from.unwrap_or_default();
         let (logs, task) = (self.ctx.data_dir.logs(&self.id), self.task(at).name.clone());
-        // Ends: with the read of a few kilobytes.
-        self.ctx.blocking.block(move || outputs::last_output(&logs, &task, from)).await.ok().flatten()
+        self.ctx
+            .blocking
+            .block(move || outputs::last_output(&logs, &task, from))
+            .ends_with(Ends::Disk)
+            .await
+            .ok()
+            .flatten()
     }
 }

@@ -27,20 +27,20 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-pub use self::cell::Force;
+pub use self::cell::KillEscalation;
 use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
-pub use self::gone::{Destroyed, EndedAlloc};
+pub use self::gone::{DestroyedAlloc, EndedAlloc};
 use self::place::PlaceState;
 pub use self::replace::{AwaitedReplacement, EndStamp};
-pub use self::restart::{Recall, Refusal};
+pub use self::restart::{AllocRestart, RestartRefusal};
 use super::decide::coordinator::{self, Cause, DesiredState, TaskAction, View};
 use super::decide::desired::{AllocRequests, desired_state};
 use super::decide::step::State;
-use super::drivers::call::Running;
-use super::ground::Context;
+use super::drivers::call::RunningAttempt;
+use super::ground::RunnerContext;
 use super::hooks::Hooks;
-use super::kept::record::{self, AllocRecord, Backoff, Kill, Restart, TaskRecord};
+use super::kept::record::{self, AllocRecord, Backoff, KillRequest, RestartRequest, TaskRecord};
 use super::kept::samples::AttemptKey;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Desired, Measured, TaskIdentity};
@@ -55,11 +55,12 @@ use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::store::Batch;
 use crate::telemetry::lock;
 
 pub struct Alloc {
-    pub ctx: Arc<Context>,
+    pub ctx: Arc<RunnerContext>,
     pub hooks: Arc<Hooks>,
     pub id: AllocId,
     pub job: Arc<Job>,
@@ -116,15 +117,15 @@ impl Inner {
 }
 
 /// The records of a restored alloc.
-pub struct Restored {
+pub struct RestoredRecords {
     pub record: AllocRecord,
     /// In the order of the group's tasks; `None`: no record was written.
     pub tasks: Vec<Option<TaskRecord>>,
 }
 
 impl Alloc {
-    pub fn new(ctx: Arc<Context>, hooks: Arc<Hooks>, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
-        let Restored { mut record, tasks } = restored;
+    pub fn new(ctx: Arc<RunnerContext>, hooks: Arc<Hooks>, job: Arc<Job>, restored: RestoredRecords) -> Option<Alloc> {
+        let RestoredRecords { mut record, tasks } = restored;
         let group = job.groups.iter().position(|g| g.name == record.group)?;
         let seed = record.id.as_str();
         let cells = job.groups[group]
@@ -253,7 +254,7 @@ impl Alloc {
         }
         ran
     }
-    pub fn attempt(&self, at: usize) -> Option<Running> {
+    pub fn attempt(&self, at: usize) -> Option<RunningAttempt> {
         self.lock().cells[at].attempt.clone()
     }
     pub fn status(&self, at: usize) -> Arc<TaskStatus> {
@@ -276,11 +277,11 @@ impl Alloc {
         self.lock().cells.iter().position(TaskCell::may_run)
     }
     /// The kill request of a task.
-    pub fn kill(&self, at: usize) -> Option<Kill> {
+    pub fn kill(&self, at: usize) -> Option<KillRequest> {
         self.lock().cells[at].record.kill
     }
     /// The requested restart of a task whose attempt has not ended yet.
-    pub fn restart_asked(&self, at: usize) -> Option<Restart> {
+    pub fn restart_asked(&self, at: usize) -> Option<RestartRequest> {
         self.lock().cells[at].record.restart
     }
     /// The delay before a task's kill signal in a restart of all tasks: the rest of the group's delay, and the task's
@@ -395,8 +396,7 @@ impl Alloc {
     }
     /// Waits until a task changes or a stop is requested; changes since the last call count.
     pub async fn changes(&self) {
-        // Ends: one branch of the owner's select.
-        self.changed.notified().await;
+        self.changed.notified().ends_with(Ends::Caller).await;
     }
     /// The action of a task. An `End` is only withdrawn by a restart of the whole alloc.
     pub fn action(&self, at: usize) -> watch::Receiver<TaskAction> {

@@ -7,6 +7,7 @@ use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::{NotPlaced, PlacementReason, joined};
 use crate::runner::decide::placement::{cores_of, unplaced};
+use crate::runner::ends::{Ends, EndsWith};
 
 impl Inner {
     /// An alloc that has started stays placed.
@@ -46,8 +47,7 @@ impl Alloc {
             self.put_alloc(&inner, &mut batch);
             batch
         };
-        // Ends: with the response of the disk.
-        self.ctx.journal.commit(record).await.map_err(|error| {
+        self.ctx.journal.commit(record).ends_with(Ends::Disk).await.map_err(|error| {
             self.lock().record.cores = Vec::new();
             self.ctx.cores.free(&self.id);
             let message = format!("its cores cannot be recorded: {error}; retried with the next change");

@@ -12,16 +12,16 @@ use crate::runner::ports::{PortAsk, PortHolder, PortKeeper, PortsHeldMeanwhile, 
 
 /// Waits for blocking work, until it is dropped. The work goes on then, and checks this before it changes anything.
 #[derive(Default)]
-struct Caller(Arc<AtomicBool>);
+struct CallerPresence(Arc<AtomicBool>);
 
-impl Caller {
+impl CallerPresence {
     fn is_waiting(&self) -> impl Fn() -> bool + Send + use<> {
         let has_left = Arc::clone(&self.0);
         move || !has_left.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Caller {
+impl Drop for CallerPresence {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -77,7 +77,7 @@ impl Alloc {
         }
         let users = keeper.programs(taken.iter().map(TakenPort::at).collect()).await;
         let taken: Vec<_> = taken.into_iter().zip(users).map(|(port, user)| port.with_user(user)).collect();
-        let (caller, alloc) = (Caller::default(), Arc::clone(self));
+        let (caller, alloc) = (CallerPresence::default(), Arc::clone(self));
         let is_waiting = caller.is_waiting();
         let exchange = move |keeper: &Arc<PortKeeper>| alloc.exchange_ports(keeper, at, &asks, &taken, &is_waiting);
         if keeper.search(exchange).await == Ok(true) {
@@ -114,7 +114,6 @@ impl Alloc {
                     return !said.is_empty();
                 }
                 Ok(None) => return false,
-                // Ends: with the range.
                 Err(more) => meanwhile.add(more),
             }
         }

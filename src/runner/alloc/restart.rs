@@ -17,22 +17,23 @@ use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
 use crate::runner::decide::coordinator::TaskAction;
 use crate::runner::decide::step::{Action, State, StepEvent, step};
-use crate::runner::kept::record::Restart;
+use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::kept::record::RestartRequest;
 use crate::store::Batch;
 
 /// The result of a request to restart a whole alloc.
-pub enum Recall {
+pub enum AllocRestart {
     Asked(Save),
     /// It had ended: it needs a new owner.
     Revived(Save),
     /// It is ending: repeat the request when it has ended.
     Ending,
-    Refused(Refusal),
+    Refused(RestartRefusal),
 }
 
 /// Why an alloc cannot restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RestartRefusal {
     NothingRan,
     /// A process of this task may still run: a second attempt must not run beside it.
     MayRun(usize),
@@ -47,7 +48,7 @@ impl Alloc {
         let delay = Nanos::from_duration(delay).saturating_add(Nanos::from_duration(self.task(at).shutdown_delay));
         self.edit(at, |edit| match step(edit.state(), StepEvent::Restart) {
             (state, Some(Action::SendKillSignal)) => {
-                *edit.restart() = Some(Restart {
+                *edit.restart() = Some(RestartRequest {
                     whole: false,
                     asked_at: edit.steady(),
                     delay,
@@ -82,25 +83,24 @@ impl Alloc {
         self.wakers[at].notify_one();
     }
     pub async fn woken(&self, at: usize) {
-        // Ends: one branch of the owner's select.
-        self.wakers[at].notified().await;
+        self.wakers[at].notified().ends_with(Ends::Caller).await;
     }
 
     /// Requests a restart of all tasks. Dead tasks become pending at once.
-    pub fn recall(&self, reason: &str) -> Recall {
+    pub fn recall(&self, reason: &str) -> AllocRestart {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
         let over = inner.cells.iter().all(|c| c.record.status.state == TaskState::Dead);
         if over && !*self.ended.borrow() {
-            return Recall::Ending;
+            return AllocRestart::Ending;
         }
         if let Some(at) = inner.cells.iter().position(TaskCell::may_run) {
-            return Recall::Refused(Refusal::MayRun(at));
+            return AllocRestart::Refused(RestartRefusal::MayRun(at));
         }
         let never =
             |c: &TaskCell| c.record.status.state == TaskState::Pending && c.record.status.attempt == 0 && !c.recovering;
         if !inner.record.again && inner.cells.iter().all(never) {
-            return Recall::Refused(Refusal::NothingRan);
+            return AllocRestart::Refused(RestartRefusal::NothingRan);
         }
         if let Some(finished) = inner.record.finished.take() {
             let mut earlier = inner.record.earlier.take().unwrap_or_default();
@@ -137,7 +137,7 @@ impl Alloc {
         }
         drop(inner);
         self.changed.notify_one();
-        if over { Recall::Revived(save) } else { Recall::Asked(save) }
+        if over { AllocRestart::Revived(save) } else { AllocRestart::Asked(save) }
     }
 
     /// During a restart of the whole alloc: tasks that ended meanwhile become pending too. When all are pending, the
@@ -173,7 +173,7 @@ impl Edit<'_> {
     pub fn state(&self) -> State {
         State::of(self.cell.record.status.state, self.cell.record.restart.map(|r| r.whole))
     }
-    pub fn restart(&mut self) -> &mut Option<Restart> {
+    pub fn restart(&mut self) -> &mut Option<RestartRequest> {
         &mut self.cell.record.restart
     }
 
@@ -183,7 +183,8 @@ impl Edit<'_> {
         if self.restarting && !self.state().restarts() && self.cell.record.handle.is_none() {
             let (state, _) = step(self.state(), StepEvent::Recall);
             let (asked_at, delay) = (self.steady(), Nanos::ZERO);
-            *self.restart() = Some(Restart { whole: true, asked_at, delay, signalled_at: None, is_failure: false });
+            *self.restart() =
+                Some(RestartRequest { whole: true, asked_at, delay, signalled_at: None, is_failure: false });
             self.enter_state(state);
         }
     }

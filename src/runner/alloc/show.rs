@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::Delta;
+use super::cell::TotalsDelta;
 use super::{Alloc, Inner};
-use crate::board::Published;
-use crate::model::alloc::{AllocState, AllocStatus, Desired, Forced};
+use crate::board::PublishedAlloc;
+use crate::model::alloc::{AllocState, AllocStatus, Desired, ForcedOutcome};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::journal::{self, Answer};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
@@ -47,8 +48,8 @@ impl Alloc {
             Ok(result) => result,
             Err(_) => {
                 self.show(&tasks);
-                // Ends: with the response of the disk or the journal; after `LATE` the change is shown anyway.
-                written.await
+                // After `LATE` the change is shown anyway.
+                written.ends_with(Ends::Disk).await
             }
         };
         self.show(&tasks);
@@ -154,7 +155,7 @@ impl Alloc {
         }
     }
 
-    pub(super) fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
+    pub(super) fn publish(&self, inner: &mut Inner, delta: Option<(usize, &TotalsDelta)>) {
         inner.generation += 1;
         let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
         let shown_dead = inner.cells.iter().filter(|c| c.may_run() && c.shown.status.state == TaskState::Dead);
@@ -167,8 +168,8 @@ impl Alloc {
             Some(_) | None => Arc::clone(&inner.base),
         };
         let forced = match inner.record.failed_setup {
-            Some(_) => Some(Forced::SetupFailed),
-            None => inner.record.expired.then_some(Forced::Expired),
+            Some(_) => Some(ForcedOutcome::SetupFailed),
+            None => inner.record.expired.then_some(ForcedOutcome::Expired),
         };
         if inner.identity.cgroup != inner.record.cgroup {
             Arc::make_mut(&mut inner.identity).cgroup.clone_from(&inner.record.cgroup);
@@ -198,7 +199,7 @@ impl Alloc {
             lineage: self.lineage(inner, over),
             generation: inner.generation,
         };
-        let published = Published {
+        let published = PublishedAlloc {
             identity: Arc::clone(&inner.identity),
             status: Some(Arc::new(status)),
             observed: None,

@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
+use crate::runner::ends::{Ends, EndsWith};
+
 /// Cancellation of a download. Concurrency: set once, from any thread.
 #[derive(Debug, Default)]
-pub struct Cancelled {
+pub struct Cancellation {
     is: AtomicBool,
     notify: Notify,
 }
 
-impl Cancelled {
+impl Cancellation {
     pub fn set(&self) {
         self.is.store(true, Ordering::Release);
         self.notify.notify_waiters();
@@ -23,8 +25,8 @@ impl Cancelled {
     /// Returns when it is set.
     pub async fn wait(&self) {
         while !self.is() {
-            // Ends: with `set`, which leaves a permit for a later caller.
-            self.notify.notified().await;
+            // `set` leaves a permit for a later caller.
+            self.notify.notified().ends_with(Ends::Sender).await;
         }
     }
 }

@@ -5,38 +5,38 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
 
 use crate::model::checksum::{Checksum, ChecksumKind};
 
-enum Sum {
+enum RunningDigest {
     Md5(Box<Md5>),
     Ring(Box<Context>),
 }
 
 /// Of one file, which must have this one.
-pub(super) struct Expected {
+pub(super) struct ExpectedChecksum {
     checksum: Checksum,
-    sum: Sum,
+    sum: RunningDigest,
 }
 
-impl Expected {
-    pub fn new(checksum: Checksum) -> Expected {
+impl ExpectedChecksum {
+    pub fn new(checksum: Checksum) -> ExpectedChecksum {
         let sum = match checksum.kind {
-            ChecksumKind::Md5 => Sum::Md5(Box::default()),
-            ChecksumKind::Sha1 => Sum::Ring(Box::new(Context::new(&SHA1_FOR_LEGACY_USE_ONLY))),
-            ChecksumKind::Sha256 => Sum::Ring(Box::new(Context::new(&SHA256))),
-            ChecksumKind::Sha512 => Sum::Ring(Box::new(Context::new(&SHA512))),
+            ChecksumKind::Md5 => RunningDigest::Md5(Box::default()),
+            ChecksumKind::Sha1 => RunningDigest::Ring(Box::new(Context::new(&SHA1_FOR_LEGACY_USE_ONLY))),
+            ChecksumKind::Sha256 => RunningDigest::Ring(Box::new(Context::new(&SHA256))),
+            ChecksumKind::Sha512 => RunningDigest::Ring(Box::new(Context::new(&SHA512))),
         };
-        Expected { checksum, sum }
+        ExpectedChecksum { checksum, sum }
     }
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.sum {
-            Sum::Md5(sum) => sum.update(bytes),
-            Sum::Ring(sum) => sum.update(bytes),
+            RunningDigest::Md5(sum) => sum.update(bytes),
+            RunningDigest::Ring(sum) => sum.update(bytes),
         }
     }
     /// Errors: it has another one, in a sentence.
     pub fn verify(self) -> Result<(), String> {
         let bytes = match self.sum {
-            Sum::Md5(sum) => sum.finalize().to_vec(),
-            Sum::Ring(sum) => sum.finish().as_ref().to_vec(),
+            RunningDigest::Md5(sum) => sum.finalize().to_vec(),
+            RunningDigest::Ring(sum) => sum.finish().as_ref().to_vec(),
         };
         if bytes == self.checksum.bytes {
             return Ok(());
@@ -64,7 +64,7 @@ mod tests {
             let checksum = Checksum::in_file(hex, "x").unwrap();
             assert_eq!(checksum.kind, kind);
             let verified = |text: &[u8]| {
-                let mut expected = Expected::new(checksum.clone());
+                let mut expected = ExpectedChecksum::new(checksum.clone());
                 text.chunks(2).for_each(|part| expected.update(part));
                 expected.verify()
             };

@@ -8,15 +8,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::checksums::Expected;
-use super::meter::{Meter, fault, mib};
+use super::checksums::ExpectedChecksum;
+use super::meter::{UnpackMeter, fault, mib};
 use super::order::{ArtifactError, ArtifactGround, ArtifactOrder, patience};
 use super::staging::Staging;
-use super::unpack::Downloaded;
+use super::unpack::DownloadedFile;
 use crate::host::http::TlsFiles;
 use crate::host::http::exchange::HttpAnswer;
 use crate::host::http::fetch::{FetchRequest, HttpUrl, fetch};
 use crate::model::checksum::{Checksum, ChecksumSource};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 const FILE: &str = "file";
@@ -34,8 +35,8 @@ pub(super) fn to_file(
     url: &str,
     order: &ArtifactOrder,
     ground: &ArtifactGround,
-    (staging, meter): (&Staging, &Meter<'_>),
-) -> Result<Downloaded, ArtifactError> {
+    (staging, meter): (&Staging, &UnpackMeter<'_>),
+) -> Result<DownloadedFile, ArtifactError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| network(format!("cannot set up a client: {e}")))?;
     let url = HttpUrl::parse(url).map_err(network)?;
@@ -62,8 +63,8 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    async fn run(&self, staging: &Staging, meter: &Meter<'_>) -> Result<Downloaded, ArtifactError> {
-        let mut expected = self.expected().await?.map(Expected::new);
+    async fn run(&self, staging: &Staging, meter: &UnpackMeter<'_>) -> Result<DownloadedFile, ArtifactError> {
+        let mut expected = self.expected().await?.map(ExpectedChecksum::new);
         let mut answer = self.answer(&self.url).await?;
         let limit = self.ground.config.http_max_size;
         let limit = if limit == 0 { u64::MAX } else { limit };
@@ -106,7 +107,7 @@ impl Download<'_> {
         if let Some(expected) = expected {
             expected.verify().map_err(|why| ArtifactError::new(ArtifactOutcome::Checksum, why))?;
         }
-        Ok(Downloaded { file, bytes })
+        Ok(DownloadedFile { file, bytes })
     }
 
     async fn answer(&self, url: &HttpUrl) -> Result<HttpAnswer, ArtifactError> {
@@ -122,8 +123,7 @@ impl Download<'_> {
         }
         let tls = Arc::new(TlsFiles { is_unverified: self.order.insecure, ..TlsFiles::default() });
         let request = FetchRequest { url, headers: &headers, tls, patience: patience(&self.ground.config) };
-        // Ends: each step of it has a deadline of its own.
-        fetch(request).await.map_err(|e| network(crate::telemetry::chain(&e)))
+        fetch(request).ends_with(Ends::Deadline).await.map_err(|e| network(crate::telemetry::chain(&e)))
     }
 
     async fn piece(&self, answer: &mut HttpAnswer) -> Result<Option<bytes::Bytes>, ArtifactError> {

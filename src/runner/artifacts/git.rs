@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, openat};
 
-use super::meter::{Meter, fault};
+use super::meter::{UnpackMeter, fault};
 use super::order::{ArtifactError, ArtifactGround, ArtifactOrder};
 use super::staging::{Staging, TREE};
 use super::tree::inspect;
@@ -44,11 +44,12 @@ pub(super) fn clone(
     source: &GitSource,
     order: &ArtifactOrder,
     ground: &ArtifactGround,
-    (staging, meter): (&Staging, &Meter<'_>),
+    (staging, meter): (&Staging, &UnpackMeter<'_>),
 ) -> Result<u64, ArtifactError> {
     let program = program(&ground.path).ok_or_else(|| failed("git is not installed on this host"))?;
     let (url, secret) = without_credentials(&source.url);
-    let run = Run { program: &program, ground, staging, meter, until: Instant::now() + ground.config.git_timeout };
+    let run =
+        GitCommands { program: &program, ground, staging, meter, until: Instant::now() + ground.config.git_timeout };
     let variables = run.variables(source, &url, secret.as_deref())?;
     let common = |directory: Option<&str>| {
         let mut args: Vec<OsString> = Vec::new();
@@ -108,15 +109,15 @@ fn without_credentials(url: &str) -> (String, Option<String>) {
     }
 }
 
-struct Run<'a> {
+struct GitCommands<'a> {
     program: &'a Path,
     ground: &'a ArtifactGround,
     staging: &'a Staging,
-    meter: &'a Meter<'a>,
+    meter: &'a UnpackMeter<'a>,
     until: Instant,
 }
 
-impl Run<'_> {
+impl GitCommands<'_> {
     /// The whole environment of git.
     fn variables(
         &self,

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, openat};
 use rustix::io::Errno;
 
-use super::meter::{Meter, fault};
+use super::meter::{UnpackMeter, fault};
 use super::order::{ArtifactError, ArtifactGround, ArtifactOrder};
 use super::staging::{Staging, TREE};
 use super::tree::{DEEPEST, inspect, names};
-use super::unpack::Placed;
+use super::unpack::UnpackedTree;
 use crate::host::beneath;
 use crate::telemetry::artifacts::ArtifactOutcome;
 
@@ -21,18 +21,18 @@ const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLL
 /// Moves what was made to the destination. A directory that is there already is merged with it.
 pub(super) fn install(
     staging: &Staging,
-    placed: Placed,
+    placed: UnpackedTree,
     order: &ArtifactOrder,
     ground: &ArtifactGround,
-    meter: &Meter<'_>,
+    meter: &UnpackMeter<'_>,
 ) -> Result<(), ArtifactError> {
     let broken = |e: io::Error| fault(&e, ArtifactOutcome::Archive, "cannot use it");
     let failed = |e: io::Error| fault(&e, ArtifactOutcome::Install, "cannot put it at its destination");
     let mut top = openat(staging.directory(), TREE, WAY, Mode::empty()).map_err(|e| broken(e.into()))?;
     let components: Vec<&str> = order.components.iter().map(String::as_str).collect();
-    let merge = Merge { owner: ground.owner, meter };
+    let merge = TreeMerge { owner: ground.owner, meter };
     match placed {
-        Placed::Directory => {
+        UnpackedTree::Directory => {
             if let Some(subdirectory) = &order.source.subdirectory {
                 top = below(&top, subdirectory).map_err(broken)?;
                 // A link that stayed within the whole may lead out of a part.
@@ -41,7 +41,7 @@ pub(super) fn install(
             let to = beneath::directory(&order.root, &components, ground.owner).map_err(failed)?;
             merge.all(&top, &to, 0).map_err(failed)
         }
-        Placed::File(path) => {
+        UnpackedTree::File(path) => {
             let (Some((name, above)), Some((file, way))) = (components.split_last(), path.split_last()) else {
                 return Err(ArtifactError::new(ArtifactOutcome::Install, "its destination names no file"));
             };
@@ -98,12 +98,12 @@ fn shown(name: &CStr) -> String {
     name.to_string_lossy().chars().take(200).collect()
 }
 
-struct Merge<'a> {
+struct TreeMerge<'a> {
     owner: Option<(u32, u32)>,
-    meter: &'a Meter<'a>,
+    meter: &'a UnpackMeter<'a>,
 }
 
-impl Merge<'_> {
+impl TreeMerge<'_> {
     fn all(&self, from: &OwnedFd, to: &OwnedFd, depth: usize) -> io::Result<()> {
         if depth > DEEPEST {
             return Err(io::Error::new(

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::cancelled::Cancelled;
+use super::cancelled::Cancellation;
 use super::order::ArtifactError;
 use crate::runner::settings::ArtifactConfig;
 use crate::telemetry::artifacts::ArtifactOutcome;
@@ -21,7 +21,7 @@ const PIECE: usize = 256 << 10;
 /// A bound that was reached, inside of an `io::Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Reached(String);
+struct LimitError(String);
 
 /// A limit, and the setting that it comes from.
 #[derive(Debug, Clone, Copy)]
@@ -56,21 +56,21 @@ impl MeterBounds {
 }
 
 /// Of one artifact or migration.
-pub struct Meter<'a> {
+pub struct UnpackMeter<'a> {
     bounds: MeterBounds,
     /// Inodes that were free at the beginning. `None`: the file system counts none.
     inodes: Option<u64>,
-    cancelled: Arc<Cancelled>,
+    cancelled: Arc<Cancellation>,
     directory: BorrowedFd<'a>,
     unpacked: Cell<u64>,
     entries: Cell<u64>,
     since_asked: Cell<u64>,
 }
 
-impl<'a> Meter<'a> {
-    pub fn new(bounds: MeterBounds, cancelled: Arc<Cancelled>, directory: BorrowedFd<'a>) -> Meter<'a> {
+impl<'a> UnpackMeter<'a> {
+    pub fn new(bounds: MeterBounds, cancelled: Arc<Cancellation>, directory: BorrowedFd<'a>) -> UnpackMeter<'a> {
         let found = rustix::fs::fstatvfs(directory).ok().filter(|found| found.f_files > 0);
-        Meter {
+        UnpackMeter {
             bounds,
             inodes: found.map(|found| found.f_favail),
             cancelled,
@@ -150,7 +150,7 @@ impl<'a> Meter<'a> {
 
     pub fn goes_on(&self) -> io::Result<()> {
         // Of no kind that a reader tries again.
-        if self.cancelled.is() { Err(io::Error::other(Stopped)) } else { Ok(()) }
+        if self.cancelled.is() { Err(io::Error::other(CancelledError)) } else { Ok(()) }
     }
 
     /// Copies all of it. Gives how many bytes there were.
@@ -172,10 +172,10 @@ impl<'a> Meter<'a> {
 
 #[derive(Debug, thiserror::Error)]
 #[error("cancelled")]
-struct Stopped;
+struct CancelledError;
 
 fn reached(message: String) -> io::Error {
-    io::Error::new(io::ErrorKind::FileTooLarge, Reached(message))
+    io::Error::new(io::ErrorKind::FileTooLarge, LimitError(message))
 }
 
 pub(super) fn mib(bytes: u64) -> String {
@@ -186,8 +186,8 @@ pub(super) fn mib(bytes: u64) -> String {
 pub fn fault(error: &io::Error, usual: ArtifactOutcome, what: &str) -> ArtifactError {
     let inner = error.get_ref();
     let outcome = match error.kind() {
-        _ if inner.is_some_and(|inner| inner.is::<Reached>()) => ArtifactOutcome::Limit,
-        _ if inner.is_some_and(|inner| inner.is::<Stopped>()) => ArtifactOutcome::Cancelled,
+        _ if inner.is_some_and(|inner| inner.is::<LimitError>()) => ArtifactOutcome::Limit,
+        _ if inner.is_some_and(|inner| inner.is::<CancelledError>()) => ArtifactOutcome::Cancelled,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ArtifactOutcome::Limit,
         _ => usual,
     };
@@ -195,12 +195,12 @@ pub fn fault(error: &io::Error, usual: ArtifactOutcome, what: &str) -> ArtifactE
 }
 
 /// Counts what comes out of a decompressor.
-pub struct Unpacked<'m, 'a, R> {
+pub struct MeteredReader<'m, 'a, R> {
     pub from: R,
-    pub meter: &'m Meter<'a>,
+    pub meter: &'m UnpackMeter<'a>,
 }
 
-impl<R: Read> Read for Unpacked<'_, '_, R> {
+impl<R: Read> Read for MeteredReader<'_, '_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.from.read(into)?;
         self.meter.unpacks(length as u64)?;

@@ -24,12 +24,12 @@ mod zip;
 
 use std::sync::Arc;
 
-pub use self::cancelled::Cancelled;
-pub use self::meter::{Meter, MeterBounds, SetLimit, Unpacked, fault};
-pub use self::order::{ArtifactError, ArtifactGround, ArtifactOrder, Fetched};
+pub use self::cancelled::Cancellation;
+pub use self::meter::{MeterBounds, MeteredReader, SetLimit, UnpackMeter, fault};
+pub use self::order::{ArtifactError, ArtifactGround, ArtifactOrder, FetchedArtifact};
 pub use self::sealed::{
-    ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE, Sealed,
-    XATTR, hexadecimal,
+    ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE,
+    SealedArchive, XATTR, hexadecimal,
 };
 pub use self::staging::{Staging, TREE};
 pub use self::tar::unpack_sealed;
@@ -40,7 +40,7 @@ pub use crate::telemetry::artifacts::ArtifactOutcome;
 /// Fetches one.
 ///
 /// Errors: nothing of it is at its destination, unless it is the installation that failed.
-pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<Fetched, ArtifactError> {
+pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<FetchedArtifact, ArtifactError> {
     let staging = Staging::new(&ground.alloc_dir, &ground.task, &ground.cancelled).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;
@@ -48,7 +48,7 @@ pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<Fetched, 
         ArtifactOrigin::Http(_) => MeterBounds::of_artifact(&ground.config),
         ArtifactOrigin::Git(_) => MeterBounds::of_repository(&ground.config),
     };
-    let meter = Meter::new(bounds, Arc::clone(&ground.cancelled), staging.directory());
+    let meter = UnpackMeter::new(bounds, Arc::clone(&ground.cancelled), staging.directory());
     let tree = ArchiveTree::new(&staging, ground.owner, &meter).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;
@@ -60,14 +60,14 @@ pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<Fetched, 
         }
         ArtifactOrigin::Git(source) => {
             let bytes = git::clone(source, order, ground, (&staging, &meter))?;
-            (bytes, unpack::Placed::Directory)
+            (bytes, unpack::UnpackedTree::Directory)
         }
     };
     if ground.cancelled.is() {
         return Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled"));
     }
     install::install(&staging, result, order, ground, &meter)?;
-    Ok(Fetched { bytes })
+    Ok(FetchedArtifact { bytes })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cancelled::Cancelled;
+use super::cancelled::Cancellation;
 use crate::model::artifact::{ArtifactMode, ArtifactSource};
 use crate::runner::settings::ArtifactConfig;
 use crate::telemetry::artifacts::ArtifactOutcome;
@@ -32,12 +32,12 @@ pub struct ArtifactGround {
     pub home: String,
     /// Where git is searched.
     pub path: String,
-    pub cancelled: Arc<Cancelled>,
+    pub cancelled: Arc<Cancellation>,
 }
 
 /// What came of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedArtifact {
     /// Bytes that came over the network; of git: of its files.
     pub bytes: u64,
 }

@@ -15,7 +15,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use ring::digest::{Context, SHA256};
 
-use super::meter::Meter;
+use super::meter::UnpackMeter;
 use super::tree::{broken_off, hostile};
 
 pub const SPARSE: &[u8] = b"GNU.sparse.";
@@ -35,15 +35,15 @@ pub trait TarSource: Read {
 }
 
 /// An archive of any program.
-pub struct Unsealed<'a>(pub &'a mut dyn Read);
+pub struct UnsealedArchive<'a>(pub &'a mut dyn Read);
 
-impl Read for Unsealed<'_> {
+impl Read for UnsealedArchive<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.read(into)
     }
 }
 
-impl TarSource for Unsealed<'_> {
+impl TarSource for UnsealedArchive<'_> {
     fn is_sealed(&self) -> bool {
         false
     }
@@ -53,18 +53,18 @@ impl TarSource for Unsealed<'_> {
 }
 
 /// The archive of a migration.
-pub struct Sealed<R> {
+pub struct SealedArchive<R> {
     from: R,
     sum: Context,
 }
 
-impl<R: Read> Sealed<R> {
-    pub fn new(from: R) -> Sealed<R> {
-        Sealed { from, sum: Context::new(&SHA256) }
+impl<R: Read> SealedArchive<R> {
+    pub fn new(from: R) -> SealedArchive<R> {
+        SealedArchive { from, sum: Context::new(&SHA256) }
     }
 }
 
-impl<R: Read> Read for Sealed<R> {
+impl<R: Read> Read for SealedArchive<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.from.read(into)?;
         self.sum.update(into.get(..length).unwrap_or_default());
@@ -72,7 +72,7 @@ impl<R: Read> Read for Sealed<R> {
     }
 }
 
-impl<R: Read> TarSource for Sealed<R> {
+impl<R: Read> TarSource for SealedArchive<R> {
     fn is_sealed(&self) -> bool {
         true
     }
@@ -166,7 +166,7 @@ impl SparseFile {
     }
 
     /// Returns its size, holes included.
-    pub(super) fn unpack(&self, mut data: &mut dyn Read, file: &mut File, meter: &Meter<'_>) -> io::Result<u64> {
+    pub(super) fn unpack(&self, mut data: &mut dyn Read, file: &mut File, meter: &UnpackMeter<'_>) -> io::Result<u64> {
         let (Some(size), (Some(1), Some(0))) = (self.size, self.version) else {
             return Err(hostile("it has a sparse file of another version than 1.0"));
         };
@@ -190,7 +190,7 @@ impl SparseFile {
 /// Errors: they overlap or are not within the file.
 fn read_map(data: &mut dyn Read, size: u64) -> io::Result<Vec<(u64, u64)>> {
     let odd = || hostile("the map of a sparse file is broken");
-    let mut numbers = Numbers { data, block: [0; BLOCK], at: BLOCK };
+    let mut numbers = SparseMapReader { data, block: [0; BLOCK], at: BLOCK };
     let count = numbers.next()?;
     if count > MOST_EXTENTS {
         return Err(hostile(format!("a sparse file has more than {MOST_EXTENTS} extents")));
@@ -210,13 +210,13 @@ fn read_map(data: &mut dyn Read, size: u64) -> io::Result<Vec<(u64, u64)>> {
 }
 
 /// Decimal numbers, each with its end of line, in whole blocks.
-struct Numbers<'a> {
+struct SparseMapReader<'a> {
     data: &'a mut dyn Read,
     block: [u8; BLOCK],
     at: usize,
 }
 
-impl Numbers<'_> {
+impl SparseMapReader<'_> {
     fn next(&mut self) -> io::Result<u64> {
         let mut value: Option<u64> = None;
         loop {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_map_outside_of_its_file_or_out_of_order_is_refused() {
+    fn sparse_map_outside_of_its_file_or_unsorted_is_refused() {
         assert_eq!(map_of("2\n0\n4\n8\n0\n", 8).unwrap(), [(0, 4)]);
         assert_eq!(map_of("0\n", 1 << 40).unwrap(), []);
         let odd =
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_user_attributes_are_kept_and_their_names_decoded() {
+    fn only_user_attributes_are_extracted_with_decoded_names() {
         let of = |key: &str| xattr(key.as_bytes(), b"v").unwrap().map(|(name, _)| String::from_utf8(name).unwrap());
         assert_eq!(of("SCHILY.xattr.user.a%3Db%25").as_deref(), Some("user.a=b%"));
         for other in ["SCHILY.xattr.security.capability", "SCHILY.xattr.trusted.x", "user.a", "comment"] {
@@ -347,7 +347,7 @@ mod tests {
             }
         }
         #[test]
-        fn sparse_maps_of_any_text_stay_within_their_file(text in "[0-9\n]{0,60}", size in 0_u64..1000) {
+        fn sparse_maps_of_any_text_lie_within_their_file(text in "[0-9\n]{0,60}", size in 0_u64..1000) {
             if let Ok(map) = map_of(&text, size) {
                 prop_assert!(map.iter().all(|(offset, length)| offset + length <= size));
             }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::cancelled::Cancelled;
+use super::cancelled::Cancellation;
 use crate::host::tree;
 use crate::telemetry::lock;
 
@@ -34,13 +34,13 @@ struct Claim(PathBuf);
 
 impl Claim {
     /// Errors: cancelled while another one uses it.
-    fn of(path: PathBuf, cancelled: &Cancelled) -> io::Result<Claim> {
+    fn of(path: PathBuf, cancelled: &Cancellation) -> io::Result<Claim> {
         let mut in_use = lock(&IN_USE);
         while in_use.contains(&path) {
             if cancelled.is() {
                 return Err(io::Error::other("cancelled"));
             }
-            // Ends: the download before it is cancelled as well.
+            // The download before it is cancelled as well.
             in_use = LEFT.wait_timeout(in_use, ASK_AGAIN).unwrap_or_else(PoisonError::into_inner).0;
         }
         in_use.insert(path.clone());
@@ -62,11 +62,11 @@ pub struct Staging {
 }
 
 impl Staging {
-    pub fn new(alloc_dir: &Path, task: &str, cancelled: &Cancelled) -> io::Result<Staging> {
+    pub fn new(alloc_dir: &Path, task: &str, cancelled: &Cancellation) -> io::Result<Staging> {
         Staging::at(alloc_dir.join(format!(".artifacts-{task}")), MODE, cancelled)
     }
     /// Empty: what an agent that died left there is removed.
-    pub fn at(path: PathBuf, mode: u32, cancelled: &Cancelled) -> io::Result<Staging> {
+    pub fn at(path: PathBuf, mode: u32, cancelled: &Cancellation) -> io::Result<Staging> {
         let claim = Claim::of(path, cancelled)?;
         let path = claim.0.as_path();
         tree::remove(path).map_err(io::Error::other)?;

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 
 use ::tar::Header;
 
-use super::meter::Meter;
-use super::sealed::{self, ArchiveSeal, SEAL, SparseFile, TarSource, Unsealed};
+use super::meter::UnpackMeter;
+use super::sealed::{self, ArchiveSeal, SEAL, SparseFile, TarSource, UnsealedArchive};
 use super::tree::{ArchiveTree, EntryPath, EntryRights, broken_off, hostile};
 
 const BLOCK: usize = 512;
@@ -16,7 +16,7 @@ const LARGEST_EXTENSION: u64 = 256 << 10;
 
 /// What stands before an entry and is meant for it.
 #[derive(Default)]
-struct Extension {
+struct TarExtension {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     size: Option<u64>,
@@ -27,21 +27,29 @@ struct Extension {
 }
 
 /// Errors: `InvalidData`: it is broken, or an entry leads out of the tree.
-pub(super) fn unpack(from: &mut dyn Read, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<()> {
-    unpack_from(&mut Unsealed(from), tree, meter).map(drop)
+pub(super) fn unpack(from: &mut dyn Read, tree: &ArchiveTree<'_>, meter: &UnpackMeter<'_>) -> io::Result<()> {
+    unpack_from(&mut UnsealedArchive(from), tree, meter).map(drop)
 }
 
 /// Unpacks all that an archive keeps of a tree: owners, modes, times, extended attributes, holes; returns its seal,
 /// once what was unpacked fits it.
 ///
 /// Errors: as [`unpack`]; `UnexpectedEof`: it breaks off; it does not fit its seal.
-pub fn unpack_sealed(from: &mut dyn TarSource, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<ArchiveSeal> {
+pub fn unpack_sealed(
+    from: &mut dyn TarSource,
+    tree: &ArchiveTree<'_>,
+    meter: &UnpackMeter<'_>,
+) -> io::Result<ArchiveSeal> {
     unpack_from(from, tree, meter)?.ok_or_else(broken_off)
 }
 
-fn unpack_from(from: &mut dyn TarSource, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<Option<ArchiveSeal>> {
+fn unpack_from(
+    from: &mut dyn TarSource,
+    tree: &ArchiveTree<'_>,
+    meter: &UnpackMeter<'_>,
+) -> io::Result<Option<ArchiveSeal>> {
     let keeps = from.is_sealed();
-    let mut extension = Extension::default();
+    let mut extension = TarExtension::default();
     let mut directories = OpenDirectories { tree, open: Vec::new() };
     let (mut seal, mut counted) = (None, ArchiveSeal::default());
     let mut is_first = true;
@@ -80,7 +88,7 @@ fn unpack_from(from: &mut dyn TarSource, tree: &ArchiveTree<'_>, meter: &Meter<'
                 seal = ArchiveSeal::parse(&bytes, digest)?;
             }
         } else {
-            let mut unpacking = Unpacking { tree, meter, keeps, directories: &mut directories };
+            let mut unpacking = TarUnpacker { tree, meter, keeps, directories: &mut directories };
             counted.entries += 1;
             counted.bytes += unpacking.entry(&header, std::mem::take(&mut extension), &mut data)?;
         }
@@ -171,17 +179,17 @@ fn header(from: &mut dyn Read, is_first: bool) -> io::Result<Option<Header>> {
     Ok(Some(header))
 }
 
-struct Unpacking<'u, 't, 'a> {
+struct TarUnpacker<'u, 't, 'a> {
     tree: &'t ArchiveTree<'a>,
-    meter: &'t Meter<'a>,
+    meter: &'t UnpackMeter<'a>,
     /// Owners, exact modes and times as well.
     keeps: bool,
     directories: &'u mut OpenDirectories<'t, 'a>,
 }
 
-impl Unpacking<'_, '_, '_> {
+impl TarUnpacker<'_, '_, '_> {
     /// How many bytes the file has; 0: no file.
-    fn entry(&mut self, header: &Header, mut extension: Extension, data: &mut dyn Read) -> io::Result<u64> {
+    fn entry(&mut self, header: &Header, mut extension: TarExtension, data: &mut dyn Read) -> io::Result<u64> {
         let (tree, kind) = (self.tree, header.entry_type());
         let sparse = extension.sparse.take();
         let own_name = sparse.as_ref().map(|sparse| sparse.name.clone()).filter(|name| !name.is_empty());
@@ -230,7 +238,7 @@ impl Unpacking<'_, '_, '_> {
         Err(hostile(format!("{:?} is {what}", String::from_utf8_lossy(&name).chars().take(200).collect::<String>())))
     }
 
-    fn rights(&self, header: &Header, extension: Extension, usual: u32) -> EntryRights {
+    fn rights(&self, header: &Header, extension: TarExtension, usual: u32) -> EntryRights {
         let mode = header.mode().unwrap_or(usual);
         let seconds = header.mtime().ok().and_then(|seconds| i64::try_from(seconds).ok());
         let rights = EntryRights::of_file(mode, seconds);
@@ -246,7 +254,7 @@ impl Unpacking<'_, '_, '_> {
 /// Of the extended header of an entry.
 ///
 /// `keeps`: what a sealed archive has besides is read too.
-fn extended(bytes: &[u8], into: &mut Extension, keeps: bool) -> io::Result<()> {
+fn extended(bytes: &[u8], into: &mut TarExtension, keeps: bool) -> io::Result<()> {
     for record in sealed::records(bytes) {
         let (key, value) = record?;
         match key {

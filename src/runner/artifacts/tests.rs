@@ -58,13 +58,13 @@ fn serve_files(files: Vec<(&'static str, Vec<u8>)>) -> String {
 }
 
 /// The directories of an alloc with one task, and what is set.
-struct Bench {
+struct ArtifactFixture {
     dir: tempfile::TempDir,
     ground: ArtifactGround,
 }
 
-impl Bench {
-    fn new() -> Bench {
+impl ArtifactFixture {
+    fn new() -> ArtifactFixture {
         let dir = tempfile::tempdir().unwrap();
         let alloc_dir = dir.path().join("alloc");
         std::fs::create_dir_all(alloc_dir.join("web/local")).unwrap();
@@ -77,9 +77,9 @@ impl Bench {
             path: std::env::var("PATH").unwrap(),
             cancelled: Arc::default(),
         };
-        Bench { dir, ground }
+        ArtifactFixture { dir, ground }
     }
-    fn config(mut self, change: impl FnOnce(&mut ArtifactConfig)) -> Bench {
+    fn config(mut self, change: impl FnOnce(&mut ArtifactConfig)) -> ArtifactFixture {
         change(&mut self.ground.config);
         self
     }
@@ -96,7 +96,7 @@ impl Bench {
             components: destination.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
         }
     }
-    fn fetch(&self, source: &str, mode: ArtifactMode, destination: &str) -> Result<Fetched, ArtifactError> {
+    fn fetch(&self, source: &str, mode: ArtifactMode, destination: &str) -> Result<FetchedArtifact, ArtifactError> {
         let fetched = fetch(&self.order(source, mode, destination), &self.ground);
         assert!(!self.ground.alloc_dir.join(".artifacts-web").exists(), "the staging is gone");
         fetched

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, openat};
 use rustix::io::Errno;
 
-use super::meter::Meter;
+use super::meter::UnpackMeter;
 use super::staging::{Staging, TREE};
 
 const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -88,12 +88,16 @@ impl EntryRights {
 pub struct ArchiveTree<'a> {
     top: OwnedFd,
     owner: Option<(Uid, Gid)>,
-    meter: &'a Meter<'a>,
+    meter: &'a UnpackMeter<'a>,
 }
 
 impl<'a> ArchiveTree<'a> {
     /// Empty, in a staging.
-    pub fn new(staging: &Staging, owner: Option<(u32, u32)>, meter: &'a Meter<'a>) -> io::Result<ArchiveTree<'a>> {
+    pub fn new(
+        staging: &Staging,
+        owner: Option<(u32, u32)>,
+        meter: &'a UnpackMeter<'a>,
+    ) -> io::Result<ArchiveTree<'a>> {
         let owner = owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
         let top = made(&staging.directory(), TREE, 0o755, owner)?;
         Ok(ArchiveTree { top, owner, meter })
@@ -281,12 +285,12 @@ fn named(path: &EntryPath, error: io::Error) -> io::Error {
 
 /// Checks a tree that another program made: every link stays in it, there are files, directories and links alone, and
 /// not more of them than allowed. Gives the bytes of its files.
-pub(super) fn inspect(top: &impl AsFd, meter: &Meter<'_>) -> io::Result<u64> {
+pub(super) fn inspect(top: &impl AsFd, meter: &UnpackMeter<'_>) -> io::Result<u64> {
     let top = openat(top, ".", WAY, Mode::empty())?;
     inspect_below(&top, 0, meter)
 }
 
-fn inspect_below(at: &OwnedFd, depth: usize, meter: &Meter<'_>) -> io::Result<u64> {
+fn inspect_below(at: &OwnedFd, depth: usize, meter: &UnpackMeter<'_>) -> io::Result<u64> {
     if depth > DEEPEST {
         return Err(hostile(format!("it is more than {DEEPEST} directories deep")));
     }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use liblzma::stream::{CONCATENATED, Stream};
 
-use super::meter::{Meter, Unpacked, fault};
+use super::meter::{MeteredReader, UnpackMeter, fault};
 use super::order::{ArtifactError, ArtifactOrder};
 use super::tree::{ArchiveTree, EntryPath, EntryRights, files, hostile};
 use super::{tar, zip};
@@ -36,14 +36,14 @@ const FILE_MODE: u32 = 0o755;
 const ONLY: &str = "artifact";
 
 /// A file that came over the network.
-pub(super) struct Downloaded {
+pub(super) struct DownloadedFile {
     pub file: File,
     pub bytes: u64,
 }
 
 /// What is in the tree of the staging.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Placed {
+pub(super) enum UnpackedTree {
     /// The content of the destination, a directory.
     Directory,
     /// The destination is this file.
@@ -51,11 +51,11 @@ pub(super) enum Placed {
 }
 
 pub(super) fn place(
-    downloaded: Downloaded,
+    downloaded: DownloadedFile,
     order: &ArtifactOrder,
     tree: &ArchiveTree<'_>,
-    meter: &Meter<'_>,
-) -> Result<Placed, ArtifactError> {
+    meter: &UnpackMeter<'_>,
+) -> Result<UnpackedTree, ArtifactError> {
     let refused = |message: &str| Err(ArtifactError::new(ArtifactOutcome::Archive, message));
     let mut file = downloaded.file;
     let failed = |e: io::Error| fault(&e, ArtifactOutcome::Archive, "cannot unpack it");
@@ -79,25 +79,25 @@ pub(super) fn place(
         (Some(format), ArtifactMode::Dir) if format.is_single_file() => {
             refused("mode is \"dir\", and its source is one compressed file")
         }
-        (None, ArtifactMode::Any) => single(name()?, &mut file).map(|_| Placed::Directory).map_err(failed),
+        (None, ArtifactMode::Any) => single(name()?, &mut file).map(|_| UnpackedTree::Directory).map_err(failed),
         (None, ArtifactMode::File) => {
-            single(ONLY.to_owned(), &mut file).map(|path| Placed::File(path.0)).map_err(failed)
+            single(ONLY.to_owned(), &mut file).map(|path| UnpackedTree::File(path.0)).map_err(failed)
         }
         (Some(format), mode) if format.is_single_file() => {
             let name = if mode == ArtifactMode::File { ONLY.to_owned() } else { name_without(&name()?, format) };
-            let unpacked =
-                decompressor(format.compression(), file).and_then(|from| single(name, &mut Unpacked { from, meter }));
+            let unpacked = decompressor(format.compression(), file)
+                .and_then(|from| single(name, &mut MeteredReader { from, meter }));
             let path = unpacked.map_err(failed)?;
-            Ok(if mode == ArtifactMode::File { Placed::File(path.0) } else { Placed::Directory })
+            Ok(if mode == ArtifactMode::File { UnpackedTree::File(path.0) } else { UnpackedTree::Directory })
         }
         (Some(format), mode) => {
             whole(format, file, tree, meter).map_err(failed)?;
             if mode != ArtifactMode::File {
-                return Ok(Placed::Directory);
+                return Ok(UnpackedTree::Directory);
             }
             let files = files(tree.top(), 2).map_err(failed)?;
             match <[Vec<String>; 1]>::try_from(files) {
-                Ok([only]) => Ok(Placed::File(only)),
+                Ok([only]) => Ok(UnpackedTree::File(only)),
                 Err(_) => refused("mode is \"file\", and the archive has not exactly one file"),
             }
         }
@@ -109,13 +109,13 @@ fn name_without(name: &str, format: ArchiveFormat) -> String {
     name.strip_suffix(&end).filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
 }
 
-fn whole(format: ArchiveFormat, file: File, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<()> {
+fn whole(format: ArchiveFormat, file: File, tree: &ArchiveTree<'_>, meter: &UnpackMeter<'_>) -> io::Result<()> {
     if format == ArchiveFormat::Zip {
         return zip::unpack(&file, tree, meter);
     }
     let from = decompressor(format.compression(), file)?;
     // Small reads of headers come from a buffer.
-    let mut from = BufReader::with_capacity(128 << 10, Unpacked { from, meter });
+    let mut from = BufReader::with_capacity(128 << 10, MeteredReader { from, meter });
     tar::unpack(&mut from, tree, meter)
 }
 

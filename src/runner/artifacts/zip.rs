@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
-use super::meter::{Meter, Unpacked};
+use super::meter::{MeteredReader, UnpackMeter};
 use super::tree::{ArchiveTree, EntryPath, EntryRights, hostile};
 
 const END: u32 = 0x0605_4b50;
@@ -27,13 +27,13 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 
 /// A part of a file, from the front.
-struct Part<'f> {
+struct FileSection<'f> {
     file: &'f File,
     at: u64,
     end: u64,
 }
 
-impl Read for Part<'_> {
+impl Read for FileSection<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let wanted = into.len().min(left);
@@ -69,7 +69,7 @@ fn directory(file: &File) -> io::Result<Directory> {
     let length = file.metadata()?.len();
     let begin = length.saturating_sub(LONGEST_END);
     let mut tail = Vec::new();
-    Part { file, at: begin, end: length }.read_to_end(&mut tail)?;
+    FileSection { file, at: begin, end: length }.read_to_end(&mut tail)?;
     let is_end = |at: &usize| {
         tail.get(*at..).is_some_and(|record| {
             let comment = usize::try_from(number(record, 20, 2)).unwrap_or(usize::MAX);
@@ -150,9 +150,9 @@ fn entry(from: &mut impl Read) -> io::Result<Entry> {
 }
 
 /// Errors: `InvalidData`: it is broken, or an entry leads out of the tree.
-pub(super) fn unpack(file: &File, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<()> {
+pub(super) fn unpack(file: &File, tree: &ArchiveTree<'_>, meter: &UnpackMeter<'_>) -> io::Result<()> {
     let directory = directory(file)?;
-    let mut entries = BufReader::new(Part { file, at: directory.begin, end: directory.end });
+    let mut entries = BufReader::new(FileSection { file, at: directory.begin, end: directory.end });
     for _ in 0..directory.entries {
         meter.goes_on()?;
         let entry = entry(&mut entries)?;
@@ -163,7 +163,7 @@ pub(super) fn unpack(file: &File, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> 
             tree.directory(&path, if entry.mode == 0 { 0o755 } else { entry.mode })?;
             continue;
         }
-        let mut data = Checked::of(file, &directory, &entry, meter)?;
+        let mut data = ChecksumReader::of(file, &directory, &entry, meter)?;
         match kind {
             LINK => {
                 let mut target = Vec::new();
@@ -187,15 +187,20 @@ pub(super) fn unpack(file: &File, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> 
 }
 
 /// The data of an entry, which must have the length and the checksum that the directory gives.
-struct Checked<'a> {
+struct ChecksumReader<'a> {
     from: Box<dyn Read + 'a>,
     left: u64,
     summed: crc32fast::Hasher,
     checksum: u64,
 }
 
-impl<'a> Checked<'a> {
-    fn of(file: &'a File, directory: &Directory, entry: &Entry, meter: &'a Meter<'a>) -> io::Result<Checked<'a>> {
+impl<'a> ChecksumReader<'a> {
+    fn of(
+        file: &'a File,
+        directory: &Directory,
+        entry: &Entry,
+        meter: &'a UnpackMeter<'a>,
+    ) -> io::Result<ChecksumReader<'a>> {
         let place = directory.base.checked_add(entry.offset).ok_or_else(broken)?;
         let mut local = [0; 30];
         file.read_exact_at(&mut local, place).map_err(|_| broken())?;
@@ -203,7 +208,7 @@ impl<'a> Checked<'a> {
             return Err(broken());
         }
         let begin = place + 30 + number(&local, 26, 2) + number(&local, 28, 2);
-        let part = Part { file, at: begin, end: begin.checked_add(entry.packed).ok_or_else(broken)? };
+        let part = FileSection { file, at: begin, end: begin.checked_add(entry.packed).ok_or_else(broken)? };
         let part = BufReader::with_capacity(64 << 10, part);
         let from: Box<dyn Read + 'a> = match entry.method {
             0 => Box::new(part),
@@ -212,8 +217,8 @@ impl<'a> Checked<'a> {
             93 => Box::new(zstd::stream::read::Decoder::with_buffer(part)?),
             other => return Err(hostile(format!("it is compressed by method {other}, which is not supported"))),
         };
-        let from = Box::new(Unpacked { from, meter });
-        Ok(Checked { from, left: entry.unpacked, summed: crc32fast::Hasher::new(), checksum: entry.checksum })
+        let from = Box::new(MeteredReader { from, meter });
+        Ok(ChecksumReader { from, left: entry.unpacked, summed: crc32fast::Hasher::new(), checksum: entry.checksum })
     }
 
     /// Errors: something is missing, is too much, or is not what was packed.
@@ -226,7 +231,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-impl Read for Checked<'_> {
+impl Read for ChecksumReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let wanted = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let into = into.get_mut(..wanted).unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::model::service::{AddressMode, ServicePort};
 
 /// What an alloc has.
 #[derive(Debug, Clone, Copy)]
-pub struct Reach<'a> {
+pub struct AllocAddresses<'a> {
     /// Of the host's default network.
     pub host: IpAddr,
     /// All of them, other tasks' too.
@@ -24,7 +24,7 @@ pub struct Reach<'a> {
 ///
 /// Errors: there is no such port, or no such address.
 pub fn locate(
-    reach: Reach<'_>,
+    reach: AllocAddresses<'_>,
     mode: AddressMode,
     address: Option<&str>,
     port: Option<&ServicePort>,
@@ -91,7 +91,7 @@ mod tests {
             hostname: String::new(),
         };
         let task: TaskName = "t".into();
-        let reach = Reach {
+        let reach = AllocAddresses {
             host: [10, 0, 0, 9].into(),
             ports: &ports,
             network: Some(&network),
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(at(AddressMode::Host, None, None), is("10.0.0.9", None));
         assert_eq!(at(AddressMode::Auto, Some("a.lab"), label("http")), is("a.lab", Some(20_001)));
         assert!(at(AddressMode::Auto, None, label("none")).is_err());
-        let alone = Reach { network: None, task: None, ..reach };
+        let alone = AllocAddresses { network: None, task: None, ..reach };
         assert!(locate(alone, AddressMode::Alloc, None, None).is_err());
         assert!(locate(alone, AddressMode::Host, None, label("own").as_ref()).is_err(), "another's");
         assert_eq!(locate(alone, AddressMode::Driver, None, label("http").as_ref()), is("10.0.0.7", Some(20_001)));
@@ -126,8 +126,13 @@ mod tests {
         let ports = [port];
         let http = ServicePort::Label("http".into());
         let at = |driver: &DriverNetwork, mode, port: &ServicePort| {
-            let reach =
-                Reach { host: [10, 0, 0, 9].into(), ports: &ports, network: None, driver: Some(driver), task: None };
+            let reach = AllocAddresses {
+                host: [10, 0, 0, 9].into(),
+                ports: &ports,
+                network: None,
+                driver: Some(driver),
+                task: None,
+            };
             locate(reach, mode, None, Some(port))
         };
         let is = |address: &str, port| Ok((address.to_owned(), Some(port)));

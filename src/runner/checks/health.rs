@@ -32,7 +32,7 @@ pub enum HealthVerdict {
     /// Look again then, if nothing changes before.
     Pending(Option<Steady>, NotYet),
     Healthy,
-    Unhealthy(Unhealthy),
+    Unhealthy(UnhealthyReason),
 }
 
 /// What is missing.
@@ -44,7 +44,7 @@ pub enum NotYet {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unhealthy {
+pub enum UnhealthyReason {
     TaskFailed,
     Deadline,
 }
@@ -79,7 +79,7 @@ impl HealthTracker {
     /// `deadline`: when it is too late.
     pub fn look(&mut self, rule: &HealthRule, facts: &HealthFacts, deadline: Steady, now: Steady) -> HealthVerdict {
         if facts.tasks.iter().any(|task| task.failed) {
-            return HealthVerdict::Unhealthy(Unhealthy::TaskFailed);
+            return HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed);
         }
         let attempts = facts.tasks.iter().map(|task| u64::from(task.attempt)).sum();
         let (passing, of) = (facts.good_checks(), facts.checks.len());
@@ -106,7 +106,7 @@ impl HealthTracker {
             self.good_since = None;
         }
         if deadline <= now {
-            HealthVerdict::Unhealthy(Unhealthy::Deadline)
+            HealthVerdict::Unhealthy(UnhealthyReason::Deadline)
         } else {
             HealthVerdict::Pending(Some(again), missing)
         }
@@ -154,14 +154,17 @@ mod tests {
         let mut tracker = HealthTracker::default();
         assert_eq!(
             tracker.look(&rule(), &facts(Critical), at(300), at(300)),
-            HealthVerdict::Unhealthy(Unhealthy::Deadline)
+            HealthVerdict::Unhealthy(UnhealthyReason::Deadline)
         );
         let failed = HealthFacts { tasks: vec![TaskFacts { failed: true, ..running() }], ..facts(Passing) };
-        assert_eq!(tracker.look(&rule(), &failed, at(300), at(1)), HealthVerdict::Unhealthy(Unhealthy::TaskFailed));
+        assert_eq!(
+            tracker.look(&rule(), &failed, at(300), at(1)),
+            HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed)
+        );
     }
 
     #[test]
-    fn checks_count_as_their_on_update_says_and_not_for_task_states() {
+    fn checks_count_by_their_on_update_and_not_for_task_states() {
         let of = |on_update, status| HealthFacts { checks: vec![(on_update, status)], ..facts(Passing) };
         let is_good = |basis, facts: &HealthFacts| {
             let rule = HealthRule { basis, ..rule() };

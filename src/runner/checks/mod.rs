@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts, Unhealthy};
+use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts, UnhealthyReason};
 use self::resolve::{ProbePlan, ServiceResolver};
 use self::status::CheckTracker;
 use super::alloc::Alloc;
@@ -36,6 +36,7 @@ use crate::model::service::{CheckStatus, HealthBasis, Service, ServiceCheck};
 use crate::model::task::TaskState;
 use crate::model::text::log_text;
 use crate::model::units::{Nanos, Steady};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// The first runs of checks that begin together are spread over so much.
@@ -52,14 +53,14 @@ const LONGEST_RUN: Duration = Duration::from_secs(600);
 /// Owns the services of one alloc. Dropped, its checks end and nothing of it is listed.
 pub struct ServiceOwner {
     alloc: Arc<Alloc>,
-    shared: Arc<Shared>,
+    shared: Arc<AllocChecks>,
     /// Of each check its task of the runtime.
     running: Vec<Option<AbortOnDrop<()>>>,
     tracker: HealthTracker,
     deadline: Option<Steady>,
 }
 
-struct Shared {
+struct AllocChecks {
     alloc_id: AllocId,
     state: Mutex<State>,
     /// [`AT_ONCE`].
@@ -130,8 +131,11 @@ impl ServiceOwner {
         };
         let services = group.services.iter().map(|_| (None, None)).collect();
         let state = State { services, checks, health, reason: String::new(), is_closed: false };
-        let shared =
-            Arc::new(Shared { alloc_id: alloc.id.clone(), state: Mutex::new(state), places: Semaphore::new(AT_ONCE) });
+        let shared = Arc::new(AllocChecks {
+            alloc_id: alloc.id.clone(),
+            state: Mutex::new(state),
+            places: Semaphore::new(AT_ONCE),
+        });
         let running = lock(&shared.state).checks.iter().map(|_| None).collect();
         let owner = ServiceOwner {
             alloc: Arc::clone(alloc),
@@ -203,7 +207,7 @@ impl ServiceOwner {
             view.service = resolver.name(service);
             view.name = resolver.check_name(&service.checks[place]);
         }
-        let run = Run {
+        let run = CheckRunner {
             alloc: Arc::clone(&self.alloc),
             shared: Arc::clone(&self.shared),
             at,
@@ -238,10 +242,10 @@ impl ServiceOwner {
         let (health, reason, again) = match self.tracker.look(&rule, &facts, deadline, now) {
             HealthVerdict::Pending(again, missing) => (AllocHealth::Pending, not_yet(missing), again),
             HealthVerdict::Healthy => (AllocHealth::Healthy, String::new(), None),
-            HealthVerdict::Unhealthy(Unhealthy::TaskFailed) => {
+            HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed) => {
                 (AllocHealth::Unhealthy, "a task has failed".to_owned(), None)
             }
-            HealthVerdict::Unhealthy(Unhealthy::Deadline) => {
+            HealthVerdict::Unhealthy(UnhealthyReason::Deadline) => {
                 let deadline = format_duration(rule.healthy_deadline);
                 (AllocHealth::Unhealthy, format!("not healthy within healthy_deadline ({deadline})"), None)
             }
@@ -287,7 +291,7 @@ impl CheckCell {
     }
 }
 
-impl Shared {
+impl AllocChecks {
     fn publish(&self, alloc: &Alloc) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -330,24 +334,22 @@ fn badness(status: CheckStatus) -> u8 {
 }
 
 /// A check that is active, for as long as its task runs.
-struct Run {
+struct CheckRunner {
     alloc: Arc<Alloc>,
-    shared: Arc<Shared>,
+    shared: Arc<AllocChecks>,
     at: usize,
     generation: u64,
     check: ServiceCheck,
     asked: ProbePlan,
 }
 
-impl Run {
+impl CheckRunner {
     async fn go_on(self) {
         let spread = self.check.interval.min(SPREAD);
         tokio::time::sleep(share(&self.alloc.id, &self.check.name, spread)).await;
         loop {
-            // Ends: each run has a deadline, so a place becomes free.
-            let Ok(own) = self.shared.places.acquire().await else { return };
-            // Ends: the same.
-            let Ok(place) = self.alloc.ctx.checks.acquire().await else { return };
+            let Ok(own) = self.shared.places.acquire().ends_with(Ends::Permit).await else { return };
+            let Ok(place) = self.alloc.ctx.checks.acquire().ends_with(Ends::Permit).await else { return };
             let began = Instant::now();
             let task = self.check.task.as_ref().and_then(|task| self.alloc.task_at(task.as_str()));
             let task = task.or_else(|| (self.alloc.group().tasks.len() == 1).then_some(0));

@@ -6,7 +6,8 @@ use super::resolve::ProbePlan;
 use super::status::RunVerdict;
 use crate::host::http::probe;
 use crate::model::text::terminal_lines;
-use crate::runner::drivers::call::Running;
+use crate::runner::drivers::call::RunningAttempt;
+use crate::runner::ends::{Ends, EndsWith};
 
 /// So much of a body, and of what a script prints, is kept.
 const LONGEST_OUTPUT: usize = 3 << 10;
@@ -25,8 +26,8 @@ impl CheckResult {
     }
 }
 
-/// Ends: with `timeout`. `task`: where a script runs; `None`: its task does not run.
-pub async fn run(asked: &ProbePlan, task: Option<Running>, timeout: Duration) -> CheckResult {
+/// Takes at most `timeout`. `task`: where a script runs; `None`: its task does not run.
+pub async fn run(asked: &ProbePlan, task: Option<RunningAttempt>, timeout: Duration) -> CheckResult {
     let late = || CheckResult::of(RunVerdict::Fail, &format!("timeout: no result within {timeout:?}"));
     match asked {
         // The driver ends what the script started.
@@ -39,21 +40,20 @@ pub async fn run(asked: &ProbePlan, task: Option<Running>, timeout: Duration) ->
 
 async fn ask(asked: &ProbePlan) -> CheckResult {
     match asked {
-        // Ends: with the timeout of the check, as the others.
-        ProbePlan::Http(address, request) => match probe::http(address, request, LONGEST_OUTPUT).await {
-            Ok(answer) => {
-                let body = String::from_utf8_lossy(&answer.body);
-                CheckResult::of(verdict_of(answer.status), &format!("HTTP {} {address}: {body}", answer.status))
+        ProbePlan::Http(address, request) => {
+            match probe::http(address, request, LONGEST_OUTPUT).ends_with(Ends::Deadline).await {
+                Ok(answer) => {
+                    let body = String::from_utf8_lossy(&answer.body);
+                    CheckResult::of(verdict_of(answer.status), &format!("HTTP {} {address}: {body}", answer.status))
+                }
+                Err(error) => CheckResult::of(RunVerdict::Fail, &crate::telemetry::chain(&error)),
             }
-            Err(error) => CheckResult::of(RunVerdict::Fail, &crate::telemetry::chain(&error)),
-        },
-        // Ends: as above.
-        ProbePlan::Tcp(address) => match probe::tcp(address).await {
+        }
+        ProbePlan::Tcp(address) => match probe::tcp(address).ends_with(Ends::Deadline).await {
             Ok(()) => CheckResult::of(RunVerdict::Pass, &format!("TCP {address}: connected")),
             Err(error) => CheckResult::of(RunVerdict::Fail, &crate::telemetry::chain(&error)),
         },
-        // Ends: as above.
-        ProbePlan::Grpc(address, service) => match probe::grpc(address, service).await {
+        ProbePlan::Grpc(address, service) => match probe::grpc(address, service).ends_with(Ends::Deadline).await {
             Ok(()) => CheckResult::of(RunVerdict::Pass, &format!("gRPC {address}: SERVING")),
             Err(why) => CheckResult::of(RunVerdict::Fail, &format!("gRPC {address}: {why}")),
         },
@@ -72,7 +72,7 @@ fn verdict_of(status: u16) -> RunVerdict {
 }
 
 /// `None`: it took longer.
-async fn script(command: &[String], task: Option<Running>, timeout: Duration) -> Option<CheckResult> {
+async fn script(command: &[String], task: Option<RunningAttempt>, timeout: Duration) -> Option<CheckResult> {
     let Some(task) = task else { return Some(CheckResult::of(RunVerdict::Fail, "its task does not run")) };
     Some(match task.exec(command, timeout).await {
         Ok(end) => {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::address::{Reach, locate};
+use super::address::{AllocAddresses, locate};
 use crate::board::services::ServiceInstance;
 use crate::host::http::Address;
 use crate::host::http::probe::{ProbeRequest, ProbeTls, probe_address};
@@ -131,7 +131,7 @@ impl ServiceResolver {
             }
             port => port.cloned(),
         };
-        let reach = Reach {
+        let reach = AllocAddresses {
             host: self.host,
             ports: &self.ports,
             network: self.network.as_ref(),

@@ -30,7 +30,7 @@ pub struct CheckTracker {
 
 /// What follows from a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct CheckEffect {
     pub is_new_status: bool,
     /// Its task is to be restarted; nothing counts before it has started again.
     pub restarts: bool,
@@ -45,7 +45,7 @@ impl CheckTracker {
     }
 
     /// `age`: how long its task runs, or since the check restarted it.
-    pub fn take(&mut self, check: &ServiceCheck, verdict: RunVerdict, age: Duration) -> Taken {
+    pub fn take(&mut self, check: &ServiceCheck, verdict: RunVerdict, age: Duration) -> CheckEffect {
         let before = self.status;
         match verdict {
             RunVerdict::Pass | RunVerdict::Warn => {
@@ -64,7 +64,7 @@ impl CheckTracker {
                 }
             }
         }
-        Taken { is_new_status: self.status != before, restarts: self.restarts(check, age) }
+        CheckEffect { is_new_status: self.status != before, restarts: self.restarts(check, age) }
     }
 
     fn restarts(&mut self, check: &ServiceCheck, age: Duration) -> bool {
@@ -87,6 +87,7 @@ impl CheckTracker {
     }
 }
 
+/// Promise (Input validation): A check's status follows from its runs in a row, as Consul's
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,3 +1,8 @@
+//! Promise (Ports): CNI plugins run in order, in reverse at the end and after a crash; a missing one is named with what
+//! to install
+//! Promise (Ports): A CNI plugin that hangs, writes without end or answers no JSON is ended with its processes; only
+//! its alloc fails
+
 use super::*;
 
 /// A directory of plugins that note what they were asked, each answering what its script says.
@@ -49,7 +54,7 @@ impl Plugins {
 const RESULT: &str = "echo '{\"cniVersion\": \"0.4.0\", \"ips\": [{\"address\": \"172.26.64.2/20\"}]}'";
 
 #[test]
-fn plugins_are_asked_in_order_and_backwards_each_with_the_result_before_it() {
+fn cni_plugins_run_in_order_and_in_reverse_each_with_the_previous_result() {
     let plugins = Plugins::new(&[
         ("bridge", RESULT),
         ("portmap", "printf '%s' \"$input\" | sed 's/.*\"prevResult\":\\({[^}]*}]}\\).*/\\1/'"),

@@ -58,7 +58,7 @@ impl Role {
 
 /// Progress of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
+pub enum TaskStage {
     /// Not started yet.
     Waiting,
     /// Before its first run.
@@ -71,7 +71,7 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     pub role: Role,
-    pub stage: Stage,
+    pub stage: TaskStage,
     pub failed: bool,
     /// Time of death. The earliest of several failures is the cause.
     pub ended_at: Option<Timestamp>,
@@ -84,21 +84,21 @@ pub struct View {
 impl View {
     pub fn of(task: &Task, status: &TaskStatus, asked: Option<Cause>) -> View {
         let stage = match status.state {
-            TaskState::Pending => Stage::Waiting,
-            TaskState::Dead => Stage::Dead,
+            TaskState::Pending => TaskStage::Waiting,
+            TaskState::Dead => TaskStage::Dead,
             TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing => {
                 // A task whose start failed and is retried has not run yet.
-                if status.started_at.is_some() { Stage::Ran } else { Stage::Starting }
+                if status.started_at.is_some() { TaskStage::Ran } else { TaskStage::Starting }
             }
         };
         // After a restart of the whole alloc, earlier attempts count as started.
-        let started = status.started_at.is_some() || stage == Stage::Starting || status.attempt > 0;
+        let started = status.started_at.is_some() || stage == TaskStage::Starting || status.attempt > 0;
         View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started, asked }
     }
     /// The view of a task in recovery: neither running nor dead, whatever its record says. No task that waits for
     /// either may start, and the task itself is not started.
     pub fn unknown(self) -> View {
-        View { stage: Stage::Starting, started: true, ..self }
+        View { stage: TaskStage::Starting, started: true, ..self }
     }
 }
 
@@ -171,45 +171,45 @@ pub enum TaskAction {
 /// Returns one action per task, in the order of the tasks.
 pub fn decide(tasks: &[View], desired_state: DesiredState) -> Vec<TaskAction> {
     let cause = cause(tasks, desired_state);
-    let others_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead);
+    let others_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == TaskStage::Dead);
     let anything_ran = tasks.iter().any(|t| t.role != Role::Poststop && t.started);
-    let live = tasks.iter().filter(|t| t.role != Role::Poststop && matches!(t.stage, Stage::Starting | Stage::Ran));
+    let live =
+        tasks.iter().filter(|t| t.role != Role::Poststop && matches!(t.stage, TaskStage::Starting | TaskStage::Ran));
     let turn = live.map(|t| t.role.rank()).min();
-    let action =
-        |task: &View| match (task.stage, task.role) {
-            (Stage::Dead, _) => TaskAction::Keep,
-            // A poststop task that already runs may finish.
-            (Stage::Waiting, _) | (Stage::Starting | Stage::Ran, Role::Poststop)
-                if desired_state == DesiredState::Restart =>
-            {
-                TaskAction::Keep
-            }
-            (Stage::Starting | Stage::Ran, role) if desired_state == DesiredState::Restart => {
-                if Some(role.rank()) == turn { TaskAction::Recall } else { TaskAction::Keep }
-            }
-            (Stage::Waiting | Stage::Starting | Stage::Ran, Role::Poststop)
-                if desired_state >= DesiredState::Expire =>
-            {
-                TaskAction::End(if desired_state == DesiredState::SetupFailed {
-                    Cause::SetupFailed
-                } else {
-                    Cause::Expired
-                })
-            }
-            (Stage::Waiting, Role::Poststop) if !others_dead => TaskAction::Keep,
-            (Stage::Waiting, Role::Poststop) if anything_ran => TaskAction::Start,
-            (Stage::Waiting, Role::Poststop) => TaskAction::End(Cause::NothingRan),
-            (Stage::Starting | Stage::Ran, Role::Poststop) => TaskAction::Keep,
-            (Stage::Waiting, role) => match cause {
-                Some(cause) => TaskAction::End(cause),
-                None if gate_is_open(tasks, role) => TaskAction::Start,
-                None => TaskAction::Keep,
-            },
-            (Stage::Starting | Stage::Ran, role) => match cause {
-                Some(cause) if Some(role.rank()) == turn => TaskAction::End(cause),
-                Some(_) | None => TaskAction::Keep,
-            },
-        };
+    let action = |task: &View| match (task.stage, task.role) {
+        (TaskStage::Dead, _) => TaskAction::Keep,
+        // A poststop task that already runs may finish.
+        (TaskStage::Waiting, _) | (TaskStage::Starting | TaskStage::Ran, Role::Poststop)
+            if desired_state == DesiredState::Restart =>
+        {
+            TaskAction::Keep
+        }
+        (TaskStage::Starting | TaskStage::Ran, role) if desired_state == DesiredState::Restart => {
+            if Some(role.rank()) == turn { TaskAction::Recall } else { TaskAction::Keep }
+        }
+        (TaskStage::Waiting | TaskStage::Starting | TaskStage::Ran, Role::Poststop)
+            if desired_state >= DesiredState::Expire =>
+        {
+            TaskAction::End(if desired_state == DesiredState::SetupFailed {
+                Cause::SetupFailed
+            } else {
+                Cause::Expired
+            })
+        }
+        (TaskStage::Waiting, Role::Poststop) if !others_dead => TaskAction::Keep,
+        (TaskStage::Waiting, Role::Poststop) if anything_ran => TaskAction::Start,
+        (TaskStage::Waiting, Role::Poststop) => TaskAction::End(Cause::NothingRan),
+        (TaskStage::Starting | TaskStage::Ran, Role::Poststop) => TaskAction::Keep,
+        (TaskStage::Waiting, role) => match cause {
+            Some(cause) => TaskAction::End(cause),
+            None if gate_is_open(tasks, role) => TaskAction::Start,
+            None => TaskAction::Keep,
+        },
+        (TaskStage::Starting | TaskStage::Ran, role) => match cause {
+            Some(cause) if Some(role.rank()) == turn => TaskAction::End(cause),
+            Some(_) | None => TaskAction::Keep,
+        },
+    };
     tasks.iter().map(action).collect()
 }
 
@@ -225,7 +225,8 @@ pub fn no_more(tasks: &[View], at: usize, desired_state: DesiredState) -> Option
 
 /// Whether all tasks but poststop tasks are ending or have ended.
 pub fn ends(tasks: &[View], desired_state: DesiredState) -> bool {
-    cause(tasks, desired_state).is_some() || tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead)
+    cause(tasks, desired_state).is_some()
+        || tasks.iter().all(|t| t.role == Role::Poststop || t.stage == TaskStage::Dead)
 }
 
 /// Why all tasks but poststop tasks have to end, if they do.
@@ -237,7 +238,7 @@ fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
         DesiredState::Restart => return None,
         DesiredState::Run => {}
     }
-    let dead = |t: &View| t.stage == Stage::Dead;
+    let dead = |t: &View| t.stage == TaskStage::Dead;
     // A failed leader counts as a failed sibling. A leader that succeeded takes precedence over a failed sibling. A
     // leader that was ended because of a failure is not the cause.
     if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
@@ -254,10 +255,10 @@ fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
 }
 
 fn gate_is_open(tasks: &[View], role: Role) -> bool {
-    let has_run = |t: &View| matches!(t.stage, Stage::Ran | Stage::Dead);
+    let has_run = |t: &View| matches!(t.stage, TaskStage::Ran | TaskStage::Dead);
     let prestart_over = || {
         tasks.iter().all(|t| match t.role {
-            Role::Prestart => t.stage == Stage::Dead,
+            Role::Prestart => t.stage == TaskStage::Dead,
             Role::PrestartSidecar => has_run(t),
             Role::Main | Role::Leader | Role::Poststart | Role::PoststartSidecar | Role::Poststop => true,
         })
@@ -272,6 +273,8 @@ fn gate_is_open(tasks: &[View], role: Role) -> bool {
     }
 }
 
+/// Promise (Task groups and lifecycle order): P-B5 No order of exits, stops and restarts breaks the order of a group or
+/// hangs: every group of up to four
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -291,13 +294,13 @@ mod tests {
     ];
 
     fn fresh(role: Role) -> View {
-        View { role, stage: Stage::Waiting, failed: false, ended_at: None, started: false, asked: None }
+        View { role, stage: TaskStage::Waiting, failed: false, ended_at: None, started: false, asked: None }
     }
     fn ran(role: Role) -> View {
-        View { stage: Stage::Ran, started: true, ..fresh(role) }
+        View { stage: TaskStage::Ran, started: true, ..fresh(role) }
     }
     fn dead(role: Role, failed: bool) -> View {
-        View { stage: Stage::Dead, started: true, failed, ended_at: Some(Timestamp(1)), ..fresh(role) }
+        View { stage: TaskStage::Dead, started: true, failed, ended_at: Some(Timestamp(1)), ..fresh(role) }
     }
 
     #[test]
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn task_in_recovery_is_neither_dead_nor_running_and_ends_by_rank() {
         use Role::{Leader, Main, Poststart, Poststop, PrestartSidecar};
-        for recorded in [fresh(Main), ran(Main), View { stage: Stage::Starting, ..ran(Main) }] {
+        for recorded in [fresh(Main), ran(Main), View { stage: TaskStage::Starting, ..ran(Main) }] {
             let of = |role| View { role, ..recorded }.unknown();
             assert_eq!(decide(&[of(Main), fresh(Poststart)], DesiredState::Run), [TaskAction::Keep; 2]);
             assert_eq!(decide(&[of(PrestartSidecar), fresh(Main)], DesiredState::Run), [TaskAction::Keep; 2]);
@@ -348,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn of_several_failures_the_first_is_the_culprit() {
+    fn sibling_failure_names_the_first_failed_task() {
         let late = View { ended_at: Some(Timestamp(9)), ..dead(Role::Main, true) };
         let tasks = [late, dead(Role::Main, true), ran(Role::Main)];
         assert_eq!(decide(&tasks, DesiredState::Run)[2], TaskAction::End(Cause::SiblingFailed(1)));
     }
 
     #[test]
-    fn the_end_goes_from_the_leader_to_the_mains_to_the_sidecars_and_poststop_runs_then() {
+    fn stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_last() {
         use Role::{Leader, Main, PoststartSidecar, Poststop};
         use TaskAction::{End, Keep, Start};
         let stopped = End(Cause::Stopped);
@@ -384,7 +387,7 @@ mod tests {
 
     #[test]
     fn poststop_does_not_run_after_nothing() {
-        let tasks = [View { stage: Stage::Dead, ..fresh(Role::Main) }, fresh(Role::Poststop)];
+        let tasks = [View { stage: TaskStage::Dead, ..fresh(Role::Main) }, fresh(Role::Poststop)];
         assert_eq!(decide(&tasks, DesiredState::Stop)[1], TaskAction::End(Cause::NothingRan));
     }
 
@@ -412,8 +415,8 @@ mod tests {
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    struct One {
-        stage: Stage,
+    struct GroupTask {
+        stage: TaskStage,
         failed: bool,
         started: bool,
         /// Since the last restart of the whole alloc.
@@ -425,19 +428,19 @@ mod tests {
         desired_state: DesiredState,
         /// It was restarted once; a second restart would repeat the same states.
         again: bool,
-        tasks: Vec<One>,
+        tasks: Vec<GroupTask>,
     }
 
     impl State {
         fn new(tasks: usize) -> State {
-            let fresh = One { stage: Stage::Waiting, failed: false, started: false, ran: false };
+            let fresh = GroupTask { stage: TaskStage::Waiting, failed: false, started: false, ran: false };
             State { desired_state: DesiredState::Run, again: false, tasks: vec![fresh; tasks] }
         }
-        fn with(&self, at: usize, one: One) -> State {
+        fn with(&self, at: usize, one: GroupTask) -> State {
             let mut next = self.clone();
             next.tasks[at] = one;
             // All tasks wait: continues as a new alloc.
-            if next.desired_state == DesiredState::Restart && next.tasks.iter().all(|t| t.stage == Stage::Waiting) {
+            if next.desired_state == DesiredState::Restart && next.tasks.iter().all(|t| t.stage == TaskStage::Waiting) {
                 next.desired_state = DesiredState::Run;
                 next.tasks.iter_mut().for_each(|t| t.ran = false);
             }
@@ -466,28 +469,28 @@ mod tests {
     }
 
     fn views(group: &[Role], state: &State) -> Vec<View> {
-        let view = |(role, one): (&Role, &One)| {
-            let ended_at = (one.stage == Stage::Dead).then_some(Timestamp(1));
+        let view = |(role, one): (&Role, &GroupTask)| {
+            let ended_at = (one.stage == TaskStage::Dead).then_some(Timestamp(1));
             View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started, asked: None }
         };
         group.iter().zip(&state.tasks).map(view).collect()
     }
 
     /// What can happen to a task: its action is applied, or it exits by itself.
-    fn follow(desired_state: DesiredState, action: TaskAction, one: One) -> Vec<One> {
-        let dead = |failed| One { stage: Stage::Dead, failed, ..one };
-        let waiting = One { stage: Stage::Waiting, failed: false, ..one };
+    fn follow(desired_state: DesiredState, action: TaskAction, one: GroupTask) -> Vec<GroupTask> {
+        let dead = |failed| GroupTask { stage: TaskStage::Dead, failed, ..one };
+        let waiting = GroupTask { stage: TaskStage::Waiting, failed: false, ..one };
         let mut next = match (one.stage, action) {
-            (Stage::Waiting, TaskAction::Start) => {
-                vec![One { stage: Stage::Starting, started: true, ran: true, ..one }]
+            (TaskStage::Waiting, TaskAction::Start) => {
+                vec![GroupTask { stage: TaskStage::Starting, started: true, ran: true, ..one }]
             }
-            (Stage::Waiting, TaskAction::End(_)) => vec![dead(false)],
-            (Stage::Waiting, TaskAction::Keep | TaskAction::Recall) => vec![],
+            (TaskStage::Waiting, TaskAction::End(_)) => vec![dead(false)],
+            (TaskStage::Waiting, TaskAction::Keep | TaskAction::Recall) => vec![],
             // During a restart of the alloc, a dead task waits again.
-            (Stage::Dead, _) if desired_state == DesiredState::Restart => vec![waiting],
-            (Stage::Dead, _) => vec![],
-            (Stage::Starting, _) => vec![One { stage: Stage::Ran, ..one }, dead(true), dead(false)],
-            (Stage::Ran, _) => vec![dead(true), dead(false)],
+            (TaskStage::Dead, _) if desired_state == DesiredState::Restart => vec![waiting],
+            (TaskStage::Dead, _) => vec![],
+            (TaskStage::Starting, _) => vec![GroupTask { stage: TaskStage::Ran, ..one }, dead(true), dead(false)],
+            (TaskStage::Ran, _) => vec![dead(true), dead(false)],
         };
         if action == TaskAction::Recall {
             next.push(waiting);
@@ -527,10 +530,10 @@ mod tests {
     fn check(tasks: &[View], state: &State, actions: &[TaskAction]) {
         let desired_state = state.desired_state;
         let context = || format!("{state:?} {tasks:?} -> {actions:?}");
-        let live = |t: &View| matches!(t.stage, Stage::Starting | Stage::Ran);
-        let has_run = |t: &View| matches!(t.stage, Stage::Ran | Stage::Dead);
+        let live = |t: &View| matches!(t.stage, TaskStage::Starting | TaskStage::Ran);
+        let has_run = |t: &View| matches!(t.stage, TaskStage::Ran | TaskStage::Dead);
         let all = |role: Role, holds: &dyn Fn(&View) -> bool| tasks.iter().filter(|t| t.role == role).all(holds);
-        let all_dead = tasks.iter().all(|t| t.stage == Stage::Dead);
+        let all_dead = tasks.iter().all(|t| t.stage == TaskStage::Dead);
         let moves = actions.iter().any(|o| *o != TaskAction::Keep) || tasks.iter().any(live);
         // During a restart of the alloc, a dead task waits again without an action.
         assert!(all_dead || moves || desired_state == DesiredState::Restart, "no state can follow: {}", context());
@@ -539,14 +542,14 @@ mod tests {
             let is_turn = || !others().any(|t| live(t) && t.role.rank() < task.role.rank());
             match (action, task.role) {
                 (TaskAction::Start, Role::Poststop) => {
-                    assert!(others().all(|t| t.stage == Stage::Dead), "{}", context());
+                    assert!(others().all(|t| t.stage == TaskStage::Dead), "{}", context());
                     assert!(matches!(desired_state, DesiredState::Run | DesiredState::Stop), "{}", context());
                 }
                 (TaskAction::Start, role) => {
-                    assert!(task.stage == Stage::Waiting && desired_state == DesiredState::Run, "{}", context());
-                    assert!(!others().any(|t| t.stage == Stage::Dead && t.failed), "{}", context());
+                    assert!(task.stage == TaskStage::Waiting && desired_state == DesiredState::Run, "{}", context());
+                    assert!(!others().any(|t| t.stage == TaskStage::Dead && t.failed), "{}", context());
                     if !matches!(role, Role::Prestart | Role::PrestartSidecar) {
-                        let succeeded = |t: &View| t.stage == Stage::Dead && !t.failed;
+                        let succeeded = |t: &View| t.stage == TaskStage::Dead && !t.failed;
                         assert!(
                             all(Role::Prestart, &succeeded) && all(Role::PrestartSidecar, &has_run),
                             "{}",
@@ -568,7 +571,7 @@ mod tests {
                     assert_eq!(asked, desired_state != DesiredState::Run, "{}", context());
                     // The work is not over while a task other than a sidecar may still run.
                     let work = || others().filter(|t| !t.role.is_sidecar());
-                    let over = *cause != Cause::MainsDead || work().all(|t| t.stage == Stage::Dead);
+                    let over = *cause != Cause::MainsDead || work().all(|t| t.stage == TaskStage::Dead);
                     assert!(over && (*cause != Cause::MainsDead || role.is_sidecar()), "{}", context());
                 }
                 (TaskAction::Recall, role) => {
@@ -586,7 +589,7 @@ mod tests {
                 }
             }
             assert!(
-                task.stage != Stage::Dead || *action == TaskAction::Keep,
+                task.stage != TaskStage::Dead || *action == TaskAction::Keep,
                 "a dead task gets no action: {}",
                 context()
             );
@@ -617,7 +620,7 @@ mod tests {
             }).collect();
             let mut state = State::new(group.len());
             for (step, (which, how)) in choices.into_iter().enumerate() {
-                if step == again_after && state.tasks.iter().any(|t| t.stage != Stage::Dead) {
+                if step == again_after && state.tasks.iter().any(|t| t.stage != TaskStage::Dead) {
                     state = state.asked().into_iter().find(|s| s.desired_state == DesiredState::Restart).unwrap_or(state);
                 }
                 if step == stop_after {
@@ -626,14 +629,14 @@ mod tests {
                 let tasks = views(&group, &state);
                 let actions = decide(&tasks, state.desired_state);
                 check(&tasks, &state, &actions);
-                let possible: Vec<(usize, Vec<One>)> = (0..group.len())
+                let possible: Vec<(usize, Vec<GroupTask>)> = (0..group.len())
                     .map(|at| (at, follow(state.desired_state, actions[at], state.tasks[at])))
                     .filter(|(_, next)| !next.is_empty())
                     .collect();
                 let Some((at, next)) = possible.get(which % possible.len().max(1)) else { break };
                 state = state.with(*at, next[how % next.len()]);
             }
-            prop_assert!(state.tasks.iter().all(|t| t.stage == Stage::Dead), "{group:?} {state:?}");
+            prop_assert!(state.tasks.iter().all(|t| t.stage == TaskStage::Dead), "{group:?} {state:?}");
         }
     }
 }

@@ -76,6 +76,8 @@ mod tests {
         assert_eq!(desired_state(&AllocRequests { anything_ran: false, ..asked }, at(12)), (DesiredState::Stop, None));
     }
 
+    /// Promise (Task groups and lifecycle order): A time limit ends an alloc as complete and without poststop, also if
+    /// it expires while no agent runs
     #[test]
     fn a_stop_and_the_end_of_its_time_win_over_a_restart() {
         let again = AllocRequests { restart: true, ..running() };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::coordinator::{self, Cause, DesiredState, TaskAction, View};
-use super::restart::{Decision, Ending, Tracker, Why};
+use super::restart::{AttemptOutcome, Decision, FinishReason, RestartTracker};
 use super::step::{Action, State, StepEvent, step};
 use crate::model::alloc::AllocState;
 use crate::model::job::{Job, Task};
@@ -26,7 +26,7 @@ pub enum Course {
 
 /// A request by a user.
 #[derive(Debug, Clone, Copy)]
-pub enum Ask {
+pub enum CourseRequest {
     Stop,
     /// Of the task at this index, once it runs.
     Restart(usize),
@@ -34,7 +34,7 @@ pub enum Ask {
 }
 
 /// A request, and the tasks that run at that moment.
-pub type Demand = (Ask, &'static [usize]);
+pub type Demand = (CourseRequest, &'static [usize]);
 
 /// How an alloc ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,9 +51,14 @@ pub struct CourseEnd {
 pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
     let tasks = &job.groups[0].tasks;
     assert_eq!(tasks.len(), courses.len(), "one course for each task");
-    let world = World { job, tasks, courses, asked };
+    let world = ExploredGroup { job, tasks, courses, asked };
     let (mut seen, mut ends) = (BTreeSet::new(), BTreeSet::new());
-    let mut open = vec![Life { tasks: tasks.iter().map(One::new).collect(), asked: 0, stop: false, again: false }];
+    let mut open = vec![ExploredState {
+        tasks: tasks.iter().map(ExploredTask::new).collect(),
+        asked: 0,
+        stop: false,
+        again: false,
+    }];
     while let Some(life) = open.pop() {
         if !seen.insert(format!("{life:?}")) {
             continue;
@@ -72,7 +77,7 @@ pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseE
 /// All events happen within one interval of every restart policy.
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
-struct World<'a> {
+struct ExploredGroup<'a> {
     job: &'a Job,
     tasks: &'a [Task],
     courses: &'a [Course],
@@ -80,8 +85,8 @@ struct World<'a> {
 }
 
 #[derive(Debug, Clone)]
-struct Life {
-    tasks: Vec<One>,
+struct ExploredState {
+    tasks: Vec<ExploredTask>,
     /// Number of requests made.
     asked: usize,
     stop: bool,
@@ -89,23 +94,23 @@ struct Life {
 }
 
 #[derive(Debug, Clone)]
-struct One {
+struct ExploredTask {
     state: State,
     status: TaskStatus,
-    tracker: Tracker,
+    tracker: RestartTracker,
     /// Its driver has started it.
     runs: bool,
 }
 
-impl One {
-    fn new(task: &Task) -> One {
+impl ExploredTask {
+    fn new(task: &Task) -> ExploredTask {
         let status = TaskStatus::new(task.name.clone(), task.driver.clone(), None, NOW);
-        One { state: State::Pending, status, tracker: Tracker::seeded(task.name.as_str()), runs: false }
+        ExploredTask { state: State::Pending, status, tracker: RestartTracker::seeded(task.name.as_str()), runs: false }
     }
 }
 
 /// What happens to one task.
-enum Happening {
+enum ExploredEvent {
     Step(StepEvent),
     /// Its attempt has ended.
     Ended(Outcome),
@@ -113,7 +118,7 @@ enum Happening {
     CalledOff,
 }
 
-impl Life {
+impl ExploredState {
     fn end(&self) -> CourseEnd {
         let statuses: Vec<Arc<TaskStatus>> = self.tasks.iter().map(|one| Arc::new(one.status.clone())).collect();
         let exits = self.tasks.iter().map(|one| one.status.exit_counts).collect();
@@ -129,12 +134,12 @@ impl Life {
     }
 }
 
-impl World<'_> {
+impl ExploredGroup<'_> {
     /// All possible next states.
-    fn next(&self, life: &Life) -> Vec<Life> {
+    fn next(&self, life: &ExploredState) -> Vec<ExploredState> {
         let mut next = Vec::new();
         // The cause of an end does not change its effect.
-        let view = |(task, one): (&Task, &One)| View::of(task, &one.status, None);
+        let view = |(task, one): (&Task, &ExploredTask)| View::of(task, &one.status, None);
         let views: Vec<View> = self.tasks.iter().zip(&life.tasks).map(view).collect();
         for (at, action) in coordinator::decide(&views, life.desired_state()).into_iter().enumerate() {
             for happening in self.happenings(at, &life.tasks[at], action, life.again && !life.stop) {
@@ -152,17 +157,19 @@ impl World<'_> {
             let mut after = life.clone();
             after.asked += 1;
             match desired_state {
-                Ask::Stop => after.stop = true,
-                Ask::RestartAll => after.again = true,
-                Ask::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Step(StepEvent::Restart), None),
+                CourseRequest::Stop => after.stop = true,
+                CourseRequest::RestartAll => after.again = true,
+                CourseRequest::Restart(at) => {
+                    self.apply(*at, &mut after.tasks[*at], ExploredEvent::Step(StepEvent::Restart), None)
+                }
             }
             next.push(after);
         }
         next
     }
 
-    fn happenings(&self, at: usize, one: &One, action: TaskAction, again: bool) -> Vec<Happening> {
-        use Happening::{CalledOff, Ended, Step};
+    fn happenings(&self, at: usize, one: &ExploredTask, action: TaskAction, again: bool) -> Vec<ExploredEvent> {
+        use ExploredEvent::{CalledOff, Ended, Step};
         let mut all = Vec::new();
         match (one.state, action) {
             (State::Dead | State::Killing, _) | (State::Pending | State::Recalled, TaskAction::Recall) => {}
@@ -191,11 +198,11 @@ impl World<'_> {
     }
 
     /// `no_more`: why the task is not restarted if it ends now.
-    fn apply(&self, at: usize, one: &mut One, happening: Happening, no_more: Option<Cause>) {
+    fn apply(&self, at: usize, one: &mut ExploredTask, happening: ExploredEvent, no_more: Option<Cause>) {
         let event = match happening {
-            Happening::Step(event) => event,
-            Happening::CalledOff => StepEvent::StartFailed(self.decide(at, one, Outcome::Killed, no_more)),
-            Happening::Ended(outcome) => {
+            ExploredEvent::Step(event) => event,
+            ExploredEvent::CalledOff => StepEvent::StartFailed(self.decide(at, one, Outcome::Killed, no_more)),
+            ExploredEvent::Ended(outcome) => {
                 let decision = self.decide(at, one, outcome, no_more);
                 one.status.exit_counts[outcome.index()] += 1;
                 one.runs = false;
@@ -227,19 +234,24 @@ impl World<'_> {
         }
     }
 
-    fn decide(&self, at: usize, one: &mut One, outcome: Outcome, no_more: Option<Cause>) -> Decision {
+    fn decide(&self, at: usize, one: &mut ExploredTask, outcome: Outcome, no_more: Option<Cause>) -> Decision {
         let decision = if one.state == State::Killing {
-            Decision::Finish { failed: false, why: Why::Killed }
+            Decision::Finish { failed: false, why: FinishReason::Killed }
         } else if one.state.restarts() {
             Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
         } else {
             let on_success = self.tasks[at].restarts_on_success(self.job.kind);
-            one.tracker.decide(&self.tasks[at].restart_policy(), on_success, Ending::Exit(outcome), Steady(NOW.0))
+            one.tracker.decide(
+                &self.tasks[at].restart_policy(),
+                on_success,
+                AttemptOutcome::Exit(outcome),
+                Steady(NOW.0),
+            )
         };
         match (decision, no_more) {
             (Decision::Restart { .. }, Some(_)) => {
                 one.state = step(one.state, StepEvent::Kill).0;
-                Decision::Finish { failed: false, why: Why::AllocEnds }
+                Decision::Finish { failed: false, why: FinishReason::AllocEnds }
             }
             (decision, _) => decision,
         }
@@ -266,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_does_by_itself_ends_one_way() {
+    fn exploration_of_one_task_without_requests_has_one_end() {
         let flaky = group("batch", 5, &[("try", "")]);
         let ends = ends(&flaky, &[Course::Ends(&[Error, Error, Success])], &[]);
         assert_eq!(summary(&ends), [(AllocState::Complete, vec![[1, 2, 0]])]);
@@ -287,7 +299,8 @@ mod tests {
     #[test]
     fn requested_restarts_start_again_and_a_stop_ends_all() {
         let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
-        let asked: [Demand; 3] = [(Ask::Restart(1), &[1]), (Ask::RestartAll, &[1]), (Ask::Stop, &[1])];
+        let asked: [Demand; 3] =
+            [(CourseRequest::Restart(1), &[1]), (CourseRequest::RestartAll, &[1]), (CourseRequest::Stop, &[1])];
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
         // Stopped right after the request, during the restart, or after it.
         let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);

@@ -121,7 +121,7 @@ mod tests {
 
     /// Children of other jobs, and allocs that are no children, stay.
     #[test]
-    fn of_the_children_of_a_job_the_newest_are_kept() {
+    fn gc_retains_the_newest_children_of_each_job() {
         let child = |secs, parent| Candidate { parent, ..ended(secs, true) };
         let mut all: Vec<Candidate> = (0..150).map(|secs| child(secs, Some(0))).collect();
         all.extend((0..3).map(|secs| child(secs, Some(1))));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn want_of_room_takes_two_at_a_time_and_the_undelivered_last() {
+    fn gc_under_disk_pressure_takes_two_allocs_and_undelivered_ones_last() {
         let all = [ended(1, false), ended(2, true), ended(3, false)];
         assert_eq!(by_pressure(&all), [(1, GcReason::Disk), (0, GcReason::DiskUnread)]);
         assert_eq!(by_pressure(&[]), []);
@@ -142,7 +142,7 @@ mod tests {
     /// Not even when the retention of its workload is over; `gc` reports it. Later agents end it too, and it is removed
     /// when no process is left. A `stop` that waited for it fails and names it.
     #[test]
-    fn what_may_still_run_is_never_taken_however_old_it_is_and_full_the_disk() {
+    fn gc_never_takes_an_alloc_that_may_still_run_whatever_its_age_or_the_disk() {
         let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
         let kept = |free| [Candidate { may_run: true, ..ended(1, free) }, Candidate { needed: true, ..ended(1, free) }];
         let all = [true, false].map(kept).concat();

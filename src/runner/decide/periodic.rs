@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_launched_once_and_named_after_its_time() {
+    fn periodic_launch_happens_once_when_due_and_is_named_by_its_time() {
         assert_eq!(periodic(60, 119, false, every(60)), PeriodicStep::Wait(Some(120)));
         assert_eq!(periodic(60, 120, false, every(60)), launch(120, false));
         assert_eq!(periodic(60, 150, false, every(60)), launch(120, false), "it is late, and none was missed");
@@ -58,14 +58,14 @@ mod tests {
     }
 
     #[test]
-    fn of_many_missed_times_one_is_launched_now() {
+    fn periodic_launch_after_many_missed_times_happens_once() {
         assert_eq!(periodic(60, 999, false, every(60)), launch(999, true));
         assert_eq!(periodic(999, 999, false, every(60)), PeriodicStep::Wait(Some(1_020)));
         assert_eq!(periodic(10, 12, false, every(1)), launch(12, true));
     }
 
     #[test]
-    fn one_that_runs_is_not_overlapped_where_that_is_prohibited() {
+    fn periodic_launch_with_prohibited_overlap_is_skipped_while_a_child_runs() {
         let skip = |at, missed| PeriodicStep::Skip(DueLaunch { at, missed });
         assert_eq!(periodic(60, 120, true, every(60)), skip(120, false));
         assert_eq!(periodic(60, 999, true, every(60)), skip(999, true));
@@ -107,7 +107,7 @@ mod tests {
 
         /// If the clock only advances, every due time is decided by the first evaluation after it.
         #[test]
-        fn nothing_that_is_due_stays_undecided(step in 1..90_u64, gaps in proptest::collection::vec(0..300_u64, 1..60)) {
+        fn every_due_periodic_time_is_decided_by_the_next_evaluation(step in 1..90_u64, gaps in proptest::collection::vec(0..300_u64, 1..60)) {
             let (mut decided, mut now) = (0, 0);
             for gap in gaps {
                 now += gap;

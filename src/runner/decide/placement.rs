@@ -9,7 +9,7 @@
 use super::volumes::missing_volumes;
 use crate::model::constraint::{NodeAffinity, NodeConstraint, NodeValues};
 use crate::model::host::NodeIdentity;
-use crate::model::job::{Job, Placing, Task, TaskGroup};
+use crate::model::job::{Job, PlacementRules, Task, TaskGroup};
 use crate::model::placement::{NotPlaced, PlacementReason};
 
 /// The node as placement sees it.
@@ -59,7 +59,7 @@ fn elsewhere(job: &Job, node: &PlacementNode) -> Vec<NotPlaced> {
     reasons
 }
 
-fn unmet(placing: &Placing, of: &str, before: u64, node: &PlacementNode) -> Vec<NotPlaced> {
+fn unmet(placing: &PlacementRules, of: &str, before: u64, node: &PlacementNode) -> Vec<NotPlaced> {
     let unmet = placing.constraints.iter().filter(|constraint| !constraint.holds(&node.values, before));
     let reason = |constraint: &NodeConstraint| match constraint {
         NodeConstraint::Holds(comparison) => {
@@ -179,7 +179,7 @@ mod tests {
             restart: RestartPolicy::default_for(JobKind::Service),
             shutdown_delay: std::time::Duration::ZERO,
             max_run_duration: None,
-            placing: Placing::default(),
+            placing: PlacementRules::default(),
             tasks: cores.iter().enumerate().map(task).collect(),
             network: None,
             storage: Default::default(),
@@ -200,7 +200,7 @@ mod tests {
             datacenters: vec!["*".to_owned()],
             node_pool: Job::ANY_POOL.to_owned(),
             meta: BTreeMap::new(),
-            placing: Placing::default(),
+            placing: PlacementRules::default(),
             launching: crate::model::launching::JobLaunching::default(),
             groups,
             sensitive: Default::default(),
@@ -230,6 +230,7 @@ mod tests {
         assert_eq!(messages(&job, 0, 0, &node()), expected.collect::<Vec<_>>());
     }
 
+    /// Promise (Input validation): `distinct_hosts` leaves one alloc and the surplus unplaced
     #[test]
     fn distinct_hosts_leaves_one_alloc_of_what_it_stands_in() {
         let mut job = job(vec![group("a", 2, &[None]), group("b", 1, &[None])]);

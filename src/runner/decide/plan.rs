@@ -4,7 +4,7 @@ use crate::model::task::{TaskHandle, TaskState};
 
 /// What the start of the agent does about a task.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Plan {
+pub enum TaskRecovery {
     /// Dead: only shown.
     Ended,
     /// Nothing of it runs: its owner continues from the record, from the start or in backoff.
@@ -17,7 +17,7 @@ pub enum Plan {
 
 /// What is left of a task without a record.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Trace {
+pub struct TaskRemains {
     /// It had a record that could not be read, now or at an earlier start.
     pub unreadable: bool,
     /// The handle in the run directory of its newest attempt. Errors: it cannot be read, or belongs to another task.
@@ -25,25 +25,25 @@ pub struct Trace {
 }
 
 /// `record`: the recorded state and the handle, if any.
-pub fn plan(record: Option<(TaskState, Option<&TaskHandle>)>, trace: &Trace) -> Plan {
+pub fn plan(record: Option<(TaskState, Option<&TaskHandle>)>, trace: &TaskRemains) -> TaskRecovery {
     match record {
         // The counters are lost with the record, but the task is not.
         None => match (&trace.left, trace.unreadable) {
-            (Some(Ok(handle)), true | false) => Plan::Recover(Box::new(handle.clone())),
-            (Some(Err(why)), true | false) => Plan::Lost(why.clone()),
-            (None, true) => Plan::Lost("its record cannot be read".to_owned()),
-            (None, false) => Plan::GoOn,
+            (Some(Ok(handle)), true | false) => TaskRecovery::Recover(Box::new(handle.clone())),
+            (Some(Err(why)), true | false) => TaskRecovery::Lost(why.clone()),
+            (None, true) => TaskRecovery::Lost("its record cannot be read".to_owned()),
+            (None, false) => TaskRecovery::GoOn,
         },
         Some(known) => match known {
-            (TaskState::Dead, Some(_) | None) => Plan::Ended,
+            (TaskState::Dead, Some(_) | None) => TaskRecovery::Ended,
             (
                 TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
                 Some(handle),
-            ) => Plan::Recover(Box::new(handle.clone())),
+            ) => TaskRecovery::Recover(Box::new(handle.clone())),
             (
                 TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
                 None,
-            ) => Plan::GoOn,
+            ) => TaskRecovery::GoOn,
         },
     }
 }
@@ -69,16 +69,16 @@ mod tests {
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Kind {
+    enum TaskRecoveryKind {
         Ended,
         GoOn,
         Recover,
     }
-    use Kind::{Ended as End, GoOn, Recover};
+    use TaskRecoveryKind::{Ended as End, GoOn, Recover};
 
     /// By recorded state: without and with a handle. A prepared task that is not known to have ended is recovered by
     /// its driver. An ended one is left alone, even if processes may be left.
-    const TABLE: [(TaskState, Kind, Kind); TaskState::ALL.len()] = [
+    const TABLE: [(TaskState, TaskRecoveryKind, TaskRecoveryKind); TaskState::ALL.len()] = [
         (TaskState::Pending, GoOn, Recover),
         (TaskState::Starting, GoOn, Recover),
         (TaskState::Running, GoOn, Recover),
@@ -87,25 +87,26 @@ mod tests {
         (TaskState::Dead, End, End),
     ];
 
-    fn of(kind: Kind, handle: Option<&TaskHandle>) -> Plan {
+    fn of(kind: TaskRecoveryKind, handle: Option<&TaskHandle>) -> TaskRecovery {
         match (kind, handle) {
-            (End, _) => Plan::Ended,
-            (GoOn, _) => Plan::GoOn,
-            (Recover, handle) => Plan::Recover(Box::new(handle.expect("the table requires one").clone())),
+            (End, _) => TaskRecovery::Ended,
+            (GoOn, _) => TaskRecovery::GoOn,
+            (Recover, handle) => TaskRecovery::Recover(Box::new(handle.expect("the table requires one").clone())),
         }
     }
 
+    /// Promise (Task groups and lifecycle order): P-12.1 The action of a start on a task follows a table of its records
     #[test]
     fn plan_follows_from_the_record_of_a_task() {
         assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
-        let trace = |unreadable, left| Trace { unreadable, left };
-        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "submitted, and no record was written");
-        let lost = |why: &str| Plan::Lost(why.to_owned());
+        let trace = |unreadable, left| TaskRemains { unreadable, left };
+        assert_eq!(plan(None, &trace(false, None)), TaskRecovery::GoOn, "submitted, and no record was written");
+        let lost = |why: &str| TaskRecovery::Lost(why.to_owned());
         let unreadable = lost("its record cannot be read");
         assert_eq!(plan(None, &trace(true, None)), unreadable, "it has run: it is not started a second time");
         for unreadable in [false, true] {
             let left = |left| plan(None, &trace(unreadable, Some(left)));
-            assert_eq!(left(Ok(handle(3))), Plan::Recover(Box::new(handle(3))), "its directory names it");
+            assert_eq!(left(Ok(handle(3))), TaskRecovery::Recover(Box::new(handle(3))), "its directory names it");
             assert_eq!(left(Err("torn".to_owned())), lost("torn"), "it may run");
         }
         for (state, without, with) in TABLE {

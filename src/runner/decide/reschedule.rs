@@ -27,7 +27,7 @@ pub struct RescheduleTracker {
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
     history: VecDeque<Replacement>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    dropped: Option<Dropped>,
+    dropped: Option<DroppedReplacements>,
 }
 
 /// One replacement.
@@ -44,7 +44,7 @@ pub struct Replacement {
 
 /// Replacements beyond the limit of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Dropped {
+struct DroppedReplacements {
     count: u64,
     newest: Steady,
 }
@@ -97,7 +97,7 @@ impl RescheduleTracker {
             && let Some(oldest) = next.history.pop_front()
         {
             let count = next.dropped.map_or(0, |dropped| dropped.count).saturating_add(1);
-            next.dropped = Some(Dropped { count, newest: oldest.at });
+            next.dropped = Some(DroppedReplacements { count, newest: oldest.at });
         }
         next
     }
@@ -128,6 +128,7 @@ impl RescheduleTracker {
     }
 }
 
+/// Promise (Input validation): Reschedule delays, attempts and resets are Nomad's; the history is bounded
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_as_nomads_documents_say() {
+    fn reschedule_delays_equal_those_documented_by_nomad() {
         use DelayFunction::{Constant, Exponential, Fibonacci};
         for (function, longest, expected) in [
             (Constant, 0, [5, 5, 5, 5, 5, 5, 5]),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_tracker_goes_on_where_it_was() {
+    fn restored_reschedule_tracker_continues_with_its_history() {
         let policy = policy(0, 0, 5, DelayFunction::Fibonacci, 60);
         let mut tracker = RescheduleTracker::default();
         for n in 0..20 {
@@ -283,7 +284,7 @@ mod tests {
                 attempts, interval: of(interval), delay: of(delay), function, max_delay: of(max_delay), unlimited,
             };
             let history = history.into_iter().map(|(at, delay)| replacement(Steady(at), Nanos(delay))).collect();
-            let dropped = dropped.map(|(count, newest)| Dropped { count, newest: Steady(newest) });
+            let dropped = dropped.map(|(count, newest)| DroppedReplacements { count, newest: Steady(newest) });
             let tracker = RescheduleTracker { count, history, dropped };
             let _ = tracker.next(Some(&policy), Steady(failed_at));
             let _ = tracker.after(replacement(Steady(failed_at), Nanos(delay)), &policy).next(Some(&policy), Steady(0));

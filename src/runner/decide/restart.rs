@@ -12,7 +12,7 @@ use crate::model::units::{Nanos, Steady};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum AttemptOutcome {
     /// An attempt that ran.
     Exit(Outcome),
     /// The driver could not start it. `recoverable`: a retry may help.
@@ -22,12 +22,12 @@ pub enum Ending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Restart { delay: Nanos, reason: RestartReason },
-    Finish { failed: bool, why: Why },
+    Finish { failed: bool, why: FinishReason },
 }
 
 /// Why a task is not restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum FinishReason {
     /// Its end was requested.
     Killed,
     /// A batch task completed.
@@ -41,15 +41,15 @@ pub enum Why {
     AllocEnds,
 }
 
-impl Why {
+impl FinishReason {
     pub fn text(self) -> &'static str {
         match self {
-            Why::Killed => "it was asked to stop",
-            Why::Done => "it completed successfully",
-            Why::NeverRestarts => "the policy allows no restarts",
-            Why::Unrecoverable => "trying again cannot help",
-            Why::AllocEnds => "its alloc ends",
-            Why::Exhausted => "it exceeded the allowed attempts and the mode is \"fail\"",
+            FinishReason::Killed => "it was asked to stop",
+            FinishReason::Done => "it completed successfully",
+            FinishReason::NeverRestarts => "the policy allows no restarts",
+            FinishReason::Unrecoverable => "trying again cannot help",
+            FinishReason::AllocEnds => "its alloc ends",
+            FinishReason::Exhausted => "it exceeded the allowed attempts and the mode is \"fail\"",
         }
     }
 }
@@ -58,10 +58,13 @@ impl Decision {
     /// The failure reason, if the task fails.
     pub fn failure(self) -> Option<Failure> {
         match self {
-            Decision::Finish { failed: true, why: Why::Exhausted } => Some(Failure::RestartsUsedUp),
-            Decision::Finish { failed: true, why: Why::NeverRestarts } => Some(Failure::NoRestarts),
-            Decision::Finish { failed: true, why: Why::Unrecoverable } => Some(Failure::Unrecoverable),
-            Decision::Finish { failed: true, why: Why::Killed | Why::Done | Why::AllocEnds }
+            Decision::Finish { failed: true, why: FinishReason::Exhausted } => Some(Failure::RestartsUsedUp),
+            Decision::Finish { failed: true, why: FinishReason::NeverRestarts } => Some(Failure::NoRestarts),
+            Decision::Finish { failed: true, why: FinishReason::Unrecoverable } => Some(Failure::Unrecoverable),
+            Decision::Finish {
+                failed: true,
+                why: FinishReason::Killed | FinishReason::Done | FinishReason::AllocEnds,
+            }
             | Decision::Finish { failed: false, .. }
             | Decision::Restart { .. } => None,
         }
@@ -70,20 +73,20 @@ impl Decision {
 
 /// Number of ends in the current window. Persisted with the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tracker {
+pub struct RestartTracker {
     window_start: Option<Steady>,
     count: u32,
     /// State of the random generator for jitter.
     random: u64,
 }
 
-impl Tracker {
+impl RestartTracker {
     /// Seeded by the task's identity: allocs of a crashing job do not restart in step, and tests are repeatable.
-    pub fn seeded(seed: &str) -> Tracker {
+    pub fn seeded(seed: &str) -> RestartTracker {
         // FNV-1a: stable across versions, unlike the hasher of the standard library.
         let random =
             seed.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        Tracker { window_start: None, count: 0, random }
+        RestartTracker { window_start: None, count: 0, random }
     }
 
     /// Its whole alloc was restarted: earlier crashes do not count.
@@ -93,17 +96,23 @@ impl Tracker {
 
     /// `on_success`: a success is followed by a restart as well. A window continues while the agent is down. If `now`
     /// is before its start (the wall clock went back over a reboot), a new window begins.
-    pub fn decide(&mut self, policy: &RestartPolicy, on_success: bool, ending: Ending, now: Steady) -> Decision {
-        let clean = ending == Ending::Exit(Outcome::Success);
-        if ending == Ending::Exit(Outcome::Killed) {
-            return Decision::Finish { failed: false, why: Why::Killed };
+    pub fn decide(
+        &mut self,
+        policy: &RestartPolicy,
+        on_success: bool,
+        ending: AttemptOutcome,
+        now: Steady,
+    ) -> Decision {
+        let clean = ending == AttemptOutcome::Exit(Outcome::Success);
+        if ending == AttemptOutcome::Exit(Outcome::Killed) {
+            return Decision::Finish { failed: false, why: FinishReason::Killed };
         }
         let done = clean && !on_success;
         if done {
-            return Decision::Finish { failed: false, why: Why::Done };
+            return Decision::Finish { failed: false, why: FinishReason::Done };
         }
         if policy.attempts == 0 {
-            return Decision::Finish { failed: !clean, why: Why::NeverRestarts };
+            return Decision::Finish { failed: !clean, why: FinishReason::NeverRestarts };
         }
         let interval = Nanos::from_duration(policy.interval);
         let window_start = match self.window_start {
@@ -116,18 +125,18 @@ impl Tracker {
         self.window_start = Some(window_start);
         self.count = self.count.saturating_add(1);
         let reason = match ending {
-            Ending::StartFailure { recoverable: false } => {
-                return Decision::Finish { failed: true, why: Why::Unrecoverable };
+            AttemptOutcome::StartFailure { recoverable: false } => {
+                return Decision::Finish { failed: true, why: FinishReason::Unrecoverable };
             }
-            Ending::StartFailure { recoverable: true } => RestartReason::StartFailure,
-            Ending::Exit(Outcome::Oom) => RestartReason::Oom,
-            Ending::Exit(Outcome::Success | Outcome::Error | Outcome::Signal | Outcome::Killed | Outcome::Unknown) => {
-                RestartReason::Policy
-            }
+            AttemptOutcome::StartFailure { recoverable: true } => RestartReason::StartFailure,
+            AttemptOutcome::Exit(Outcome::Oom) => RestartReason::Oom,
+            AttemptOutcome::Exit(
+                Outcome::Success | Outcome::Error | Outcome::Signal | Outcome::Killed | Outcome::Unknown,
+            ) => RestartReason::Policy,
         };
         if self.count > policy.attempts {
             return match policy.mode {
-                RestartMode::Fail => Decision::Finish { failed: true, why: Why::Exhausted },
+                RestartMode::Fail => Decision::Finish { failed: true, why: FinishReason::Exhausted },
                 RestartMode::Delay => Decision::Restart { delay: window_start.plus(interval).since(now), reason },
             };
         }
@@ -159,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    const ERROR: Ending = Ending::Exit(Outcome::Error);
+    const ERROR: AttemptOutcome = AttemptOutcome::Exit(Outcome::Error);
 
     fn policy(attempts: u32, mode: RestartMode) -> RestartPolicy {
         RestartPolicy { attempts, interval: Duration::from_secs(60), delay: Duration::from_secs(4), mode }
@@ -176,18 +185,18 @@ mod tests {
 
     #[test]
     fn mode_fail_allows_its_attempts_and_fails_at_the_next() {
-        let mut tracker = Tracker::seeded("a");
+        let mut tracker = RestartTracker::seeded("a");
         for secs in 0..2 {
             let decision = tracker.decide(&policy(2, RestartMode::Fail), true, ERROR, at(secs));
             assert!(matches!(decision, Decision::Restart { reason: RestartReason::Policy, .. }), "{decision:?}");
         }
         let decision = tracker.decide(&policy(2, RestartMode::Fail), true, ERROR, at(3));
-        assert_eq!(decision, Decision::Finish { failed: true, why: Why::Exhausted });
+        assert_eq!(decision, Decision::Finish { failed: true, why: FinishReason::Exhausted });
     }
 
     #[test]
-    fn mode_delay_waits_for_the_end_of_the_window_and_goes_on() {
-        let mut tracker = Tracker::seeded("a");
+    fn restart_mode_delay_waits_for_the_end_of_the_window() {
+        let mut tracker = RestartTracker::seeded("a");
         let policy = policy(1, RestartMode::Delay);
         tracker.decide(&policy, true, ERROR, at(0));
         let decision = tracker.decide(&policy, true, ERROR, at(10));
@@ -199,58 +208,61 @@ mod tests {
 
     #[test]
     fn a_batch_task_is_done_with_success_and_a_service_is_not() {
-        let success = Ending::Exit(Outcome::Success);
+        let success = AttemptOutcome::Exit(Outcome::Success);
         let policy = policy(2, RestartMode::Fail);
-        let decision = Tracker::seeded("a").decide(&policy, false, success, at(0));
-        assert_eq!(decision, Decision::Finish { failed: false, why: Why::Done });
-        let decision = Tracker::seeded("a").decide(&policy, true, success, at(0));
+        let decision = RestartTracker::seeded("a").decide(&policy, false, success, at(0));
+        assert_eq!(decision, Decision::Finish { failed: false, why: FinishReason::Done });
+        let decision = RestartTracker::seeded("a").decide(&policy, true, success, at(0));
         assert!(matches!(decision, Decision::Restart { .. }), "{decision:?}");
     }
 
     #[test]
     fn oom_counts_as_an_error_with_reason_oom() {
-        let mut tracker = Tracker::seeded("a");
-        let oom = Ending::Exit(Outcome::Oom);
+        let mut tracker = RestartTracker::seeded("a");
+        let oom = AttemptOutcome::Exit(Outcome::Oom);
         let decision = tracker.decide(&policy(1, RestartMode::Fail), true, oom, at(0));
         assert!(matches!(decision, Decision::Restart { reason: RestartReason::Oom, .. }), "{decision:?}");
         let decision = tracker.decide(&policy(1, RestartMode::Fail), true, ERROR, at(1));
-        assert_eq!(decision, Decision::Finish { failed: true, why: Why::Exhausted });
+        assert_eq!(decision, Decision::Finish { failed: true, why: FinishReason::Exhausted });
     }
 
     #[test]
     fn with_no_attempts_a_clean_end_is_no_failure_and_an_error_is() {
-        for (ending, failed) in [(Ending::Exit(Outcome::Success), false), (ERROR, true)] {
-            let decision = Tracker::seeded("a").decide(&policy(0, RestartMode::Fail), true, ending, at(0));
-            assert_eq!(decision, Decision::Finish { failed, why: Why::NeverRestarts });
+        for (ending, failed) in [(AttemptOutcome::Exit(Outcome::Success), false), (ERROR, true)] {
+            let decision = RestartTracker::seeded("a").decide(&policy(0, RestartMode::Fail), true, ending, at(0));
+            assert_eq!(decision, Decision::Finish { failed, why: FinishReason::NeverRestarts });
         }
     }
 
     #[test]
     fn a_killed_task_never_starts_again_and_has_not_failed() {
-        let killed = Ending::Exit(Outcome::Killed);
-        let decision = Tracker::seeded("a").decide(&policy(9, RestartMode::Delay), true, killed, at(0));
-        assert_eq!(decision, Decision::Finish { failed: false, why: Why::Killed });
+        let killed = AttemptOutcome::Exit(Outcome::Killed);
+        let decision = RestartTracker::seeded("a").decide(&policy(9, RestartMode::Delay), true, killed, at(0));
+        assert_eq!(decision, Decision::Finish { failed: false, why: FinishReason::Killed });
     }
 
     #[test]
     fn a_start_failure_is_tried_again_only_where_that_can_help() {
         let policy = policy(2, RestartMode::Fail);
-        let recoverable = Ending::StartFailure { recoverable: true };
-        let decision = Tracker::seeded("a").decide(&policy, false, recoverable, at(0));
+        let recoverable = AttemptOutcome::StartFailure { recoverable: true };
+        let decision = RestartTracker::seeded("a").decide(&policy, false, recoverable, at(0));
         assert!(matches!(decision, Decision::Restart { reason: RestartReason::StartFailure, .. }), "{decision:?}");
-        let hopeless = Ending::StartFailure { recoverable: false };
-        let decision = Tracker::seeded("a").decide(&policy, false, hopeless, at(0));
-        assert_eq!(decision, Decision::Finish { failed: true, why: Why::Unrecoverable });
+        let hopeless = AttemptOutcome::StartFailure { recoverable: false };
+        let decision = RestartTracker::seeded("a").decide(&policy, false, hopeless, at(0));
+        assert_eq!(decision, Decision::Finish { failed: true, why: FinishReason::Unrecoverable });
     }
 
     /// The tracker continues from its persisted state. Allocs do not restart in step. Each delay is from 1 to 1.25
     /// times the policy's.
+    ///
+    /// Promise (Task groups and lifecycle order): P-B6.1, P-B6.2 The tracker continues where it was, allocs do not
+    /// restart in step, delays keep their bounds
     #[test]
-    fn a_persisted_tracker_goes_on_where_it_was() {
+    fn persisted_restart_tracker_continues_from_its_state() {
         let policy = policy(2, RestartMode::Fail);
-        let mut tracker = Tracker::seeded("a");
+        let mut tracker = RestartTracker::seeded("a");
         tracker.decide(&policy, true, ERROR, at(0));
-        let mut restored: Tracker = serde_json::from_str(&serde_json::to_string(&tracker).unwrap()).unwrap();
+        let mut restored: RestartTracker = serde_json::from_str(&serde_json::to_string(&tracker).unwrap()).unwrap();
         for secs in 1..4 {
             let expected = tracker.decide(&policy, true, ERROR, at(secs));
             assert_eq!(restored.decide(&policy, true, ERROR, at(secs)), expected);
@@ -259,7 +271,8 @@ mod tests {
 
     #[test]
     fn two_allocs_do_not_start_again_in_step() {
-        let decide = |seed: &str| Tracker::seeded(seed).decide(&policy(2, RestartMode::Fail), true, ERROR, at(0));
+        let decide =
+            |seed: &str| RestartTracker::seeded(seed).decide(&policy(2, RestartMode::Fail), true, ERROR, at(0));
         assert_ne!(decide("one"), decide("two"));
         assert_eq!(decide("one"), decide("one"));
     }
@@ -274,7 +287,7 @@ mod tests {
                 attempts: u32::MAX, interval: Duration::from_secs(60), delay: Duration::from_nanos(delay_ns),
                 mode: RestartMode::Fail,
             };
-            let mut tracker = Tracker::seeded(&seed);
+            let mut tracker = RestartTracker::seeded(&seed);
             for secs in 0..failures {
                 let got = u128::from(delay_of(tracker.decide(&policy, true, ERROR, at(secs))).0);
                 prop_assert!(got >= u128::from(delay_ns));
@@ -287,7 +300,7 @@ mod tests {
             attempts in 0..6_u32, gaps in proptest::collection::vec(0..40_u64, 1..60),
         ) {
             let policy = policy(attempts, RestartMode::Fail);
-            let mut tracker = Tracker::seeded("a");
+            let mut tracker = RestartTracker::seeded("a");
             let (mut now, mut window, mut granted) = (0, 0, 0);
             for gap in gaps {
                 now += gap;
@@ -310,7 +323,7 @@ mod tests {
             let policy = RestartPolicy {
                 attempts, interval: Duration::from_secs(interval), delay: Duration::from_secs(delay), mode,
             };
-            let mut tracker = Tracker { window_start: Some(Steady(start)), count, random };
+            let mut tracker = RestartTracker { window_start: Some(Steady(start)), count, random };
             tracker.decide(&policy, true, ERROR, Steady(now));
         }
     }

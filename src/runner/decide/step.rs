@@ -170,10 +170,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::runner::decide::restart::Why;
+    use crate::runner::decide::restart::FinishReason;
 
     const RESTART: Decision = Decision::Restart { delay: Nanos(7), reason: RestartReason::Policy };
-    const FAIL: Decision = Decision::Finish { failed: true, why: Why::Exhausted };
+    const FAIL: Decision = Decision::Finish { failed: true, why: FinishReason::Exhausted };
 
     fn run(events: &[StepEvent]) -> (State, Vec<Action>) {
         let mut state = State::Pending;

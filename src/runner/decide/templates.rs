@@ -75,7 +75,7 @@ impl ActionPace {
 
 /// A new text that waits until nothing more changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quiet {
+pub struct QuietPeriod {
     digest: String,
     first: Steady,
     /// When it is written.
@@ -83,7 +83,7 @@ pub struct Quiet {
 }
 
 /// A text differs from the one that was written: when it is to be written.
-pub fn quiet_until(wait: TemplateWait, known: Option<&Quiet>, digest: &str, now: Steady) -> Quiet {
+pub fn quiet_until(wait: TemplateWait, known: Option<&QuietPeriod>, digest: &str, now: Steady) -> QuietPeriod {
     let first = known.map_or(now, |quiet| quiet.first);
     let due = match known {
         Some(quiet) if quiet.digest == digest => quiet.due,
@@ -92,9 +92,10 @@ pub fn quiet_until(wait: TemplateWait, known: Option<&Quiet>, digest: &str, now:
             after(now, wait.min).min(after(first, wait.max))
         }
     };
-    Quiet { digest: digest.to_owned(), first, due }
+    QuietPeriod { digest: digest.to_owned(), first, due }
 }
 
+/// Promise (Input validation): Templates act on a task at a distance that grows with early restarts
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_keep_a_distance_that_grows_with_restarts_soon_after_the_start() {
+    fn template_actions_back_off_after_restarts_soon_after_the_start() {
         let at = |seconds: u64| Steady(1_000).plus(Nanos::from_duration(Duration::from_secs(seconds)));
         let seconds = Duration::from_secs;
         let mut pace = ActionPace::default();

@@ -24,13 +24,14 @@ use std::time::Duration;
 
 use super::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, ExecEnd, ExecRequest, ExecSession,
-    Fingerprint, Fingerprints, Recovered, StartRequest,
+    Fingerprint, Fingerprints, RecoveryOutcome, StartRequest,
 };
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
 use crate::model::id::AllocId;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::panics::{self, Panic};
 
 /// Longer than drivers retry by themselves.
@@ -61,7 +62,7 @@ const CLOCK_SLACK: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
 /// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum CallError {
+pub enum DriverCallError {
     #[error(transparent)]
     Refused(#[from] DriverError),
     #[error("no response from its driver within {0:?}")]
@@ -74,30 +75,39 @@ pub enum CallError {
 
 /// An attempt, as the runner uses it.
 #[derive(Clone)]
-pub struct Running(Arc<dyn Attempt>);
+pub struct RunningAttempt(Arc<dyn Attempt>);
 
 /// Starts an attempt. It has no deadline of its own: dropping it cancels it.
 ///
 /// Errors: refused, then nothing runs. After any other error the task may run, and [`recover`] can find out.
-pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
+pub async fn start(
+    driver: &dyn Driver,
+    request: StartRequest,
+    handle: TaskHandle,
+) -> Result<RunningAttempt, DriverCallError> {
     let asked = handle.clone();
-    // Ends: with the call, which its caller drops at the start budget.
-    let started = caught(panic_report("start", || asked.clone()), || driver.start(request, handle)).await?;
-    Running::of(started.map_err(tame_error)?, &asked)
+    let started = caught(panic_report("start", || asked.clone()), || driver.start(request, handle))
+        .ends_with(Ends::Deadline)
+        .await?;
+    RunningAttempt::of(started.map_err(tame_error)?, &asked)
 }
 
 /// Recovers an attempt. `None`: it was never started. A driver that panics is called again a few times: the panic does
 /// not mean that the task is lost. A driver without resources for it is called until it has them.
-pub async fn recover(driver: &dyn Driver, handle: TaskHandle, events: EventSink) -> Result<Option<Running>, CallError> {
+pub async fn recover(
+    driver: &dyn Driver,
+    handle: TaskHandle,
+    events: EventSink,
+) -> Result<Option<RunningAttempt>, DriverCallError> {
     let (mut pause, most) = WANT_PAUSES;
     loop {
         match recover_in_time(driver, handle.clone(), &events).await {
-            Err(CallError::Refused(DriverError::Wanting { message })) => {
+            Err(DriverCallError::Refused(DriverError::Wanting { message })) => {
                 tracing::debug!(run_dir = %handle.run_dir.display(), message, "retrying the recovery of a task");
             }
             answer => return answer,
         }
-        // Ends: when resources are available, or with the agent. The task is shown as in recovery.
+        // Until resources are available. The task is shown as in recovery.
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(most);
     }
@@ -107,58 +117,58 @@ async fn recover_in_time(
     driver: &dyn Driver,
     handle: TaskHandle,
     events: &EventSink,
-) -> Result<Option<Running>, CallError> {
+) -> Result<Option<RunningAttempt>, DriverCallError> {
     let tries = async {
         let mut pause = DEATH_PAUSE;
         for _ in 1..DEATHS {
             match recover_once(driver, handle.clone(), events).await {
-                Err(CallError::Died(_)) => tokio::time::sleep(pause).await,
+                Err(DriverCallError::Died(_)) => tokio::time::sleep(pause).await,
                 answer => return answer,
             }
             pause *= 2;
         }
         recover_once(driver, handle, events).await
     };
-    tokio::time::timeout(RECOVER, tries).await.unwrap_or(Err(CallError::Late(RECOVER)))
+    tokio::time::timeout(RECOVER, tries).await.unwrap_or(Err(DriverCallError::Late(RECOVER)))
 }
 
 async fn recover_once(
     driver: &dyn Driver,
     handle: TaskHandle,
     events: &EventSink,
-) -> Result<Option<Running>, CallError> {
+) -> Result<Option<RunningAttempt>, DriverCallError> {
     let asked = handle.clone();
-    // Ends: with the deadline of all tries together.
     match caught(panic_report("recover", || asked.clone()), || driver.recover(handle, events.clone()))
+        .ends_with(Ends::Deadline)
         .await?
         .map_err(tame_error)?
     {
-        Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
-        Recovered::NeverStarted if asked.started_at.is_some() => {
-            Err(CallError::Nonsense("it reports a started task as never started"))
+        RecoveryOutcome::Attempt(attempt) => RunningAttempt::of(attempt, &asked).map(Some),
+        RecoveryOutcome::NeverStarted if asked.started_at.is_some() => {
+            Err(DriverCallError::Nonsense("it reports a started task as never started"))
         }
-        Recovered::NeverStarted => Ok(None),
+        RecoveryOutcome::NeverStarted => Ok(None),
     }
 }
 
-impl Running {
+impl RunningAttempt {
     /// Errors: it is another attempt than the requested one.
-    fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<Running, CallError> {
+    fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<RunningAttempt, DriverCallError> {
         let known = attempt.handle();
         // A cgroup may be known only now; a recorded one never changes.
         let cgroup = known.cgroup.as_ref().filter(|_| asked.cgroup.is_some());
         if (&known.driver, known.attempt, &known.run_dir, cgroup)
             != (&asked.driver, asked.attempt, &asked.run_dir, asked.cgroup.as_ref())
         {
-            return Err(CallError::Nonsense("it returned another attempt"));
+            return Err(DriverCallError::Nonsense("it returned another attempt"));
         }
         if known.cgroup.as_ref().is_some_and(|path| path.as_str() == "/") {
-            return Err(CallError::Nonsense("it claims the root cgroup of this host"));
+            return Err(DriverCallError::Nonsense("it claims the root cgroup of this host"));
         }
         if known.driver_state.as_ref().is_some_and(|state| state.to_string().len() > LONGEST_STATE) {
-            return Err(CallError::Nonsense("its state is too large for a handle"));
+            return Err(DriverCallError::Nonsense("its state is too large for a handle"));
         }
-        Ok(Running(attempt))
+        Ok(RunningAttempt(attempt))
     }
 
     pub fn handle(&self) -> TaskHandle {
@@ -169,30 +179,30 @@ impl Running {
     }
 
     /// Errors: `Died` only; the attempt may still run.
-    pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
+    pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, DriverCallError>> {
         let mut end = caught(panic_report("wait", || self.handle()), || self.0.wait());
         std::future::poll_fn(move |cx| {
             // Polling does not move it: it is boxed.
             std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
         })
     }
-    pub async fn signal(&self, name: &str) -> Result<(), CallError> {
+    pub async fn signal(&self, name: &str) -> Result<(), DriverCallError> {
         within(SIGNAL, "signal", || self.handle(), || self.0.signal(name)).await?.map_err(tame_error)
     }
-    pub async fn kill(&self) -> Result<(), CallError> {
+    pub async fn kill(&self) -> Result<(), DriverCallError> {
         within(KILL, "kill", || self.handle(), || self.0.kill()).await?.map_err(tame_error)
     }
     /// Runs a program in the task, at most for `timeout`; its driver gets a moment more to end it.
-    pub async fn exec(&self, command: &[String], timeout: Duration) -> Result<ExecEnd, CallError> {
+    pub async fn exec(&self, command: &[String], timeout: Duration) -> Result<ExecEnd, DriverCallError> {
         let limit = timeout.saturating_add(EXEC_MORE);
         let end = within(limit, "exec", || self.handle(), || self.0.exec(command, timeout)).await?;
         end.map(|end| ExecEnd { output: tame(end.output), ..end }).map_err(tame_error)
     }
     /// Returns when the command runs.
-    pub async fn attach(&self, request: ExecRequest) -> Result<ExecSession, CallError> {
+    pub async fn attach(&self, request: ExecRequest) -> Result<ExecSession, DriverCallError> {
         within(ATTACH, "attach", || self.handle(), || self.0.attach(request)).await?.map_err(tame_error)
     }
-    pub async fn destroy(&self) -> Result<(), CallError> {
+    pub async fn destroy(&self) -> Result<(), DriverCallError> {
         within(DESTROY, "destroy", || self.handle(), || self.0.destroy()).await?.map_err(tame_error)
     }
 }
@@ -202,30 +212,32 @@ async fn within<'a, T: 'a>(
     name: &'static str,
     handle: impl Fn() -> TaskHandle,
     call: impl FnOnce() -> BoxFuture<'a, T>,
-) -> Result<T, CallError> {
-    tokio::time::timeout(limit, caught(panic_report(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
+) -> Result<T, DriverCallError> {
+    tokio::time::timeout(limit, caught(panic_report(name, handle), call))
+        .await
+        .unwrap_or(Err(DriverCallError::Late(limit)))
 }
 
 /// Releases what a driver holds for the network of an ended alloc.
-pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), CallError> {
+pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), DriverCallError> {
     let report = |panic: &Panic| {
         tracing::error!(alloc_id = %alloc, driver = driver.name(), call = "leave_network", at = panic.at, error = ?panic.message, "a driver panicked");
     };
     let left = tokio::time::timeout(DESTROY, caught(report, || driver.leave_network(alloc))).await;
-    left.unwrap_or(Err(CallError::Late(DESTROY)))?.map_err(tame_error)
+    left.unwrap_or(Err(DriverCallError::Late(DESTROY)))?.map_err(tame_error)
 }
 
 /// Background work of a driver. A panic ends only that work, and is logged as for a call.
 pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
-    // Ends: with the work, or with its attempt, which aborts it. A panic was logged.
-    let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).await;
+    // A panic was logged.
+    let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).ends_with(Ends::Caller).await;
 }
 
 /// Errors: it panicked, which `report` logs. No `async fn`: futures that live as long as a task stay small.
 fn caught<'a, T: 'a>(
     report: impl Fn(&Panic),
     call: impl FnOnce() -> BoxFuture<'a, T>,
-) -> impl Future<Output = Result<T, CallError>> {
+) -> impl Future<Output = Result<T, DriverCallError>> {
     let mut call = panics::catch(call);
     std::future::poll_fn(move |cx| {
         let panic = match &mut call {
@@ -236,7 +248,7 @@ fn caught<'a, T: 'a>(
             Err(panic) => panic.clone(),
         };
         report(&panic);
-        Poll::Ready(Err(CallError::Died(tame(panic.message))))
+        Poll::Ready(Err(DriverCallError::Died(tame(panic.message))))
     })
 }
 
@@ -254,30 +266,30 @@ fn panic_report(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(
 }
 
 /// The fingerprints of a driver, checked for plausibility.
-pub struct Reports {
+pub struct CheckedFingerprints {
     driver: String,
     reports: Box<dyn Fingerprints>,
 }
 
-impl Reports {
+impl CheckedFingerprints {
     /// Starts them, and returns the first one.
-    pub async fn of(driver: &dyn Driver) -> Result<(Reports, Fingerprint), CallError> {
+    pub async fn of(driver: &dyn Driver) -> Result<(CheckedFingerprints, Fingerprint), DriverCallError> {
         let begun = panics::catch(|| (driver.name().to_owned(), driver.fingerprint()));
         let (driver, reports) = begun.map_err(|panic| {
             report_fingerprint_panic(driver.name(), &panic);
-            CallError::Died(tame(panic.message))
+            DriverCallError::Died(tame(panic.message))
         })?;
-        let mut reports = Reports { driver, reports };
-        let first = tokio::time::timeout(REPORT, reports.next()).await.unwrap_or(Err(CallError::Late(REPORT)))?;
+        let mut reports = CheckedFingerprints { driver, reports };
+        let first = tokio::time::timeout(REPORT, reports.next()).await.unwrap_or(Err(DriverCallError::Late(REPORT)))?;
         Ok((reports, first))
     }
 
     /// Errors: there are no more.
-    pub async fn next(&mut self) -> Result<Fingerprint, CallError> {
-        let Reports { driver, reports } = self;
-        // Ends: with the next fingerprint, or when the caller drops it.
-        let report = caught(|panic| report_fingerprint_panic(driver, panic), || reports.next()).await?;
-        report.map(tame_report).ok_or(CallError::Nonsense("the end of its fingerprints"))
+    pub async fn next(&mut self) -> Result<Fingerprint, DriverCallError> {
+        let CheckedFingerprints { driver, reports } = self;
+        let report =
+            caught(|panic| report_fingerprint_panic(driver, panic), || reports.next()).ends_with(Ends::Caller).await?;
+        report.map(tame_report).ok_or(DriverCallError::Nonsense("the end of its fingerprints"))
     }
 }
 
@@ -299,8 +311,8 @@ fn tame_problem(problem: ConfigProblem) -> ConfigProblem {
     ConfigProblem { field: tame(field), message: tame(message), advice: advice.map(tame), of_name }
 }
 
-fn tame_error(error: DriverError) -> CallError {
-    CallError::Refused(match error {
+fn tame_error(error: DriverError) -> DriverCallError {
+    DriverCallError::Refused(match error {
         DriverError::Config(all) => DriverError::Config(all.into_iter().map(tame_problem).collect()),
         DriverError::Limit { field, message } => DriverError::Limit { field, message: tame(message) },
         DriverError::Start { message, recoverable } => DriverError::Start { message: tame(message), recoverable },

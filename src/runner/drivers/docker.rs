@@ -50,15 +50,15 @@ use std::time::Duration;
 use self::config::{Config, MountKind};
 use self::network::NetworkChoice;
 use self::settings::NAME;
-use self::shared::{ContainerRecord, KILL_SIGNAL, Shared};
+use self::shared::{ContainerRecord, DockerContext, KILL_SIGNAL};
 use super::{
-    Attempt, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, EventSink, Fingerprints, Left, Recovered,
-    SeenDirs, StartRequest, Unenforced,
+    Attempt, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, EventSink, Fingerprints, RecoveryOutcome,
+    SeenDirs, StartRequest, UnenforcedField, UnrecordedAttempt,
 };
 use crate::model::id::AllocId;
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::kept::datadir::{Place, TaskDirs};
+use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
 use crate::supervisor::orders::LogOrders;
 use crate::telemetry::lock;
 
@@ -66,19 +66,19 @@ pub static ENTRY: DriverEntry = DriverEntry {
     name: NAME,
     settings: settings::SETTINGS,
     check: |task| Config::of(task).map(drop),
-    build: |context| Arc::new(Docker::new(context)),
+    build: |context| Arc::new(DockerDriver::new(context)),
 };
 
 /// Maximum length of an engine's names. Source: moby, `RestrictedNamePattern`; limit of file systems.
 const LONGEST_NAME: usize = 200;
 
-pub struct Docker {
-    shared: Arc<Shared>,
+pub struct DockerDriver {
+    shared: Arc<DockerContext>,
 }
 
-impl Docker {
-    pub fn new(context: &DriverContext) -> Docker {
-        Docker { shared: Arc::new(Shared::new(context)) }
+impl DockerDriver {
+    pub fn new(context: &DriverContext) -> DockerDriver {
+        DockerDriver { shared: Arc::new(DockerContext::new(context)) }
     }
 }
 
@@ -91,7 +91,7 @@ fn container_name(request: &StartRequest) -> String {
     if name.starts_with(|c: char| c.is_ascii_alphanumeric()) { name } else { format!("0{name}") }
 }
 
-impl Driver for Docker {
+impl Driver for DockerDriver {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -99,11 +99,11 @@ impl Driver for Docker {
         Config::of(task).map(drop)
     }
     /// What this agent's settings will refuse at the start.
-    fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
+    fn unenforced(&self, task: &Task) -> Vec<UnenforcedField> {
         let Ok(config) = Config::of(task) else { return Vec::new() };
         let settings = &self.shared.settings;
         let mut all = Vec::new();
-        let mut say = |field, why: &str| all.push(Unenforced { field, why: why.to_owned() });
+        let mut say = |field, why: &str| all.push(UnenforcedField { field, why: why.to_owned() });
         if config.privileged && !settings.allow_privileged {
             say("config.privileged", "the start will fail: docker.allow_privileged of this agent is false");
         }
@@ -142,7 +142,7 @@ impl Driver for Docker {
         KILL_SIGNAL
     }
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
-        health::Reports::begin(&self.shared)
+        health::DockerFingerprints::begin(&self.shared)
     }
     fn seen(&self, _: &TaskDirs) -> SeenDirs {
         mounts::seen()
@@ -175,10 +175,10 @@ impl Driver for Docker {
             Ok(Arc::new(attempt) as Arc<dyn Attempt>)
         })
     }
-    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         Box::pin(async move { recover::recover(&self.shared, handle, &events).await })
     }
-    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+    fn left(&self, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
         recover::left(&self.shared, place)
     }
     fn alive_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {

@@ -25,7 +25,7 @@ use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::model::volume::TaskVolume;
-use crate::runner::kept::datadir::{Place, TaskDirs};
+use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
 use crate::telemetry::metrics::Metrics;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -72,7 +72,7 @@ pub struct DriverSetting {
 
 /// A field of a task without effect on this host: its path in the task, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unenforced {
+pub struct UnenforcedField {
     pub field: &'static str,
     pub why: String,
 }
@@ -242,7 +242,7 @@ pub trait Driver: Send + Sync {
     /// Checks `config` without access to the host: strict, unknown fields are refused.
     fn check(&self, task: &Task) -> Result<(), DriverError>;
     /// Fields of a checked task that this host will not enforce, for warnings.
-    fn unenforced(&self, _task: &Task) -> Vec<Unenforced> {
+    fn unenforced(&self, _task: &Task) -> Vec<UnenforcedField> {
         Vec::new()
     }
     /// Whether its tasks are processes of this host that belong in cgroups: not those of `mock`.
@@ -295,12 +295,12 @@ pub trait Driver: Send + Sync {
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError>;
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>>;
     /// Recovers an attempt after a restart of the agent. `events`: as for its start.
-    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>>;
+    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>>;
     /// What an attempt without a record left in its run directory. `None`: it belongs to another driver. Changes
     /// nothing. Blocks as long as a disk does.
     ///
     /// Errors: it cannot be read, or something runs without a proof that it is this attempt.
-    fn left(&self, _place: &Place) -> Result<Option<Left>, DriverError> {
+    fn left(&self, _place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
         Ok(None)
     }
     /// The run directories below `top`, removed ones included, with live processes of an earlier agent.
@@ -365,14 +365,14 @@ pub trait Fingerprints: Send {
 
 /// What is left of an attempt without a record.
 #[derive(Debug, Clone)]
-pub struct Left {
+pub struct UnrecordedAttempt {
     /// Enough for [`Driver::recover`].
     pub handle: TaskHandle,
     /// Some of its processes run.
     pub lives: bool,
 }
 
-pub enum Recovered {
+pub enum RecoveryOutcome {
     /// It runs or has ended meanwhile: see [`Attempt::wait`].
     Attempt(Arc<dyn Attempt>),
     /// It was prepared but never started: a start is safe.

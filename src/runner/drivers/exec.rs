@@ -18,7 +18,7 @@ use std::sync::Arc;
 use self::config::Config;
 use self::settings::Settings;
 use super::fields::ConfigFields;
-use super::supervised::{ProcessDriver, Shared, SupervisedDriver, Work};
+use super::supervised::{ProcessDriver, ProgramConfig, SupervisedDriver, SupervisionContext};
 use super::{DriverContext, DriverEntry, DriverError, Fingerprint, Health, SeenDirs, StartRequest};
 use crate::host::process::Capabilities;
 use crate::host::seccomp;
@@ -29,8 +29,8 @@ use crate::supervisor::orders::{Mount, Orders, SandboxNode, SandboxOrders};
 pub static ENTRY: DriverEntry = DriverEntry {
     name: settings::NAME,
     settings: settings::ALL,
-    check: |task| Exec::with(Settings::anywhere()).work(task).map(drop),
-    build: |context| Arc::new(SupervisedDriver::new(context, Exec::new(context))),
+    check: |task| ExecDriver::with(Settings::anywhere()).work(task).map(drop),
+    build: |context| Arc::new(SupervisedDriver::new(context, ExecDriver::new(context))),
 };
 
 /// Nomad's default for this driver.
@@ -53,22 +53,22 @@ const HIDDEN: [&str; 12] = [
 ];
 
 #[derive(Debug)]
-pub struct Exec {
+pub struct ExecDriver {
     settings: Settings,
 }
 
-impl Exec {
-    fn new(context: &DriverContext) -> Exec {
-        Exec::with(Settings::of(&context.settings))
+impl ExecDriver {
+    fn new(context: &DriverContext) -> ExecDriver {
+        ExecDriver::with(Settings::of(&context.settings))
     }
-    fn with(settings: Settings) -> Exec {
-        Exec { settings }
+    fn with(settings: Settings) -> ExecDriver {
+        ExecDriver { settings }
     }
 
-    fn config(&self, task: &Task) -> Result<(Config, Work), DriverError> {
+    fn config(&self, task: &Task) -> Result<(Config, ProgramConfig), DriverError> {
         let mut fields = ConfigFields::new(&task.config);
         let config = Config::of(&mut fields, &self.settings);
-        Ok((config, Work::of(fields, task)?))
+        Ok((config, ProgramConfig::of(fields, task)?))
     }
 
     /// The mounts of the task's root, parents first.
@@ -124,7 +124,7 @@ fn seen() -> SeenDirs {
     SeenDirs { shared: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
 }
 
-impl ProcessDriver for Exec {
+impl ProcessDriver for ExecDriver {
     fn name(&self) -> &'static str {
         settings::NAME
     }
@@ -140,12 +140,12 @@ impl ProcessDriver for Exec {
     fn is_of(&self, orders: &Orders) -> bool {
         orders.sandbox.is_some()
     }
-    fn work(&self, task: &Task) -> Result<Work, DriverError> {
+    fn work(&self, task: &Task) -> Result<ProgramConfig, DriverError> {
         self.config(task).map(|(_, work)| work)
     }
 
     /// As in Nomad: it needs root and cgroups.
-    fn fingerprint(&self, shared: &Shared) -> Fingerprint {
+    fn fingerprint(&self, shared: &SupervisionContext) -> Fingerprint {
         let undetected = |why: String| Fingerprint::of(Health::Undetected, why);
         if !rustix::process::geteuid().is_root() {
             return undetected(
@@ -194,9 +194,9 @@ mod tests {
     use super::*;
     use crate::runner::drivers::testing;
 
-    fn exec(settings: &[(&'static str, &str)]) -> Exec {
+    fn exec(settings: &[(&'static str, &str)]) -> ExecDriver {
         let settings = settings.iter().map(|(key, value)| ((settings::NAME, *key), (*value).to_owned())).collect();
-        Exec::with(Settings::of(&settings))
+        ExecDriver::with(Settings::of(&settings))
     }
     fn request(dir: &str) -> StartRequest {
         StartRequest::alone(testing::task(settings::NAME, r#"{"command": "x"}"#), Path::new(dir))
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_hidden_where_it_is_seen() {
+    fn hidden_chroot_paths_are_hidden_where_they_are_mounted() {
         let inside = |settings: &str| {
             let hidden = exec(&[("chroot_env", settings)]).hidden();
             hidden.into_iter().find(|(host, _)| host == Path::new("/etc/shadow")).map(|(_, inside)| inside)
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_task_shares_comes_after_what_is_the_hosts() {
+    fn task_mounts_follow_host_mounts() {
         let mounts = exec(&[]).mounts(&request("/data")).unwrap();
         let inside: Vec<_> = mounts.iter().map(|mount| mount.inside.to_str().unwrap()).collect();
         assert!(inside.ends_with(&["/alloc", "/local", "/secrets", "/tmp"]) && inside.contains(&"/usr"), "{inside:?}");

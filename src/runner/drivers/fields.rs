@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_type_says_what_was_wanted_and_found() {
+    fn driver_config_type_error_names_expected_and_found() {
         let config =
             config(r#"{"args": ["a", 1, true, [2], {}], "flag": "yes", "n": -1, "d": "3 days", "t": 5, "e": ""}"#);
         let mut fields = ConfigFields::new(&config);

@@ -28,7 +28,7 @@ pub use self::faults::{Call, Fault};
 pub use self::script::{Saying, Script};
 use super::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, DriverSetting, EventSink,
-    Fingerprints, Left, Recovered, StartRequest, call,
+    Fingerprints, RecoveryOutcome, StartRequest, UnrecordedAttempt, call,
 };
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
@@ -38,11 +38,12 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
-use crate::runner::kept::datadir::Place;
+use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::kept::datadir::AttemptDirs;
 use crate::telemetry::lock;
 
 pub static ENTRY: DriverEntry = DriverEntry {
-    name: Mock::NAME,
+    name: MockDriver::NAME,
     settings: &[DriverSetting {
         key: FINGERPRINT,
         env: "ALLOSTAT_MOCK_FINGERPRINT",
@@ -51,7 +52,7 @@ pub static ENTRY: DriverEntry = DriverEntry {
         check: |text| Script::parse(text).map(drop),
     }],
     check: |task| Config::of(task).map(drop),
-    build: |context| Arc::new(Mock::new(context)),
+    build: |context| Arc::new(MockDriver::new(context)),
 };
 
 const FINGERPRINT: &str = "fingerprint";
@@ -61,7 +62,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// A driver that panics in `wait` does so after this time.
 const DIES_AFTER: Duration = Duration::from_secs(1);
 
-pub struct Mock {
+pub struct MockDriver {
     clock: Arc<dyn Clock>,
     boot_id: BootId,
     sampling: Arc<Sampling>,
@@ -74,13 +75,13 @@ type Died = Arc<Mutex<BTreeSet<(PathBuf, Call)>>>;
 
 /// Contents of the run directory of a running task.
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct MockNote {
     started_at: Timestamp,
     config: Map<String, Value>,
 }
 
-impl Note {
-    fn read(run_dir: &Path) -> io::Result<Option<Note>> {
+impl MockNote {
+    fn read(run_dir: &Path) -> io::Result<Option<MockNote>> {
         match std::fs::read(run_dir.join(NOTE)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -93,12 +94,12 @@ impl Note {
     }
 }
 
-impl Mock {
+impl MockDriver {
     pub const NAME: &'static str = "mock";
 
-    pub fn new(context: &DriverContext) -> Mock {
+    pub fn new(context: &DriverContext) -> MockDriver {
         let script = context.settings.get(&(Self::NAME, FINGERPRINT)).and_then(|text| Script::parse(text).ok());
-        Mock {
+        MockDriver {
             clock: Arc::clone(&context.clock),
             boot_id: context.boot_id.clone(),
             sampling: Arc::clone(&context.sampling),
@@ -132,7 +133,7 @@ impl Mock {
         config: Config,
         handle: TaskHandle,
         started_at: Timestamp,
-        ending: Option<Ending>,
+        ending: Option<MockEnd>,
     ) -> MockAttempt {
         let ending = Arc::new(watch::Sender::new(ending));
         let measured = config.cpu_percent.is_some() || !config.memory_samples.is_empty();
@@ -155,31 +156,31 @@ impl Mock {
         }
     }
 
-    fn ends_at(&self, config: &Config, started_at: Timestamp) -> Option<Ending> {
+    fn ends_at(&self, config: &Config, started_at: Timestamp) -> Option<MockEnd> {
         let run_for = config.run_for?;
         let finished_at = started_at.plus(Nanos::from_duration(run_for));
         let left = finished_at.since(self.clock.now()).as_duration();
-        Some(Ending { at: Instant::now() + left, finished_at, status: config.exit.clone() })
+        Some(MockEnd { at: Instant::now() + left, finished_at, status: config.exit.clone() })
     }
 
-    fn found(&self, handle: TaskHandle) -> Result<Recovered, DriverError> {
-        let note = Note::read(&handle.run_dir).map_err(|e| failed(format!("its note cannot be read: {e}")))?;
-        let Some(Note { started_at, config }) = note else {
-            let Some(started_at) = handle.started_at else { return Ok(Recovered::NeverStarted) };
+    fn found(&self, handle: TaskHandle) -> Result<RecoveryOutcome, DriverError> {
+        let note = MockNote::read(&handle.run_dir).map_err(|e| failed(format!("its note cannot be read: {e}")))?;
+        let Some(MockNote { started_at, config }) = note else {
+            let Some(started_at) = handle.started_at else { return Ok(RecoveryOutcome::NeverStarted) };
             let now = self.clock.now();
             let status = ExitStatus::Unknown("it ended with its agent".to_owned());
-            let ending = Ending { at: Instant::now(), finished_at: now, status };
+            let ending = MockEnd { at: Instant::now(), finished_at: now, status };
             let config = Config::of(&pretended(Map::new()))?;
-            return Ok(Recovered::Attempt(Arc::new(self.attempt(config, handle, started_at, Some(ending)))));
+            return Ok(RecoveryOutcome::Attempt(Arc::new(self.attempt(config, handle, started_at, Some(ending)))));
         };
         let config = Config::of(&pretended(config))?;
         let handle = match config.faults.of(Call::Recover) {
-            Some(Fault::Lie) => return Ok(Recovered::NeverStarted),
+            Some(Fault::Lie) => return Ok(RecoveryOutcome::NeverStarted),
             Some(Fault::Garbage) => foreign_handle(handle),
             Some(_) | None => handle,
         };
         let ending = self.ends_at(&config, started_at);
-        Ok(Recovered::Attempt(Arc::new(self.attempt(config, handle, started_at, ending))))
+        Ok(RecoveryOutcome::Attempt(Arc::new(self.attempt(config, handle, started_at, ending))))
     }
 
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
@@ -191,20 +192,19 @@ impl Mock {
             return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
         }
         match fault {
-            // Ends: with its caller's deadline; that is the fault.
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Hang) => std::future::pending().ends_with(Ends::Deadline).await,
             Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
             Some(_) | None => {}
         }
         let started_at = self.clock.now();
         // A hundred bytes into the page cache.
-        let note = Note { started_at, config: request.task.config }.write(&handle.run_dir);
+        let note = MockNote { started_at, config: request.task.config }.write(&handle.run_dir);
         note.map_err(|e| failed(format!("its note cannot be written: {e}")))?;
         die(fault, Call::Start, &handle.run_dir, &self.died);
         let (handle, ending) = match fault {
             Some(Fault::Lie) => {
                 let status = ExitStatus::NotStarted("its driver reported a start without starting it".to_owned());
-                (handle, Some(Ending { at: Instant::now(), finished_at: started_at, status }))
+                (handle, Some(MockEnd { at: Instant::now(), finished_at: started_at, status }))
             }
             Some(Fault::Garbage) => (foreign_handle(handle), None),
             Some(_) | None => (handle, self.ends_at(&config, started_at)),
@@ -218,7 +218,7 @@ fn failed(message: String) -> DriverError {
 }
 
 fn pretended(config: Map<String, Value>) -> Task {
-    Task::new("pretended", Mock::NAME, config, JobKind::Batch)
+    Task::new("pretended", MockDriver::NAME, config, JobKind::Batch)
 }
 
 /// The handle of no task: a missing directory, and an attempt number that no attempt has. Never an existing one: a
@@ -238,7 +238,7 @@ fn die(fault: Option<Fault>, call: Call, run_dir: &Path, died: &Died) {
     assert!(!dies, "the mock driver is configured to panic in `{}`", call.word());
 }
 
-impl Driver for Mock {
+impl Driver for MockDriver {
     fn name(&self) -> &'static str {
         Self::NAME
     }
@@ -261,16 +261,15 @@ impl Driver for Mock {
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         Box::pin(self.start_it(request, handle))
     }
-    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         Box::pin(async move {
-            let note = Note::read(&handle.run_dir).ok().flatten();
+            let note = MockNote::read(&handle.run_dir).ok().flatten();
             let fault = match note {
                 Some(note) => Config::of(&pretended(note.config))?.faults.of(Call::Recover),
                 None => None,
             };
             match fault {
-                // Ends: with its caller's deadline; that is the fault.
-                Some(Fault::Hang) => std::future::pending().await,
+                Some(Fault::Hang) => std::future::pending().ends_with(Ends::Deadline).await,
                 Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
                 Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
             }
@@ -281,9 +280,9 @@ impl Driver for Mock {
             found
         })
     }
-    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
-        let note = Note::read(&place.run_dir).map_err(|e| failed(format!("its note cannot be read: {e}")))?;
-        let Some(Note { started_at, config }) = note else { return Ok(None) };
+    fn left(&self, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
+        let note = MockNote::read(&place.run_dir).map_err(|e| failed(format!("its note cannot be read: {e}")))?;
+        let Some(MockNote { started_at, config }) = note else { return Ok(None) };
         let run_for = Config::of(&pretended(config))?.run_for;
         let lives = run_for.is_none_or(|t| started_at.plus(Nanos::from_duration(t)) > self.clock.now());
         let handle = TaskHandle {
@@ -298,12 +297,12 @@ impl Driver for Mock {
             driver_state: None,
             network: None,
         };
-        Ok(Some(Left { handle, lives }))
+        Ok(Some(UnrecordedAttempt { handle, lives }))
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ending {
+struct MockEnd {
     at: Instant,
     finished_at: Timestamp,
     status: ExitStatus,
@@ -316,7 +315,7 @@ struct MockAttempt {
     started_at: Timestamp,
     config: Config,
     /// When and how it ends. `None`: not decided.
-    ending: Arc<watch::Sender<Option<Ending>>>,
+    ending: Arc<watch::Sender<Option<MockEnd>>>,
     /// Its end was reported.
     end_reported: AtomicBool,
     reader: Option<Arc<TaskReader>>,
@@ -336,7 +335,7 @@ impl Drop for Reporter {
 async fn report_usage(
     reader: Arc<TaskReader>,
     (config, clock, started_at): (Config, Arc<dyn Clock>, Timestamp),
-    mut ending: watch::Receiver<Option<Ending>>,
+    mut ending: watch::Receiver<Option<MockEnd>>,
 ) {
     let fault = config.faults.of(Call::Stats);
     let last = config.memory_samples.last().copied();
@@ -370,8 +369,7 @@ async fn report_usage(
                     Some(at) => {
                         tokio::select! { () = tokio::time::sleep_until(at) => return, _ = ending.changed() => {} }
                     }
-                    // Ends: with the attempt (an error), or when an end is decided.
-                    None => drop(ending.changed().await),
+                    None => drop(ending.changed().ends_with(Ends::Subject).await),
                 }
             }
         };
@@ -389,7 +387,7 @@ impl MockAttempt {
         self.ending.send_if_modified(|ending| {
             let sooner = ending.as_ref().is_none_or(|e| at < e.at);
             if sooner {
-                *ending = Some(Ending { at, finished_at, status });
+                *ending = Some(MockEnd { at, finished_at, status });
             }
             sooner
         });
@@ -404,8 +402,7 @@ impl MockAttempt {
     /// The configured result, without the action. `None`: do the action.
     async fn instead(&self, call: Call) -> Option<Result<(), DriverError>> {
         match self.fault(call) {
-            // Ends: with its caller's deadline; that is the fault.
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Hang) => std::future::pending().ends_with(Ends::Deadline).await,
             Some(Fault::Refuse) => Some(Err(failed("configured to refuse".to_owned()))),
             Some(Fault::Lie) => Some(Ok(())),
             Some(Fault::Garbage) => Some(Err(failed(endless_text()))),
@@ -416,7 +413,7 @@ impl MockAttempt {
         }
     }
 
-    async fn real_end(&self) -> Ending {
+    async fn real_end(&self) -> MockEnd {
         let mut ending = self.ending.subscribe();
         loop {
             let now = ending.borrow_and_update().clone();
@@ -426,19 +423,17 @@ impl MockAttempt {
                     () = tokio::time::sleep_until(end.at) => return end,
                     _ = ending.changed() => {}
                 },
-                // Ends: when an end is decided; its owner may drop it. The sender is in the attempt and outlives this
-                // wait.
-                None => drop(ending.changed().await),
+                // The sender is in the attempt and outlives this wait.
+                None => drop(ending.changed().ends_with(Ends::Caller).await),
             }
         }
     }
 
     async fn wait_for_end(&self) -> AttemptEnd {
-        let at_once = |status| Ending { at: Instant::now(), finished_at: self.clock.now(), status };
+        let at_once = |status| MockEnd { at: Instant::now(), finished_at: self.clock.now(), status };
         let fault = self.fault(Call::Wait);
         let end = match fault {
-            // Ends: with its owner, which kills or abandons it; that is the fault.
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Hang) => std::future::pending().ends_with(Ends::Caller).await,
             Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was configured to refuse".to_owned())),
             Some(Fault::Lie) => at_once(ExitStatus::Code(0)),
             Some(Fault::Repeat) if self.end_reported.load(Ordering::SeqCst) => at_once(ExitStatus::Code(7)),
@@ -547,10 +542,10 @@ mod tests {
     use crate::host::roots::Roots;
     use crate::runner::drivers::testing;
 
-    fn mock() -> Mock {
+    fn mock() -> MockDriver {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
-        Mock {
+        MockDriver {
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
             sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
@@ -616,7 +611,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_error_says_whether_trying_again_may_help() {
+    async fn mock_start_error_reports_whether_it_is_recoverable() {
         for recoverable in [true, false] {
             let config = format!(r#"{{"start_error": "no", "start_error_recoverable": {recoverable}}}"#);
             let Err(DriverError::Start { message, recoverable: said }) = start(&config).await else {
@@ -654,12 +649,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_found_again_with_what_is_left_of_its_time() {
+    async fn mock_attempt_is_recovered_with_its_remaining_time() {
         let dir = tempfile::tempdir().unwrap();
         let attempt = start_in(dir.path(), r#"{"run_for": "300ms", "exit_code": 3}"#).await.unwrap();
         let handle = attempt.handle();
         drop(attempt);
-        let Ok(Recovered::Attempt(found)) = mock().recover(handle.clone(), EventSink::default()).await else {
+        let Ok(RecoveryOutcome::Attempt(found)) = mock().recover(handle.clone(), EventSink::default()).await else {
             panic!("not found")
         };
         assert!(matches!(found.destroy().await, Err(DriverError::StillRunning)));
@@ -667,12 +662,12 @@ mod tests {
         assert_eq!(end.status, ExitStatus::Code(3));
         assert_eq!(end.finished_at.since(end.started_at.unwrap()), Nanos(300_000_000), "not from when it was found");
         found.destroy().await.unwrap();
-        let Ok(Recovered::Attempt(gone)) = mock().recover(handle.clone(), EventSink::default()).await else {
+        let Ok(RecoveryOutcome::Attempt(gone)) = mock().recover(handle.clone(), EventSink::default()).await else {
             panic!("it was started")
         };
         assert!(matches!(gone.wait().await.status, ExitStatus::Unknown(_)));
         let never = mock().recover(TaskHandle { started_at: None, ..handle }, EventSink::default()).await;
-        assert!(matches!(never, Ok(Recovered::NeverStarted)));
+        assert!(matches!(never, Ok(RecoveryOutcome::NeverStarted)));
     }
 
     #[tokio::test]

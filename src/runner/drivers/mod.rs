@@ -18,12 +18,12 @@ mod testing;
 
 pub use self::driver::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverContext, DriverEntry, DriverError, DriverSetting,
-    DriverSettings, ExecEnd, ExecRequest, ExecSession, Fingerprints, GivenDevices, KILL_SIGNAL, Left, Recovered,
-    SeenDirs, StartRequest, TerminalRequest, Unenforced,
+    DriverSettings, ExecEnd, ExecRequest, ExecSession, Fingerprints, GivenDevices, KILL_SIGNAL, RecoveryOutcome,
+    SeenDirs, StartRequest, TerminalRequest, UnenforcedField, UnrecordedAttempt,
 };
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
-pub use self::mock::Mock;
+pub use self::mock::MockDriver;
 pub use self::pool::SupervisorPool;
 pub use self::sink::EventSink;
 

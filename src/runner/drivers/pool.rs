@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::places::BlockingPool;
 use crate::supervisor::Spawner;
 
@@ -73,7 +74,6 @@ impl SupervisorPool {
 
     /// Returns when a permit is free, without taking it.
     pub(super) async fn free(&self) {
-        // Ends: when a task has ended, or with the agent.
-        drop(self.watches.acquire().await);
+        drop(self.watches.acquire().ends_with(Ends::Agent).await);
     }
 }

@@ -16,32 +16,32 @@ use std::sync::Arc;
 
 use self::config::Config;
 use super::fields::ConfigFields;
-use super::supervised::{ProcessDriver, Shared, SupervisedDriver, Work};
-use super::{DriverEntry, DriverError, Fingerprint, Health, StartRequest, Unenforced};
+use super::supervised::{ProcessDriver, ProgramConfig, SupervisedDriver, SupervisionContext};
+use super::{DriverEntry, DriverError, Fingerprint, Health, StartRequest, UnenforcedField};
 use crate::model::job::Task;
 use crate::supervisor::orders::Orders;
 
 pub static ENTRY: DriverEntry = DriverEntry {
-    name: RawExec::NAME,
+    name: RawExecDriver::NAME,
     settings: &[],
-    check: |task| RawExec.work(task).map(drop),
-    build: |context| Arc::new(SupervisedDriver::new(context, RawExec)),
+    check: |task| RawExecDriver.work(task).map(drop),
+    build: |context| Arc::new(SupervisedDriver::new(context, RawExecDriver)),
 };
 
 #[derive(Debug)]
-pub struct RawExec;
+pub struct RawExecDriver;
 
-impl RawExec {
+impl RawExecDriver {
     const NAME: &'static str = "raw_exec";
 
-    fn config(task: &Task) -> Result<(Config, Work), DriverError> {
+    fn config(task: &Task) -> Result<(Config, ProgramConfig), DriverError> {
         let mut fields = ConfigFields::new(&task.config);
         let config = Config::of(&mut fields);
-        Ok((config, Work::of(fields, task)?))
+        Ok((config, ProgramConfig::of(fields, task)?))
     }
 }
 
-impl ProcessDriver for RawExec {
+impl ProcessDriver for RawExecDriver {
     fn name(&self) -> &'static str {
         Self::NAME
     }
@@ -51,10 +51,10 @@ impl ProcessDriver for RawExec {
     fn is_of(&self, orders: &Orders) -> bool {
         orders.sandbox.is_none()
     }
-    fn work(&self, task: &Task) -> Result<Work, DriverError> {
+    fn work(&self, task: &Task) -> Result<ProgramConfig, DriverError> {
         Self::config(task).map(|(_, work)| work)
     }
-    fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
+    fn unenforced(&self, task: &Task) -> Vec<UnenforcedField> {
         Self::config(task).map(|(config, _)| config.unenforced()).unwrap_or_default()
     }
     fn complete(&self, request: &StartRequest, orders: &mut Orders) -> Result<(), DriverError> {
@@ -64,7 +64,7 @@ impl ProcessDriver for RawExec {
         orders.network.clone_from(&request.network_namespace);
         Ok(())
     }
-    fn fingerprint(&self, shared: &Shared) -> Fingerprint {
+    fn fingerprint(&self, shared: &SupervisionContext) -> Fingerprint {
         let mode = shared.sampling.layout.mode().as_str();
         let (cgroups, well) = match &shared.no_cgroups {
             Some(why) => {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::frame::{DEADLINE, Hook, HookError, HookOutcome, Phase};
+use super::frame::{DEADLINE, Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 use crate::telemetry::chain;
@@ -18,16 +18,16 @@ impl Hook<OfAlloc> for AllocDir {
     fn name(&self) -> &'static str {
         "alloc_dir"
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Postrun, Phase::Destroy]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Postrun, HookPhase::Destroy]
     }
-    fn deadline(&self, phase: Phase) -> Duration {
-        if phase == Phase::Destroy { REMOVED_WITHIN } else { DEADLINE }
+    fn deadline(&self, phase: HookPhase) -> Duration {
+        if phase == HookPhase::Destroy { REMOVED_WITHIN } else { DEADLINE }
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let (ctx, id, ended) = (Arc::clone(&subject.ctx), subject.id.clone(), subject.ended.clone());
-            let done = if phase == Phase::Destroy {
+            let done = if phase == HookPhase::Destroy {
                 subject.ctx.removals.block(move || ctx.data_dir.remove(&id).map_err(|e| chain(&e))).await
             } else {
                 let remove = move || {

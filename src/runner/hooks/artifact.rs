@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::env::{context_of, inherited};
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::jobspec::interpolate::Resolver;
 use crate::model::artifact::{ArtifactSource, TaskArtifact, redacted};
 use crate::model::event::EventKind;
 use crate::runner::artifacts::{
-    ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, Cancelled, Fetched, fetch,
+    ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, Cancellation, FetchedArtifact, fetch,
 };
 use crate::runner::drivers::BoxFuture;
 use crate::runner::kept::datadir::TaskDirs;
-use crate::runner::rendering::Places;
+use crate::runner::rendering::TaskPaths;
 
 /// Each download, each clone and each silence has its own bound: this is for what none of them covers.
 const ARTIFACTS_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
-pub struct Artifacts;
+pub struct ArtifactsHook;
 
-impl Hook<OfTask> for Artifacts {
+impl Hook<OfTask> for ArtifactsHook {
     fn name(&self) -> &'static str {
         "artifact"
     }
     fn after(&self) -> &'static [&'static str] {
         &["validate", "task_dir", "devices"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn deadline(&self, _: Phase) -> Duration {
+    fn deadline(&self, _: HookPhase) -> Duration {
         ARTIFACTS_DEADLINE
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             if subject.task().artifacts.is_empty() {
                 return Ok(HookOutcome::Again);
@@ -56,7 +56,7 @@ impl Hook<OfTask> for Artifacts {
             let data = subject.ctx.data_dir.alloc(&subject.alloc_id);
             for order in orders {
                 // Dropped with this hook, and it ends the download.
-                let cancel = CancelOnDrop(Arc::default());
+                let cancel = DownloadGuard(Arc::default());
                 let ground = ground(subject, Arc::clone(&cancel.0));
                 let metrics = Arc::clone(&metrics);
                 let work = move || counted(&order, &ground, &metrics);
@@ -79,9 +79,9 @@ impl Hook<OfTask> for Artifacts {
     }
 }
 
-struct CancelOnDrop(Arc<Cancelled>);
+struct DownloadGuard(Arc<Cancellation>);
 
-impl Drop for CancelOnDrop {
+impl Drop for DownloadGuard {
     fn drop(&mut self) {
         self.0.set();
     }
@@ -91,7 +91,7 @@ fn counted(
     order: &ArtifactOrder,
     ground: &ArtifactGround,
     metrics: &crate::telemetry::Metrics,
-) -> Result<Fetched, HookFault> {
+) -> Result<FetchedArtifact, HookFault> {
     let began = Instant::now();
     let done = fetch(order, ground);
     let outcome = done.as_ref().err().map_or(ArtifactOutcome::Success, |error| error.outcome);
@@ -117,7 +117,7 @@ fn invalid(message: String) -> HookError {
     HookError { recoverable: false, ..failed_because(message) }
 }
 
-fn ground(subject: &OfTask, cancelled: Arc<Cancelled>) -> ArtifactGround {
+fn ground(subject: &OfTask, cancelled: Arc<Cancellation>) -> ArtifactGround {
     let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
     let inherited = |name: &str| subject.ctx.inherited.get(name).cloned();
     let home = subject.account.as_ref().map(|account| account.home.clone()).or_else(|| inherited("HOME"));
@@ -142,7 +142,7 @@ fn orders(subject: &OfTask) -> Result<Vec<ArtifactOrder>, HookError> {
     let seen = driver.seen(&dirs);
     let inherited = inherited(subject, driver.as_ref());
     let resolver = context_of(subject, &seen, &inherited, Resolver::new);
-    let places = Places { dirs, seen };
+    let places = TaskPaths { dirs, seen };
     let of = |at: usize, artifact: &TaskArtifact| {
         order(artifact, &places, &resolver)
             .map_err(|why| invalid(format!("artifact[{at}] {}: {why}", redacted(&artifact.source))))
@@ -157,7 +157,7 @@ fn is_in_secrets(order: &ArtifactOrder, subject: &OfTask) -> bool {
     subject.dirs.as_ref().is_some_and(below)
 }
 
-fn order(artifact: &TaskArtifact, places: &Places, resolver: &Resolver) -> Result<ArtifactOrder, String> {
+fn order(artifact: &TaskArtifact, places: &TaskPaths, resolver: &Resolver) -> Result<ArtifactOrder, String> {
     let text = |field: &str, template: &str| resolver.resolve(field, template).map_err(|e| e.to_string());
     let all = |stanza: &str, of: &std::collections::BTreeMap<String, String>| {
         let one = |(key, value): (&String, &String)| Ok((key.clone(), text(&format!("{stanza}.{key}"), value)?));

@@ -2,23 +2,24 @@
 //! owner, with whatever ends the attempt and after all of it is gone
 //! ([`Alloc::free_devices`](crate::runner::alloc::Alloc::free_devices)).
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
+use crate::runner::ends::{Ends, EndsWith};
 
-pub struct Devices;
+pub struct DevicesHook;
 
-impl Hook<OfTask> for Devices {
+impl Hook<OfTask> for DevicesHook {
     fn name(&self) -> &'static str {
         "devices"
     }
     fn after(&self) -> &'static [&'static str] {
         &["validate", "task_dir"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let requests = &subject.task().resources.devices;
             if requests.is_empty() {
@@ -28,8 +29,7 @@ impl Hook<OfTask> for Devices {
                 let none = HookError::setup("it asks for devices, and this agent has no device plugins");
                 return Err(HookError { recoverable: false, ..none });
             };
-            // Ends: at the deadline of this hook.
-            let reserved = keeper.reserve(&subject.device_holder(), requests).await;
+            let reserved = keeper.reserve(&subject.device_holder(), requests).ends_with(Ends::Deadline).await;
             subject.devices = reserved.map_err(|why| HookError::setup(format!("it gets no devices: {why}")))?;
             Ok(HookOutcome::Again)
         })

@@ -4,12 +4,12 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::host::beneath::{self, FileRights};
 use crate::model::event::EventKind;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::rendering::Places;
+use crate::runner::rendering::TaskPaths;
 
 /// A payload may be a program: Nomad's are executable.
 const MODE: u32 = 0o755;
@@ -23,10 +23,10 @@ impl Hook<OfTask> for DispatchPayloadHook {
     fn after(&self) -> &'static [&'static str] {
         &["validate", "task_dir"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let payload = subject.job.launching.child.as_ref().and_then(|child| child.payload.clone());
             let (Some(file), Some(payload)) = (subject.task().dispatch_payload.clone(), payload) else {
@@ -38,7 +38,7 @@ impl Hook<OfTask> for DispatchPayloadHook {
             let Some(driver) = subject.ctx.drivers.get(subject.task().driver.as_str()) else {
                 return Err(HookError::setup("its driver is not there"));
             };
-            let places = Places { seen: driver.seen(&dirs), dirs };
+            let places = TaskPaths { seen: driver.seen(&dirs), dirs };
             let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
             let rights = FileRights { mode: MODE, owner: owner.map(|account| (account.uid, account.gid)) };
             let written = move || {

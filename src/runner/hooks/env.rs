@@ -1,6 +1,6 @@
 //! The environment of a task, and what its job file's `${...}` come to.
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::host::process::Account;
 use crate::jobspec::interpolate;
@@ -12,19 +12,19 @@ use crate::runner::drivers::{BoxFuture, Driver, SeenDirs};
 /// Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
 const TRACEPARENT: &str = "TRACEPARENT";
 
-pub struct Environment;
+pub struct EnvironmentHook;
 
-impl Hook<OfTask> for Environment {
+impl Hook<OfTask> for EnvironmentHook {
     fn name(&self) -> &'static str {
         "env"
     }
     fn after(&self) -> &'static [&'static str] {
         &["validate", "task_dir", "devices", "template"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let Some(dirs) = &subject.dirs else { return Err(HookError::setup("its directories are not there yet")) };
             // Without one, `validate` has refused it.

@@ -13,7 +13,7 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// When hooks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum HookPhase {
     /// Of an alloc: before its first task starts, after a restart of the agent too. In order; the first failure ends
     /// it, and the alloc.
     Prerun,
@@ -35,37 +35,40 @@ pub enum Phase {
     Stop,
 }
 
-impl Phase {
+impl HookPhase {
     #[cfg(test)]
-    pub const ALL: &[Phase] = &[
-        Phase::Prerun,
-        Phase::PreTaskRestart,
-        Phase::Postrun,
-        Phase::Destroy,
-        Phase::Prestart,
-        Phase::Poststart,
-        Phase::Prekill,
-        Phase::Exited,
-        Phase::Stop,
+    pub const ALL: &[HookPhase] = &[
+        HookPhase::Prerun,
+        HookPhase::PreTaskRestart,
+        HookPhase::Postrun,
+        HookPhase::Destroy,
+        HookPhase::Prestart,
+        HookPhase::Poststart,
+        HookPhase::Prekill,
+        HookPhase::Exited,
+        HookPhase::Stop,
     ];
     pub fn as_str(self) -> &'static str {
         match self {
-            Phase::Prerun => "prerun",
-            Phase::PreTaskRestart => "pretaskrestart",
-            Phase::Postrun => "postrun",
-            Phase::Destroy => "destroy",
-            Phase::Prestart => "prestart",
-            Phase::Poststart => "poststart",
-            Phase::Prekill => "prekill",
-            Phase::Exited => "exited",
-            Phase::Stop => "stop",
+            HookPhase::Prerun => "prerun",
+            HookPhase::PreTaskRestart => "pretaskrestart",
+            HookPhase::Postrun => "postrun",
+            HookPhase::Destroy => "destroy",
+            HookPhase::Prestart => "prestart",
+            HookPhase::Poststart => "poststart",
+            HookPhase::Prekill => "prekill",
+            HookPhase::Exited => "exited",
+            HookPhase::Stop => "stop",
         }
     }
     pub fn takes_down(self) -> bool {
-        matches!(self, Phase::Prekill | Phase::Exited | Phase::Stop | Phase::Postrun | Phase::Destroy)
+        matches!(
+            self,
+            HookPhase::Prekill | HookPhase::Exited | HookPhase::Stop | HookPhase::Postrun | HookPhase::Destroy
+        )
     }
     pub fn stops_at_failure(self) -> bool {
-        matches!(self, Phase::Prerun | Phase::Prestart)
+        matches!(self, HookPhase::Prerun | HookPhase::Prestart)
     }
 }
 
@@ -86,18 +89,18 @@ pub trait Hook<S>: Send + Sync {
     fn after(&self) -> &'static [&'static str] {
         &[]
     }
-    fn phases(&self) -> &'static [Phase];
-    fn deadline(&self, _phase: Phase) -> Duration {
+    fn phases(&self) -> &'static [HookPhase];
+    fn deadline(&self, _phase: HookPhase) -> Duration {
         DEADLINE
     }
     /// Called in its phases only. Dropped when it is called off.
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut S) -> BoxFuture<'a, Result<HookOutcome, HookError>>;
+    fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut S) -> BoxFuture<'a, Result<HookOutcome, HookError>>;
     /// It was done at an earlier start: what it left is put to use again.
     fn resume(&self, _subject: &mut S, _data: &Value) {}
 }
 
 /// What hooks work on.
-pub trait Subject: Send {
+pub trait HookSubject: Send {
     /// The `runner` label.
     const RUNNER: &'static str;
     /// What a hook that is done for good left.
@@ -132,6 +135,6 @@ impl HookError {
 #[error("{hook} ({phase}): {}", failure.message, phase = phase.as_str())]
 pub struct FailedHook {
     pub hook: &'static str,
-    pub phase: Phase,
+    pub phase: HookPhase,
     pub failure: HookError,
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfAlloc;
 use crate::host::process::account;
-use crate::host::transfer::{Below, Moved, move_dir};
+use crate::host::transfer::{MoveResult, RootedPath, move_dir};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::runner::drivers::BoxFuture;
@@ -23,22 +23,22 @@ use crate::telemetry::migrations::MigrationOutcome;
 /// Where it has to be copied, a large one takes its time.
 const MOVED_WITHIN: Duration = Duration::from_secs(3600);
 
-pub struct Migrate;
+pub struct MigrateHook;
 
-impl Hook<OfAlloc> for Migrate {
+impl Hook<OfAlloc> for MigrateHook {
     fn name(&self) -> &'static str {
         "migrate"
     }
     fn after(&self) -> &'static [&'static str] {
         &["alloc_dir"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun]
     }
-    fn deadline(&self, _: Phase) -> Duration {
+    fn deadline(&self, _: HookPhase) -> Duration {
         MOVED_WITHIN
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             if let (false, Some(asks)) = (subject.data_from.is_empty(), &subject.asks) {
                 let tasks: Vec<_> = asks.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();
@@ -111,7 +111,11 @@ fn move_all(
         let to = data_dir.alloc(new);
         let one = |old: &AllocId| {
             let from = data_dir.alloc(old);
-            let done = move_dir(Below { root: &from, names: &names }, Below { root: &to, names: &names }, called_off);
+            let done = move_dir(
+                RootedPath { root: &from, names: &names },
+                RootedPath { root: &to, names: &names },
+                called_off,
+            );
             done.map_err(|e| format!("{} of alloc {}: {e}", names.join("/"), old.short()))
         };
         if called_off.load(Ordering::Relaxed) {
@@ -119,12 +123,12 @@ fn move_all(
         }
         let mut outcomes = from.iter().map(one);
         // One that was moved before is absent, and no older one takes its place.
-        match outcomes.find(|outcome| *outcome != Ok(Moved::Absent)) {
-            Some(Ok(Moved::Renamed | Moved::Copied)) => {
+        match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
+            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => {
                 moved += 1;
                 give(data_dir, new, &names, user);
             }
-            Some(Ok(Moved::Taken | Moved::Absent)) | None => {}
+            Some(Ok(MoveResult::Taken | MoveResult::Absent)) | None => {}
             Some(Err(why)) => drop(failed.get_or_insert(why)),
         }
     }

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::{AllocAsks, OfAlloc};
 use crate::model::event::EventKind;
 use crate::model::id::TaskName;
 use crate::model::migration::{MigrationFailure, MigrationSource};
 use crate::model::units::Nanos;
-use crate::runner::artifacts::Cancelled;
+use crate::runner::artifacts::Cancellation;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::migration::{FetchedData, MigrationError, MigrationGround, fetch, install, is_fetched};
 use crate::telemetry::migrations::MigrationOutcome;
@@ -25,22 +25,22 @@ const ENDS_WITHIN: Duration = Duration::from_secs(8 * 86_400);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(15);
 
-pub struct MigrateRemote;
+pub struct MigrateRemoteHook;
 
-impl Hook<OfAlloc> for MigrateRemote {
+impl Hook<OfAlloc> for MigrateRemoteHook {
     fn name(&self) -> &'static str {
         "migrate_remote"
     }
     fn after(&self) -> &'static [&'static str] {
         &["migrate"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun]
     }
-    fn deadline(&self, _: Phase) -> Duration {
+    fn deadline(&self, _: HookPhase) -> Duration {
         ENDS_WITHIN
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let (Some(source), Some(asks)) = (subject.migrate_from.clone(), &subject.asks) else {
                 return Ok(HookOutcome::Again);
@@ -97,9 +97,9 @@ impl NotMigrated {
 }
 
 /// Dropped with the hook, it ends the transfer.
-struct CancelOnDrop(Arc<Cancelled>);
+struct TransferGuard(Arc<Cancellation>);
 
-impl Drop for CancelOnDrop {
+impl Drop for TransferGuard {
     fn drop(&mut self) {
         self.0.set();
     }
@@ -115,7 +115,7 @@ async fn take_over(
     let tasks: Vec<(TaskName, Option<String>)> =
         asks.group().tasks.iter().map(|task| (task.name.clone(), task.user.clone())).collect();
     let names: Vec<TaskName> = tasks.iter().map(|(name, _)| name.clone()).collect();
-    let cancel = CancelOnDrop(Arc::default());
+    let cancel = TransferGuard(Arc::default());
     let due = source.submitted.unwrap_or(subject.began).plus(Nanos::from_duration(ctx.config.migration.deadline));
     let left = due.since(ctx.line.now()).as_duration();
     let ground = Arc::new(MigrationGround {
@@ -154,7 +154,6 @@ async fn fetched(
 ) -> Result<FetchedData, NotMigrated> {
     (asks.say)(EventKind::Migration, format!("migrating the data of alloc {source}"));
     let (mut pause, mut last) = (RETRY_FIRST, String::new());
-    // Ends: at the deadline at the latest.
     loop {
         let (of, on) = (source.clone(), Arc::clone(ground));
         let done = subject.ctx.migrations.block(move || fetch(&of, &on)).await.map_err(NotMigrated::nothing)?;

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 #[cfg(test)]
 pub use self::frame::HookOutcome;
-pub use self::frame::{FailedHook, Hook, HookError, Phase};
+pub use self::frame::{FailedHook, Hook, HookError, HookPhase};
 pub use self::subject::{AllocAsks, OfAlloc, OfTask};
 pub use self::suite::{OrderError, Suite};
 use crate::telemetry::Metrics;
@@ -46,24 +46,24 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 /// Every hook of allocs.
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
-    || Box::new(migrate::Migrate),
-    || Box::new(migrate_remote::MigrateRemote),
-    || Box::new(ports::Ports),
-    || Box::new(cgroup::Cgroup),
+    || Box::new(migrate::MigrateHook),
+    || Box::new(migrate_remote::MigrateRemoteHook),
+    || Box::new(ports::PortsHook),
+    || Box::new(cgroup::CgroupHook),
     || Box::new(network::AllocNetworkHook),
-    || Box::new(stats::Stats),
+    || Box::new(stats::StatsHook),
 ];
 
 /// Every hook of tasks.
 pub static TASK: &[Make<OfTask>] = &[
-    || Box::new(validate::Validate),
+    || Box::new(validate::ValidateHook),
     || Box::new(task_dir::TaskDir),
-    || Box::new(devices::Devices),
+    || Box::new(devices::DevicesHook),
     || Box::new(dispatch::DispatchPayloadHook),
-    || Box::new(artifact::Artifacts),
-    || Box::new(template::Templates),
-    || Box::new(env::Environment),
-    || Box::new(volumes::Volumes),
+    || Box::new(artifact::ArtifactsHook),
+    || Box::new(template::TemplatesHook),
+    || Box::new(env::EnvironmentHook),
+    || Box::new(volumes::VolumesHook),
 ];
 
 /// The hooks of one agent.
@@ -80,14 +80,14 @@ pub fn hook_times(took: &[(&'static str, Duration)]) -> String {
 
 /// Hooks beyond our own: what tests look with.
 #[derive(Default)]
-pub struct More {
+pub struct ExtraHooks {
     pub alloc: Vec<Box<dyn Hook<OfAlloc>>>,
     pub task: Vec<Box<dyn Hook<OfTask>>>,
 }
 
 impl Hooks {
     /// Errors: they cannot be brought into an order; ours can.
-    pub fn new(metrics: &Arc<Metrics>, more: More) -> Result<Hooks, OrderError> {
+    pub fn new(metrics: &Arc<Metrics>, more: ExtraHooks) -> Result<Hooks, OrderError> {
         let alloc = ALLOC.iter().map(|make| make()).chain(more.alloc).collect();
         let task = TASK.iter().map(|make| make()).chain(more.task).collect();
         Ok(Hooks { alloc: Suite::new(alloc, Arc::clone(metrics))?, task: Suite::new(task, Arc::clone(metrics))? })

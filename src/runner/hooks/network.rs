@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::{AllocAsks, OfAlloc};
 use crate::host::tree;
 use crate::jobspec::interpolate;
@@ -30,13 +30,13 @@ impl Hook<OfAlloc> for AllocNetworkHook {
         // What drivers hold for it has a cgroup in the alloc's: it goes first.
         &["ports", "cgroup"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun, Phase::Postrun, Phase::Destroy]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun, HookPhase::Postrun, HookPhase::Destroy]
     }
-    fn deadline(&self, _: Phase) -> Duration {
+    fn deadline(&self, _: HookPhase) -> Duration {
         WITHIN
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let ctx = Arc::clone(&subject.ctx);
             let Some(asks) = &subject.asks else {
@@ -52,7 +52,7 @@ impl Hook<OfAlloc> for AllocNetworkHook {
             }
             let ask = ask(phase, subject, asks, network)?;
             let (networks, record) = (Arc::clone(&ctx.networks), subject.network.clone());
-            if phase != Phase::Prerun {
+            if phase != HookPhase::Prerun {
                 if asks.all_gone {
                     let left = leave(subject, asks).await;
                     let torn = ctx.plugins.block(move || networks.tear_down(&ask, record.as_deref())).await;
@@ -97,12 +97,21 @@ async fn leave(subject: &OfAlloc, asks: &AllocAsks) -> Result<(), String> {
 }
 
 /// In the host's network a group may have `dns` of its own all the same.
-async fn resolver(phase: Phase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<(), HookError> {
-    let Some(dns) = network.dns.as_ref().map(|dns| Group::of(phase, subject, asks).dns(dns)) else { return Ok(()) };
+async fn resolver(
+    phase: HookPhase,
+    subject: &OfAlloc,
+    asks: &AllocAsks,
+    network: &GroupNetwork,
+) -> Result<(), HookError> {
+    let Some(dns) = network.dns.as_ref().map(|dns| GroupReferences::of(phase, subject, asks).dns(dns)) else {
+        return Ok(());
+    };
     let files = subject.ctx.data_dir.network(&subject.id);
     let all_gone = asks.all_gone;
     let work = move || match phase {
-        Phase::Prerun => write_resolv_conf(&files, &dns).map_err(|e| format!("cannot write {}: {e}", files.display())),
+        HookPhase::Prerun => {
+            write_resolv_conf(&files, &dns).map_err(|e| format!("cannot write {}: {e}", files.display()))
+        }
         _ if all_gone => tree::remove(&files).map_err(|e| e.to_string()),
         _ => Ok(()),
     };
@@ -110,7 +119,7 @@ async fn resolver(phase: Phase, subject: &OfAlloc, asks: &AllocAsks, network: &G
 }
 
 /// What references in the network of a group are resolved against.
-struct Group {
+struct GroupReferences {
     env: Env,
     meta: BTreeMap<String, String>,
     attributes: Env,
@@ -118,12 +127,12 @@ struct Group {
     is_start: bool,
 }
 
-impl Group {
-    fn of(phase: Phase, subject: &OfAlloc, asks: &AllocAsks) -> Group {
+impl GroupReferences {
+    fn of(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks) -> GroupReferences {
         let mut meta = asks.job.meta.clone();
         meta.extend(asks.group().meta.clone());
         let attributes = node_attributes(&subject.ctx.node, &subject.ctx.facts.now(), &asks.job);
-        Group { env: variables(subject, asks), meta, attributes, is_start: phase == Phase::Prerun }
+        GroupReferences { env: variables(subject, asks), meta, attributes, is_start: phase == HookPhase::Prerun }
     }
     /// Errors: a reference that is not there.
     fn resolve(&self, field: &str, template: &str) -> Result<String, HookError> {
@@ -168,8 +177,8 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Errors: a reference in its host name or its arguments that is not there.
-fn ask(phase: Phase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<NetworkAsk, HookError> {
-    let group = Group::of(phase, subject, asks);
+fn ask(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<NetworkAsk, HookError> {
+    let group = GroupReferences::of(phase, subject, asks);
     let resolve = |template: &String| group.resolve("network.hostname", template);
     // What a reference gave may be no host name.
     let tame = |name: String| clean_name(&format!("_{name}")).split_off(1).replace('_', "-");

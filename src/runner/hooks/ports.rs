@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfAlloc;
 use crate::model::event::EventKind;
 use crate::model::id::AllocId;
@@ -21,19 +21,19 @@ const NAME_AGAIN: u32 = 15;
 /// So many ports are named in one event.
 const NAMED: usize = 10;
 
-pub struct Ports;
+pub struct PortsHook;
 
-impl Hook<OfAlloc> for Ports {
+impl Hook<OfAlloc> for PortsHook {
     fn name(&self) -> &'static str {
         "ports"
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun, Phase::Postrun, Phase::Destroy]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun, HookPhase::Postrun, HookPhase::Destroy]
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             match phase {
-                Phase::Prerun => reserve(subject).await?,
+                HookPhase::Prerun => reserve(subject).await?,
                 // An abandoned task may have its port still.
                 _ if subject.asks.as_ref().is_none_or(|asks| asks.all_gone) => subject.ctx.ports.release(&subject.id),
                 _ => {}
@@ -81,7 +81,7 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
                 }
             }
         }
-        // Ends: with a release, or after a moment; a wait for others does not count for the deadline.
+        // A wait for other allocs does not count for the deadline.
         let _ = in_line(tokio::time::timeout(TRY_AGAIN, releases.changed())).await;
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_a_cancelled_hook_are_released_unless_the_next_one_keeps_them() {
+    fn ports_of_a_cancelled_hook_are_released_unless_the_next_hook_reserves_them() {
         let keeper = PortKeeper::new(NetworkConfig::default(), Arc::new(NoPrograms), Metrics::new().ports);
         let keeper = Arc::new(keeper);
         let holder = PortHolder { alloc: "a".into(), job: "j".into() };

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 
-pub struct Stats;
+pub struct StatsHook;
 
-impl Hook<OfAlloc> for Stats {
+impl Hook<OfAlloc> for StatsHook {
     fn name(&self) -> &'static str {
         "stats"
     }
     fn after(&self) -> &'static [&'static str] {
         &["cgroup"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             if let (Some(path), Some(cgroups), None) = (&subject.cgroup, &subject.ctx.cgroups, &subject.reader) {
                 // Opens nothing yet.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::frame::Subject;
+use super::frame::HookSubject;
 use crate::collectors::TaskReader;
 use crate::host::process::Account;
-use crate::jobspec::interpolate::Prepared;
+use crate::jobspec::interpolate::PreparedTask;
 use crate::model::device::{DeviceHolder, ReservedDevices};
 use crate::model::env::Env;
 use crate::model::event::EventKind;
@@ -20,13 +20,13 @@ use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
 use crate::model::units::Steady;
 use crate::model::volume::TaskVolume;
-use crate::runner::ground::Context;
+use crate::runner::ground::RunnerContext;
 use crate::runner::kept::datadir::TaskDirs;
 use crate::runner::kept::record::NetworkRecord;
 
 /// An alloc, for its hooks. One that was collected is no more than its id.
 pub struct OfAlloc {
-    pub ctx: Arc<Context>,
+    pub ctx: Arc<RunnerContext>,
     pub id: AllocId,
     /// Its own cgroup, if it is to have one and cgroups can be made.
     pub cgroup: Option<CgroupPath>,
@@ -73,7 +73,7 @@ impl AllocAsks {
 }
 
 impl OfAlloc {
-    pub fn collected(ctx: &Arc<Context>, id: &AllocId) -> OfAlloc {
+    pub fn collected(ctx: &Arc<RunnerContext>, id: &AllocId) -> OfAlloc {
         OfAlloc {
             ctx: Arc::clone(ctx),
             id: id.clone(),
@@ -91,7 +91,7 @@ impl OfAlloc {
     }
 }
 
-impl Subject for OfAlloc {
+impl HookSubject for OfAlloc {
     const RUNNER: &'static str = "alloc";
     fn took(&mut self, hook: &'static str, took: Duration) {
         self.took.push((hook, took));
@@ -102,7 +102,7 @@ pub type SayOfTask = Box<dyn Fn(EventKind, String, &[(&'static str, String)]) + 
 
 /// A task, for its hooks, and what they prepare for a start.
 pub struct OfTask {
-    pub ctx: Arc<Context>,
+    pub ctx: Arc<RunnerContext>,
     pub alloc_id: AllocId,
     pub alloc_name: String,
     pub index: u32,
@@ -130,7 +130,7 @@ pub struct OfTask {
     pub cores: Vec<u32>,
     /// The variables that its templates rendered.
     pub template_env: Env,
-    pub prepared: Option<Prepared>,
+    pub prepared: Option<PreparedTask>,
     /// Host volumes that it mounts.
     pub volumes: Vec<TaskVolume>,
     /// How long each hook took that ran for this start.
@@ -149,7 +149,7 @@ impl OfTask {
     }
 }
 
-impl Subject for OfTask {
+impl HookSubject for OfTask {
     const RUNNER: &'static str = "task";
     fn done(&self, hook: &str) -> Option<Value> {
         self.done.get(hook).cloned()

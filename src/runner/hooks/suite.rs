@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::frame::{FailedHook, Hook, HookError, HookOutcome, Phase, Subject};
+use super::frame::{FailedHook, Hook, HookError, HookOutcome, HookPhase, HookSubject};
 use crate::runner::drivers::BoxFuture;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::places::IN_LINE;
 use crate::telemetry::Metrics;
 
@@ -33,7 +34,7 @@ pub struct Suite<S> {
     pub(super) metrics: Arc<Metrics>,
 }
 
-impl<S: Subject> Suite<S> {
+impl<S: HookSubject> Suite<S> {
     /// Each after all that it needs; otherwise in the order given.
     ///
     /// Errors: it needs what is not there, or they need one another.
@@ -51,13 +52,13 @@ impl<S: Subject> Suite<S> {
     }
 
     /// Whether any hook takes part in a phase.
-    pub fn has(&self, phase: Phase) -> bool {
+    pub fn has(&self, phase: HookPhase) -> bool {
         self.hooks.iter().any(|h| h.phases().contains(&phase))
     }
 
-    /// Runs a phase: see [`Phase`] for the order, and for what one failure does to the rest. May be dropped at any
+    /// Runs a phase: see [`HookPhase`] for the order, and for what one failure does to the rest. May be dropped at any
     /// moment: the hook that runs is called off, and those after it do not begin.
-    pub async fn run(&self, phase: Phase, subject: &mut S) -> Vec<FailedHook> {
+    pub async fn run(&self, phase: HookPhase, subject: &mut S) -> Vec<FailedHook> {
         let mut order: Vec<&dyn Hook<S>> =
             self.hooks.iter().map(|h| &**h).filter(|h| h.phases().contains(&phase)).collect();
         if phase.takes_down() {
@@ -75,8 +76,8 @@ impl<S: Subject> Suite<S> {
         failed
     }
 
-    async fn run_one(&self, hook: &dyn Hook<S>, phase: Phase, subject: &mut S) -> Result<(), HookError> {
-        if phase == Phase::Prestart
+    async fn run_one(&self, hook: &dyn Hook<S>, phase: HookPhase, subject: &mut S) -> Result<(), HookError> {
+        if phase == HookPhase::Prestart
             && let Some(data) = subject.done(hook.name())
         {
             hook.resume(subject, &data);
@@ -87,7 +88,7 @@ impl<S: Subject> Suite<S> {
         let outcome = bounded(deadline, hook.run(phase, subject)).await;
         let took = began.elapsed();
         self.metrics.hook_took(S::RUNNER, hook.name(), phase.as_str(), took);
-        if matches!(phase, Phase::Prerun | Phase::Prestart) {
+        if matches!(phase, HookPhase::Prerun | HookPhase::Prestart) {
             subject.took(hook.name(), took);
         }
         let outcome = outcome
@@ -121,8 +122,7 @@ async fn bounded(deadline: Duration, mut hook: Running<'_>) -> Option<Result<Hoo
         }
         over.as_mut().poll(context).map(|()| None)
     });
-    // Ends: at the deadline.
-    IN_LINE.scope(Cell::new(false), unwinding).await
+    IN_LINE.scope(Cell::new(false), unwinding).ends_with(Ends::Deadline).await
 }
 
 fn ordered<S>(hooks: Vec<Box<dyn Hook<S>>>) -> Result<Vec<Box<dyn Hook<S>>>, OrderError> {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::kept::datadir::Owner;
+use crate::runner::kept::datadir::FileOwner;
 
 pub struct TaskDir;
 
@@ -17,15 +17,15 @@ impl Hook<OfTask> for TaskDir {
     fn after(&self) -> &'static [&'static str] {
         &["validate"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             // Who owns what the task writes: its user, where we may give files away.
             let may_give = rustix::process::geteuid().is_root();
             let account = subject.account.clone().filter(|_| may_give);
-            let owner = account.as_ref().map(|a| Owner { uid: a.uid, gid: a.gid });
+            let owner = account.as_ref().map(|a| FileOwner { uid: a.uid, gid: a.gid });
             let (data_dir, id) = (Arc::clone(&subject.ctx.data_dir), subject.alloc_id.clone());
             let (task, attempt) = (subject.task().name.clone(), subject.attempt);
             let driver = subject.ctx.drivers.get(subject.task().driver.as_str());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::env::{context_of, inherited};
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::jobspec::interpolate::Resolver;
 use crate::model::env::Env;
@@ -14,10 +14,11 @@ use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::template::TaskTemplate;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::ground::Context;
+use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::ground::RunnerContext;
 use crate::runner::places::in_line;
 use crate::runner::rendering::{
-    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, RenderTime, Rendering, SETTLE, TemplateInput,
+    FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
     TemplateRecord, TemplateState, digest_of,
 };
 use crate::telemetry::lock;
@@ -26,19 +27,19 @@ use crate::telemetry::templates::TemplateOutcome;
 /// Between two tries of a start that waits, unless they are slow: its own files may be among what it reads.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-pub struct Templates;
+pub struct TemplatesHook;
 
-impl Hook<OfTask> for Templates {
+impl Hook<OfTask> for TemplatesHook {
     fn name(&self) -> &'static str {
         "template"
     }
     fn after(&self) -> &'static [&'static str] {
         &["validate", "task_dir", "devices", "dispatch", "artifact"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             if subject.task().templates.is_empty() {
                 return Ok(HookOutcome::Again);
@@ -60,7 +61,7 @@ impl Hook<OfTask> for Templates {
                 attempt: subject.attempt,
                 templates: subject.task().templates.clone(),
                 rendering: Rendering {
-                    places: Places { dirs, seen },
+                    places: TaskPaths { dirs, seen },
                     values,
                     owner: owner.map(|account| (account.uid, account.gid)),
                     keys: subject.ctx.key_tree(),
@@ -110,9 +111,9 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
         let waits = waits.unwrap_or_else(|| start.ctx.rendering.watch());
         if !is_first {
             // It does not count for the deadline of the hook.
-            // Ends: with the key, or with a request that cancels the start.
+            // Until the key is there, or a request cancels the start.
             in_line(async {
-                waits.changed().await;
+                waits.changed().ends_with(Ends::Caller).await;
                 tokio::time::sleep(pause.max(took.saturating_mul(9))).await;
             })
             .await;
@@ -124,7 +125,7 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
 
 /// The templates of one start.
 struct StartOfTemplates {
-    ctx: Arc<Context>,
+    ctx: Arc<RunnerContext>,
     alloc: AllocId,
     task: TaskName,
     attempt: u32,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::frame::{DEADLINE, Subject};
+use super::frame::{DEADLINE, HookSubject};
 use super::*;
 use crate::model::event::EventKind;
 use crate::runner::drivers::BoxFuture;
@@ -16,15 +16,15 @@ use crate::runner::places::in_line;
 
 /// What a subject saw, and what is recorded of it.
 #[derive(Default)]
-struct Seen {
-    ran: Vec<(&'static str, Phase)>,
+struct SubjectLog {
+    ran: Vec<(&'static str, HookPhase)>,
     resumed: Vec<(String, Value)>,
     done: BTreeMap<String, Value>,
     /// As an alloc does.
     records_nothing: bool,
 }
 
-impl Subject for Seen {
+impl HookSubject for SubjectLog {
     const RUNNER: &'static str = "test";
     fn done(&self, hook: &str) -> Option<Value> {
         self.done.get(hook).cloned()
@@ -38,7 +38,7 @@ impl Subject for Seen {
 }
 
 #[derive(Clone, Copy)]
-enum Does {
+enum HookBehaviour {
     Nothing,
     Fails,
     Hangs,
@@ -47,103 +47,119 @@ enum Does {
     IsDone,
 }
 
-struct Made {
+struct ScriptedHook {
     name: &'static str,
     after: &'static [&'static str],
-    does: Does,
+    does: HookBehaviour,
 }
 
-impl Hook<Seen> for Made {
+impl Hook<SubjectLog> for ScriptedHook {
     fn name(&self) -> &'static str {
         self.name
     }
     fn after(&self) -> &'static [&'static str] {
         self.after
     }
-    fn phases(&self) -> &'static [Phase] {
-        Phase::ALL
+    fn phases(&self) -> &'static [HookPhase] {
+        HookPhase::ALL
     }
-    fn deadline(&self, _: Phase) -> Duration {
+    fn deadline(&self, _: HookPhase) -> Duration {
         Duration::from_secs(7)
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut Seen) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(
+        &'a self,
+        phase: HookPhase,
+        subject: &'a mut SubjectLog,
+    ) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             subject.ran.push((self.name, phase));
             match self.does {
-                Does::Nothing => Ok(HookOutcome::Again),
-                Does::Fails => Err(HookError { kind: EventKind::FailedValidation, ..HookError::setup("no") }),
-                Does::Hangs => std::future::pending().await,
-                Does::LeavesAndHangs => {
+                HookBehaviour::Nothing => Ok(HookOutcome::Again),
+                HookBehaviour::Fails => Err(HookError { kind: EventKind::FailedValidation, ..HookError::setup("no") }),
+                HookBehaviour::Hangs => std::future::pending().await,
+                HookBehaviour::LeavesAndHangs => {
                     let _ = tokio::time::timeout(Duration::from_secs(1), in_line(std::future::pending::<()>())).await;
                     std::future::pending().await
                 }
-                Does::Panics => panic!("a hook that panics"),
-                Does::IsDone => Ok(HookOutcome::Done(json!({ "of": self.name }))),
+                HookBehaviour::Panics => panic!("a hook that panics"),
+                HookBehaviour::IsDone => Ok(HookOutcome::Done(json!({ "of": self.name }))),
             }
         })
     }
-    fn resume(&self, subject: &mut Seen, data: &Value) {
+    fn resume(&self, subject: &mut SubjectLog, data: &Value) {
         subject.resumed.push((self.name.to_owned(), data.clone()));
     }
 }
 
-fn hook(name: &'static str, after: &'static [&'static str], does: Does) -> Box<dyn Hook<Seen>> {
-    Box::new(Made { name, after, does })
+fn hook(name: &'static str, after: &'static [&'static str], does: HookBehaviour) -> Box<dyn Hook<SubjectLog>> {
+    Box::new(ScriptedHook { name, after, does })
 }
 
-fn suite(hooks: Vec<Box<dyn Hook<Seen>>>) -> Suite<Seen> {
+fn suite(hooks: Vec<Box<dyn Hook<SubjectLog>>>) -> Suite<SubjectLog> {
     Suite::new(hooks, Arc::default()).unwrap()
 }
 
-fn three(middle: Does) -> Suite<Seen> {
-    suite(vec![hook("c", &["b"], Does::Nothing), hook("b", &["a"], middle), hook("a", &[], Does::Nothing)])
+fn three(middle: HookBehaviour) -> Suite<SubjectLog> {
+    suite(vec![
+        hook("c", &["b"], HookBehaviour::Nothing),
+        hook("b", &["a"], middle),
+        hook("a", &[], HookBehaviour::Nothing),
+    ])
 }
 
-async fn ran(suite: &Suite<Seen>, phase: Phase) -> (Vec<&'static str>, Vec<FailedHook>) {
-    let mut seen = Seen::default();
+async fn ran(suite: &Suite<SubjectLog>, phase: HookPhase) -> (Vec<&'static str>, Vec<FailedHook>) {
+    let mut seen = SubjectLog::default();
     let failed = suite.run(phase, &mut seen).await;
     assert!(seen.ran.iter().all(|(_, at)| *at == phase));
     (seen.ran.into_iter().map(|(name, _)| name).collect(), failed)
 }
 
+/// Promise (Hooks of allocs and tasks): P-B3 The order follows from what each hook needs, is acyclic, and teardown is
+/// its reverse
 #[tokio::test]
-async fn setting_up_goes_after_what_is_needed_and_taking_down_the_other_way_round() {
-    let suite = three(Does::Nothing);
+async fn hooks_set_up_after_their_needs_and_tear_down_in_reverse() {
+    let suite = three(HookBehaviour::Nothing);
     assert_eq!(suite.order(), ["a", "b", "c"]);
-    for phase in [Phase::Prerun, Phase::PreTaskRestart, Phase::Prestart, Phase::Poststart] {
+    for phase in [HookPhase::Prerun, HookPhase::PreTaskRestart, HookPhase::Prestart, HookPhase::Poststart] {
         assert_eq!(ran(&suite, phase).await.0, ["a", "b", "c"], "{phase:?}");
     }
-    for phase in [Phase::Prekill, Phase::Exited, Phase::Stop, Phase::Postrun, Phase::Destroy] {
+    for phase in [HookPhase::Prekill, HookPhase::Exited, HookPhase::Stop, HookPhase::Postrun, HookPhase::Destroy] {
         assert_eq!(ran(&suite, phase).await.0, ["c", "b", "a"], "{phase:?}");
     }
 }
 
 #[test]
-fn an_order_that_cannot_be_is_refused_by_name() {
-    let refused = |hooks| Suite::<Seen>::new(hooks, Arc::default()).err().unwrap().to_string();
-    let circle =
-        vec![hook("a", &["b"], Does::Nothing), hook("b", &["a"], Does::Nothing), hook("x", &[], Does::Nothing)];
+fn hook_order_that_is_impossible_is_refused_by_name() {
+    let refused = |hooks| Suite::<SubjectLog>::new(hooks, Arc::default()).err().unwrap().to_string();
+    let circle = vec![
+        hook("a", &["b"], HookBehaviour::Nothing),
+        hook("b", &["a"], HookBehaviour::Nothing),
+        hook("x", &[], HookBehaviour::Nothing),
+    ];
     assert_eq!(refused(circle), "the hooks a, b wait for one another");
-    let unknown = refused(vec![hook("a", &["z"], Does::Nothing)]);
+    let unknown = refused(vec![hook("a", &["z"], HookBehaviour::Nothing)]);
     assert_eq!(unknown, "the hook a wants to come after z, which there is not");
-    let twice = refused(vec![hook("a", &[], Does::Nothing), hook("a", &[], Does::Nothing)]);
+    let twice = refused(vec![hook("a", &[], HookBehaviour::Nothing), hook("a", &[], HookBehaviour::Nothing)]);
     assert_eq!(twice, "there are two hooks called a");
 }
 
 /// Each runs under a deadline and can be called off; a panic, a failure and a hang end what sets up and nothing else,
 /// and are counted.
+///
+/// Promise (Hooks of allocs and tasks): Each hook runs under a deadline and can be cancelled; its failure ends the
+/// setup and nothing else
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_what_sets_up_and_nothing_else() {
     for (does, said) in [
-        (Does::Fails, "no"),
-        (Does::Hangs, "b did not end within 7s"),
-        (Does::Panics, "an internal error: the hook panicked"),
+        (HookBehaviour::Fails, "no"),
+        (HookBehaviour::Hangs, "b did not end within 7s"),
+        (HookBehaviour::Panics, "an internal error: the hook panicked"),
     ] {
         let suite = three(does);
-        for phase in Phase::ALL {
+        for phase in HookPhase::ALL {
             let (names, failed) = ran(&suite, *phase).await;
             let expected: &[&str] = match phase {
-                Phase::Prerun | Phase::Prestart => &["a", "b"],
+                HookPhase::Prerun | HookPhase::Prestart => &["a", "b"],
                 phase if phase.takes_down() => &["c", "b", "a"],
                 _ => &["a", "b", "c"],
             };
@@ -157,19 +173,19 @@ async fn a_failure_ends_what_sets_up_and_nothing_else() {
 }
 
 /// Stands in line for a place, and works.
-struct Patient {
+struct QueueingHook {
     places: Arc<tokio::sync::Semaphore>,
     works: Duration,
 }
 
-impl Hook<Seen> for Patient {
+impl Hook<SubjectLog> for QueueingHook {
     fn name(&self) -> &'static str {
         "patient"
     }
-    fn phases(&self) -> &'static [Phase] {
-        Phase::ALL
+    fn phases(&self) -> &'static [HookPhase] {
+        HookPhase::ALL
     }
-    fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, _: &'a mut SubjectLog) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let _place = in_line(self.places.acquire()).await;
             tokio::time::sleep(self.works).await;
@@ -179,84 +195,87 @@ impl Hook<Seen> for Patient {
 }
 
 /// A hook's deadline begins when it has a place to work in: however many start at once, none fails for having waited.
+///
+/// Promise (Hooks of allocs and tasks): A hook's deadline begins when it gets a worker
 #[tokio::test(start_paused = true)]
 async fn a_deadline_begins_when_there_is_a_place() {
     for (works, late) in [(DEADLINE - Duration::from_secs(2), false), (DEADLINE + Duration::from_secs(2), true)] {
         let places = Arc::new(tokio::sync::Semaphore::new(0));
-        let suite = suite(vec![Box::new(Patient { places: Arc::clone(&places), works })]);
+        let suite = suite(vec![Box::new(QueueingHook { places: Arc::clone(&places), works })]);
         let free = async {
             tokio::time::sleep(100 * DEADLINE).await;
             places.add_permits(1);
         };
-        let ((_, failed), ()) = tokio::join!(ran(&suite, Phase::Prestart), free);
+        let ((_, failed), ()) = tokio::join!(ran(&suite, HookPhase::Prestart), free);
         let said: Vec<_> = failed.into_iter().map(|f| f.failure.message).collect();
         assert_eq!(said, if late { vec!["patient did not end within 30s"] } else { vec![] }, "{works:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_left_the_line_has_its_deadline_again() {
-    let suite = suite(vec![Box::new(Made { name: "hangs", after: &[], does: Does::LeavesAndHangs })]);
-    let ended = tokio::time::timeout(Duration::from_secs(10), ran(&suite, Phase::Prestart)).await;
+async fn detached_hook_still_has_its_deadline() {
+    let suite = suite(vec![Box::new(ScriptedHook { name: "hangs", after: &[], does: HookBehaviour::LeavesAndHangs })]);
+    let ended = tokio::time::timeout(Duration::from_secs(10), ran(&suite, HookPhase::Prestart)).await;
     assert_eq!(ended.expect("it has a deadline").1.len(), 1);
 }
 
 #[tokio::test]
-async fn what_is_done_for_good_is_put_to_use_again_and_not_repeated() {
-    let suite = suite(vec![hook("fetch", &[], Does::IsDone), hook("env", &["fetch"], Does::Nothing)]);
-    let mut seen = Seen::default();
+async fn completed_hook_is_resumed_and_not_repeated() {
+    let suite = suite(vec![hook("fetch", &[], HookBehaviour::IsDone), hook("env", &["fetch"], HookBehaviour::Nothing)]);
+    let mut seen = SubjectLog::default();
     for _ in 0..3 {
-        assert_eq!(suite.run(Phase::Prestart, &mut seen).await, []);
+        assert_eq!(suite.run(HookPhase::Prestart, &mut seen).await, []);
     }
     let of = |name| seen.ran.iter().filter(|(n, _)| *n == name).count();
     assert_eq!((of("fetch"), of("env")), (1, 3));
     assert_eq!(seen.resumed, vec![("fetch".to_owned(), json!({ "of": "fetch" })); 2]);
     // Done is what sets up: what takes down runs every time.
-    suite.run(Phase::Exited, &mut seen).await;
-    assert_eq!(seen.ran.iter().filter(|(n, p)| *n == "fetch" && *p == Phase::Exited).count(), 1);
+    suite.run(HookPhase::Exited, &mut seen).await;
+    assert_eq!(seen.ran.iter().filter(|(n, p)| *n == "fetch" && *p == HookPhase::Exited).count(), 1);
 }
 
+/// Promise (Durability and recovery): Subjects that a hook leaves without a record are a failure, not silence
 #[tokio::test]
-async fn hook_whose_subject_records_nothing_fails_with_that_reason() {
-    let mut seen = Seen { records_nothing: true, ..Seen::default() };
-    let failed = suite(vec![hook("fetch", &[], Does::IsDone)]).run(Phase::Prestart, &mut seen).await;
+async fn hook_without_a_recorder_fails_with_that_reason() {
+    let mut seen = SubjectLog { records_nothing: true, ..SubjectLog::default() };
+    let failed = suite(vec![hook("fetch", &[], HookBehaviour::IsDone)]).run(HookPhase::Prestart, &mut seen).await;
     assert_eq!(failed[0].failure.message, "fetch: what a hook of tests leaves is recorded nowhere");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_phase_that_is_called_off_begins_nothing_more() {
     static CALLED_OFF: Mutex<u32> = Mutex::new(0);
-    struct Guard;
-    impl Drop for Guard {
+    struct DropCounter;
+    impl Drop for DropCounter {
         fn drop(&mut self) {
             *CALLED_OFF.lock().unwrap() += 1;
         }
     }
-    struct Waits;
-    impl Hook<Seen> for Waits {
+    struct WaitingHook;
+    impl Hook<SubjectLog> for WaitingHook {
         fn name(&self) -> &'static str {
             "waits"
         }
-        fn phases(&self) -> &'static [Phase] {
-            Phase::ALL
+        fn phases(&self) -> &'static [HookPhase] {
+            HookPhase::ALL
         }
-        fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+        fn run<'a>(&'a self, _: HookPhase, _: &'a mut SubjectLog) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
             Box::pin(async {
-                let _guard = Guard;
+                let _guard = DropCounter;
                 std::future::pending().await
             })
         }
     }
-    let suite = suite(vec![Box::new(Waits), hook("later", &["waits"], Does::Nothing)]);
-    let mut seen = Seen::default();
-    let run = suite.run(Phase::Prestart, &mut seen);
+    let suite = suite(vec![Box::new(WaitingHook), hook("later", &["waits"], HookBehaviour::Nothing)]);
+    let mut seen = SubjectLog::default();
+    let run = suite.run(HookPhase::Prestart, &mut seen);
     assert!(tokio::time::timeout(Duration::from_millis(100), run).await.is_err());
     assert_eq!((*CALLED_OFF.lock().unwrap(), seen.ran.len()), (1, 0));
 }
 
 #[test]
-fn our_own_hooks_come_in_the_order_that_their_needs_give() {
-    let hooks = Hooks::new(&Arc::default(), More::default()).unwrap();
+fn built_in_hooks_run_in_the_order_of_their_needs() {
+    let hooks = Hooks::new(&Arc::default(), ExtraHooks::default()).unwrap();
     assert_eq!(hooks.alloc.order(), ["alloc_dir", "migrate", "migrate_remote", "ports", "cgroup", "network", "stats"]);
     assert_eq!(
         hooks.task.order(),
@@ -269,12 +288,12 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 proptest! {
     /// Any needs: an order that meets all of them, or a circle that is named.
     #[test]
-    fn an_order_meets_every_need_or_there_is_a_circle(
+    fn hook_order_meets_every_need_or_names_a_cycle(
         needs in proptest::collection::vec(proptest::collection::btree_set(0..NAMES.len(), 0..3), NAMES.len()),
     ) {
         let hooks = needs.iter().enumerate().map(|(at, needs)| {
             let after: Vec<&'static str> = needs.iter().filter(|n| **n != at).map(|n| NAMES[*n]).collect();
-            hook(NAMES[at], after.leak(), Does::Nothing)
+            hook(NAMES[at], after.leak(), HookBehaviour::Nothing)
         });
         let place = |order: &[&str], at: usize| order.iter().position(|n| *n == NAMES[at]);
         match Suite::new(hooks.collect(), Arc::default()) {

@@ -1,21 +1,21 @@
 //! Whether the task can be started here at all: its driver is there and takes its `config`, and its user exists.
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::host::process::{Account, UserError};
 use crate::model::event::EventKind;
 use crate::runner::drivers::BoxFuture;
 
-pub struct Validate;
+pub struct ValidateHook;
 
-impl Hook<OfTask> for Validate {
+impl Hook<OfTask> for ValidateHook {
     fn name(&self) -> &'static str {
         "validate"
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let task = subject.task();
             let Some(driver) = subject.ctx.drivers.get(task.driver.as_str()) else {

@@ -1,26 +1,26 @@
 //! The host volumes that a task mounts: found again before each start, since an agent may have started with other
 //! settings meanwhile.
 
-use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::model::event::EventKind;
 use crate::model::volume::{TaskVolume, VolumeMount, inside};
 use crate::runner::decide::volumes::host_volume;
 use crate::runner::drivers::BoxFuture;
 
-pub struct Volumes;
+pub struct VolumesHook;
 
-impl Hook<OfTask> for Volumes {
+impl Hook<OfTask> for VolumesHook {
     fn name(&self) -> &'static str {
         "volumes"
     }
     fn after(&self) -> &'static [&'static str] {
         &["env"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             if subject.task().volume_mounts.is_empty() {
                 return Ok(HookOutcome::Again);

@@ -42,9 +42,9 @@ use std::sync::Mutex;
 
 pub use self::error::DataDirError;
 pub use self::lock::LET_GO;
-use self::modes::{ALLOC, DATA, Gates, LOGS, SHARED, SHARED_NAME, TASK, Wanted, explain, make_dirs};
-pub use self::modes::{Closed, Owner};
-pub use self::whereabouts::Before;
+use self::modes::{ALLOC, DATA, DirectoryTarget, Gates, LOGS, SHARED, SHARED_NAME, TASK, explain, make_dirs};
+pub use self::modes::{FileOwner, TightenedDirectories};
+pub use self::whereabouts::DirectoryHistory;
 use self::whereabouts::Whereabouts;
 use crate::host::access;
 use crate::host::process::Account;
@@ -83,7 +83,7 @@ pub struct TaskDirs {
 
 /// The directories of an attempt, derived from their names alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct AttemptDirs {
     pub alloc_id: AllocId,
     pub task: TaskName,
     pub attempt: u32,
@@ -121,7 +121,7 @@ impl DataDir {
         let used = own.join("state").exists();
         let whereabouts = Whereabouts::find(&own, used).map_err(failed)?;
         let data = DataDir { root: own, gates: Gates::default(), making: Default::default(), whereabouts, _lock: lock };
-        make_dirs([Wanted::ours(&data.state(), 0o700)]).and_then(|()| data.build_tops()).map_err(failed)?;
+        make_dirs([DirectoryTarget::ours(&data.state(), 0o700)]).and_then(|()| data.build_tops()).map_err(failed)?;
         data.tops().iter().for_each(|top| modes::spread(top));
         Ok(data)
     }
@@ -130,7 +130,7 @@ impl DataDir {
         &self.root
     }
     /// Whether it is the same directory as before.
-    pub fn before(&self) -> Before {
+    pub fn before(&self) -> DirectoryHistory {
         self.whereabouts.before
     }
     /// The current path of a recorded path. `None`: that is not in this directory.
@@ -182,7 +182,7 @@ impl DataDir {
         Ok(directories(&self.run_top())?.into_iter().filter_map(|name| AllocId::parse(&name)).collect())
     }
     /// The attempts of an alloc that have a run directory.
-    pub fn attempts(&self, id: &AllocId) -> io::Result<Vec<Place>> {
+    pub fn attempts(&self, id: &AllocId) -> io::Result<Vec<AttemptDirs>> {
         let mut found = Vec::new();
         for task in directories(&self.run(id))? {
             let task = TaskName::new(task);
@@ -192,14 +192,14 @@ impl DataDir {
         Ok(found)
     }
     /// The attempt of a run directory, whether or not it exists. `None`: it cannot be a run directory of this agent.
-    pub fn place_of(&self, run_dir: &Path) -> Option<Place> {
+    pub fn place_of(&self, run_dir: &Path) -> Option<AttemptDirs> {
         let names = run_dir.strip_prefix(self.run_top()).ok()?;
         let names: Vec<&str> = names.iter().map(|name| name.to_str()).collect::<Option<_>>()?;
         let [alloc, task, name] = names.as_slice() else { return None };
         Some(self.place(&AllocId::parse(alloc)?, &TaskName::from(*task), attempt(name)?))
     }
-    fn place(&self, id: &AllocId, task: &TaskName, attempt: u32) -> Place {
-        Place {
+    fn place(&self, id: &AllocId, task: &TaskName, attempt: u32) -> AttemptDirs {
+        AttemptDirs {
             alloc_id: id.clone(),
             task: task.clone(),
             attempt,
@@ -212,7 +212,7 @@ impl DataDir {
         }
     }
     /// Removes the directory of one attempt. Idempotent.
-    pub fn remove_attempt(&self, place: &Place) -> Result<(), RemoveError> {
+    pub fn remove_attempt(&self, place: &AttemptDirs) -> Result<(), RemoveError> {
         tree::remove(&self.run_task(&place.alloc_id, &place.task).join(place.attempt.to_string()))
     }
     /// Removes the run directories of an alloc that are empty.
@@ -235,7 +235,7 @@ impl DataDir {
     fn build_tops(&self) -> io::Result<()> {
         let [run, alloc] = self.tops();
         // Tasks of any user traverse the second to reach their own directories.
-        make_dirs([Wanted::ours(&run, 0o700), Wanted::ours(&alloc, DATA)])
+        make_dirs([DirectoryTarget::ours(&run, 0o700), DirectoryTarget::ours(&alloc, DATA)])
     }
 
     fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
@@ -247,14 +247,14 @@ impl DataDir {
         let alloc = match alloc.symlink_metadata() {
             // Closed by `gates`, which knows the users that may traverse it.
             Ok(found) if found.is_dir() => None,
-            _ => Some(Wanted::ours(&alloc, ALLOC)),
+            _ => Some(DirectoryTarget::ours(&alloc, ALLOC)),
         };
         alloc.map_or(Ok(()), |alloc| make_dirs([alloc]))?;
         make_dirs([
-            Wanted::ours(&shared, SHARED),
-            Wanted::ours(&shared.join("data"), SHARED),
-            Wanted::ours(&logs, LOGS),
-            Wanted::ours(&shared.join("tmp"), SHARED),
+            DirectoryTarget::ours(&shared, SHARED),
+            DirectoryTarget::ours(&shared.join("data"), SHARED),
+            DirectoryTarget::ours(&logs, LOGS),
+            DirectoryTarget::ours(&shared.join("tmp"), SHARED),
         ])
     }
 
@@ -277,12 +277,12 @@ impl DataDir {
     /// agent's user.
     ///
     /// Errors: the first directory that cannot be created, with its path.
-    pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<Owner>) -> io::Result<TaskDirs> {
+    pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<FileOwner>) -> io::Result<TaskDirs> {
         let (alloc, dirs) = (self.alloc(id), self.dirs(id, task, attempt));
         self.build_alloc(id)?;
         let private = dirs.task.join("private");
         let own = [&dirs.task, &dirs.local, &dirs.secrets, &private, &dirs.tmp];
-        make_dirs(own.map(|path| Wanted { path, mode: TASK, owner }))?;
+        make_dirs(own.map(|path| DirectoryTarget { path, mode: TASK, owner }))?;
         self.gates.close(&alloc, owner.map(|owner| owner.uid)).map_err(|e| explain(&alloc, &e))?;
         make_run_dir(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
         // The directory of a failed start is empty and not needed any more. A directory with files is not removed.
@@ -295,7 +295,7 @@ impl DataDir {
     /// Mounts a tmpfs on the directory for secrets of a task, unless it has one already.
     ///
     /// Errors: the directory with the reason; it was replaced by its owner.
-    pub fn mount_secrets(&self, id: &AllocId, task: &TaskName, owner: Option<Owner>) -> io::Result<()> {
+    pub fn mount_secrets(&self, id: &AllocId, task: &TaskName, owner: Option<FileOwner>) -> io::Result<()> {
         let explain = |e: io::Error| explain(&self.alloc(id).join(task.as_str()).join(SECRETS), &e);
         modes::mount_secrets(&self.alloc(id), task.as_str(), SECRETS, owner).map_err(explain)
     }
@@ -314,18 +314,18 @@ impl DataDir {
     pub fn build_to_take_over(&self, id: &AllocId, tasks: &[TaskName]) -> io::Result<()> {
         self.build_alloc(id)?;
         let own: Vec<PathBuf> = tasks.iter().map(|task| self.alloc(id).join(task.as_str())).collect();
-        own.iter().try_for_each(|path| make_dirs([Wanted::ours(path, TASK)]))
+        own.iter().try_for_each(|path| make_dirs([DirectoryTarget::ours(path, TASK)]))
     }
 
     /// Gives one directory of a task to its user, before the task starts.
     pub fn give_local(&self, id: &AllocId, names: &[&str], uid: u32, gid: u32) -> io::Result<()> {
-        modes::give_below(&self.alloc(id), names, Owner { uid, gid })
+        modes::give_below(&self.alloc(id), names, FileOwner { uid, gid })
     }
 
     /// Tightens the directories of all allocs that an earlier agent left too open. Blocks; running tasks are
     /// unaffected.
-    pub fn close_allocs(&self) -> Closed {
-        let mut closed = Closed::default();
+    pub fn close_allocs(&self) -> TightenedDirectories {
+        let mut closed = TightenedDirectories::default();
         let top = self.root.join("alloc");
         match directories(&top) {
             Ok(names) => {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn allocs_have_places_of_their_own_where_the_file_system_takes_word_of_that() {
+    fn alloc_directories_have_the_topdir_flag_where_the_file_system_supports_it() {
         use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
         let dir = tempfile::tempdir().unwrap();
         let probe = std::fs::File::open(dir.path()).unwrap();
@@ -503,14 +503,15 @@ mod tests {
         data.remove(&id).unwrap();
     }
 
+    /// Promise (Access of other users): Tasks of one alloc that start together each reach their own directories
     #[test]
-    fn tasks_of_an_alloc_that_start_together_all_reach_what_is_theirs() {
+    fn tasks_of_an_alloc_that_start_concurrently_all_have_traversal_access() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::open(dir.path()).unwrap();
         if rustix::process::geteuid().as_raw() != 0 || !data.keeps_acls() {
             return;
         }
-        let owners = [("daemon", Some(Owner { uid: 1, gid: 1 })), ("agent", None), ("root", None)];
+        let owners = [("daemon", Some(FileOwner { uid: 1, gid: 1 })), ("agent", None), ("root", None)];
         for round in 0..200 {
             let id = AllocId::from(format!("11111111-2222-4333-8444-{round:012}").as_str());
             let start = std::sync::Barrier::new(owners.len());
@@ -607,7 +608,7 @@ mod tests {
         // The same for its parent: nothing is created beyond a link.
         std::fs::rename(&dirs.task, dir.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &dirs.task).unwrap();
-        modes::make_dir(&Wanted::ours(&dirs.local, TASK)).unwrap_err();
+        modes::make_dir(&DirectoryTarget::ours(&dirs.local, TASK)).unwrap_err();
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert_eq!(std::fs::metadata(&elsewhere).unwrap().permissions(), before);
     }

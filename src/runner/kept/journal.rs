@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::store::{Batch, Dedup, Entered, Entrance, Store, StoreError};
+use crate::runner::ends::{Ends, EndsWith};
+use crate::store::{Batch, Dedup, EnteredBatch, Entrance, Store, StoreError};
 use crate::telemetry::Metrics;
 use crate::telemetry::lock;
 
@@ -40,16 +41,16 @@ const NOTE_WAITS: Duration = Duration::from_millis(100);
 pub struct Journal(Arc<Inner>);
 
 struct Inner {
-    shared: Arc<Shared>,
+    shared: Arc<JournalCore>,
     places: Semaphore,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// Without a thread: the caller commits.
     inline: bool,
 }
 
-struct Shared {
+struct JournalCore {
     store: Dedup,
-    queue: Mutex<Queue>,
+    queue: Mutex<CommitQueue>,
     /// Written before the next commit.
     amends: Mutex<Batch>,
     filled: Condvar,
@@ -60,10 +61,10 @@ struct Shared {
 /// The result of a queued batch.
 pub type Answer = oneshot::Receiver<Result<(), StoreError>>;
 /// `None`: no caller waits for it.
-type Waiting = (Entered, Option<oneshot::Sender<Result<(), StoreError>>>);
+type Waiting = (EnteredBatch, Option<oneshot::Sender<Result<(), StoreError>>>);
 
 #[derive(Default)]
-struct Queue {
+struct CommitQueue {
     waiting: VecDeque<Waiting>,
     closed: bool,
 }
@@ -74,15 +75,14 @@ fn closed() -> StoreError {
 
 /// Errors: as [`Journal::commit`].
 pub async fn answer(answer: Answer) -> Result<(), StoreError> {
-    // Ends: with the response of the disk; a closed journal responds too.
-    answer.await.unwrap_or_else(|_| Err(closed()))
+    answer.ends_with(Ends::Disk).await.unwrap_or_else(|_| Err(closed()))
 }
 
 impl Journal {
     /// Starts the thread. It ends when [`Journal::close`] is called or the last clone is dropped, after it has written
     /// all batches.
     pub fn start(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> std::io::Result<Journal> {
-        let shared = Shared::new(store, metrics);
+        let shared = JournalCore::new(store, metrics);
         let run = Arc::clone(&shared);
         let thread =
             std::thread::Builder::new().name("journal".to_owned()).stack_size(512 * 1024).spawn(move || run.run())?;
@@ -91,10 +91,10 @@ impl Journal {
 
     /// For stores that never block (in memory): the caller commits each batch at once.
     pub fn inline(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Journal {
-        Journal::with(Shared::new(store, metrics), None)
+        Journal::with(JournalCore::new(store, metrics), None)
     }
 
-    fn with(shared: Arc<Shared>, thread: Option<std::thread::JoinHandle<()>>) -> Journal {
+    fn with(shared: Arc<JournalCore>, thread: Option<std::thread::JoinHandle<()>>) -> Journal {
         let inline = thread.is_none();
         Journal(Arc::new(Inner { shared, places: Semaphore::new(QUEUE), thread: Mutex::new(thread), inline }))
     }
@@ -104,8 +104,8 @@ impl Journal {
     ///
     /// Errors: the commit with this batch failed (then nothing of it is written), or the journal is closed.
     pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        // Ends: each commit releases permits, and the end of the journal closes the semaphore.
-        let _place = self.0.places.acquire().await.map_err(|_| closed())?;
+        // The end of the journal closes the semaphore.
+        let _place = self.0.places.acquire().ends_with(Ends::Permit).await.map_err(|_| closed())?;
         answer(self.queue(batch)).await
     }
 
@@ -189,24 +189,24 @@ impl Drop for Inner {
 }
 
 /// The thread has ended, for whatever reason: waiting callers get an error, and later ones are refused.
-struct Ended<'a>(&'a Shared);
+struct CommitThreadGuard<'a>(&'a JournalCore);
 
-impl Drop for Ended<'_> {
+impl Drop for CommitThreadGuard<'_> {
     fn drop(&mut self) {
         self.0.close();
         lock(&self.0.queue).waiting.clear();
     }
 }
 
-impl Shared {
-    fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Arc<Shared> {
+impl JournalCore {
+    fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Arc<JournalCore> {
         if let Some(bytes) = store.size_bytes() {
             metrics.state_db_size(bytes);
         }
         let commits = AtomicU64::new(0);
         let store = Dedup::new(store);
         let (queue, amends) = (Mutex::default(), Mutex::default());
-        Arc::new(Shared { store, queue, amends, filled: Condvar::new(), metrics, commits })
+        Arc::new(JournalCore { store, queue, amends, filled: Condvar::new(), metrics, commits })
     }
 
     fn close(&self) {
@@ -215,7 +215,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        let _ended = Ended(self);
+        let _ended = CommitThreadGuard(self);
         while let Some(waiting) = self.gather() {
             let mut all = Vec::with_capacity(waiting.len());
             let mut answers = Vec::with_capacity(waiting.len());
@@ -290,7 +290,7 @@ impl Shared {
     }
 
     /// `None`: all of it is durable already.
-    fn enter(&self, batch: Batch) -> Option<Entered> {
+    fn enter(&self, batch: Batch) -> Option<EnteredBatch> {
         match self.store.enter(batch) {
             Entrance::Duplicate(records) => {
                 self.metrics.state_db_deduped(records);
@@ -300,7 +300,7 @@ impl Shared {
         }
     }
 
-    fn commit(&self, mut entered: Vec<Entered>) -> Result<(), StoreError> {
+    fn commit(&self, mut entered: Vec<EnteredBatch>) -> Result<(), StoreError> {
         let amends = std::mem::take(&mut *lock(&self.amends));
         if amends.is_empty() {
             return self.write(entered);
@@ -315,7 +315,7 @@ impl Shared {
         result
     }
 
-    fn write(&self, entered: Vec<Entered>) -> Result<(), StoreError> {
+    fn write(&self, entered: Vec<EnteredBatch>) -> Result<(), StoreError> {
         let started = Instant::now();
         // A panic of the store counts as one failed commit; the thread continues.
         let result = catch_unwind(AssertUnwindSafe(|| self.store.commit(entered)))
@@ -354,11 +354,11 @@ mod tests {
     }
 
     /// Holds each commit while `closed`.
-    struct Gated {
+    struct GatedFailingStore {
         inner: FailingStore<MemoryStore>,
         closed: AtomicBool,
     }
-    impl Store for Gated {
+    impl Store for GatedFailingStore {
         fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
             self.inner.get(key)
         }
@@ -383,7 +383,7 @@ mod tests {
     #[tokio::test]
     async fn batches_that_wait_together_share_one_commit() {
         let (inner, faults) = FailingStore::new(MemoryStore::default());
-        let store = Arc::new(Gated { inner, closed: AtomicBool::new(true) });
+        let store = Arc::new(GatedFailingStore { inner, closed: AtomicBool::new(true) });
         let journal = start(store.clone());
         let mut waiting = tokio::task::JoinSet::new();
         for n in 0..16 {
@@ -500,8 +500,8 @@ mod tests {
     }
 
     /// Panics in its first commit.
-    struct Panicking(MemoryStore, AtomicBool);
-    impl Store for Panicking {
+    struct PanickingStore(MemoryStore, AtomicBool);
+    impl Store for PanickingStore {
         fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
             self.0.get(key)
         }
@@ -519,7 +519,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_of_the_store_is_one_failed_commit() {
-        let journal = start(Arc::new(Panicking(MemoryStore::default(), AtomicBool::new(false))));
+        let journal = start(Arc::new(PanickingStore(MemoryStore::default(), AtomicBool::new(false))));
         let error = journal.commit(put("a")).await.unwrap_err();
         assert!(error.to_string().contains("panicked"), "{error}");
         journal.commit(put("a")).await.unwrap();
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_order_of_commits_is_the_order_of_calls_on_disk_too() {
+    async fn journal_commits_reach_the_disk_in_call_order() {
         let dir = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(SledStore::open(dir.path()).unwrap());
         let journal = start(Arc::clone(&store));

@@ -16,7 +16,7 @@ use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
 use crate::runner::decide::reschedule::RescheduleTracker;
-use crate::runner::decide::restart::Tracker;
+use crate::runner::decide::restart::RestartTracker;
 use crate::runner::kept::outputs::LogEnd;
 use crate::store::Batch;
 
@@ -57,7 +57,7 @@ pub struct AllocRecord {
     pub waits_for: Vec<AllocId>,
     /// Its own parent cgroup, created with its first task. `None`: it has none.
     pub cgroup: Option<CgroupPath>,
-    pub finished: Option<Box<Finished>>,
+    pub finished: Option<Box<FinishRecord>>,
     /// Reserved before its first task, and held to its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<AllocPort>,
@@ -86,7 +86,7 @@ pub struct AllocRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<Vec<u32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub earlier: Option<Box<Earlier>>,
+    pub earlier: Option<Box<EarlierValues>>,
     /// The replacements before it. `None`: created by an agent without rescheduling; if it has ended, it is not
     /// replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +128,7 @@ pub struct CniRecord {
 
 /// Values from before the last restart of an alloc that had ended, so that no counter falls.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Earlier {
+pub struct EarlierValues {
     /// The last sample of its cgroups.
     pub base: Usage,
     /// Run time by the outcome of each end, in the order of `Outcome::ALL`.
@@ -139,7 +139,7 @@ pub struct Earlier {
 
 /// The end of an alloc: every task is dead.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finished {
+pub struct FinishRecord {
     pub at: Timestamp,
     /// The same on the timeline; absent in records of agents that had wall-clock time alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,15 +157,15 @@ pub struct Finished {
 pub struct TaskRecord {
     pub status: Arc<TaskStatus>,
     pub handle: Option<TaskHandle>,
-    pub tracker: Tracker,
+    pub tracker: RestartTracker,
     #[serde(default)]
     pub more: MoreTotals,
     /// Its end was requested: a restarted agent continues with that, without a second event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kill: Option<Kill>,
+    pub kill: Option<KillRequest>,
     /// A restart was requested, and the attempt has not ended yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restart: Option<Restart>,
+    pub restart: Option<RestartRequest>,
     /// The wait for its next attempt; the status has the end of the wait as wall-clock time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
@@ -182,7 +182,7 @@ pub struct TaskRecord {
 
 /// A requested end of an attempt that is followed by another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restart {
+pub struct RestartRequest {
     /// Its whole alloc is restarted: the next attempt starts in lifecycle order.
     pub whole: bool,
     pub asked_at: Steady,
@@ -204,7 +204,7 @@ fn is_zero(delay: &Nanos) -> bool {
     *delay == Nanos::ZERO
 }
 
-impl Restart {
+impl RestartRequest {
     /// Whether its kill signal is due: an end after that counts as requested.
     pub fn is_due(self, at: Steady) -> bool {
         self.signalled_at.is_some() || self.asked_at.plus(self.delay) <= at
@@ -227,7 +227,7 @@ impl Backoff {
 
 /// A requested end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kill {
+pub struct KillRequest {
     pub cause: Cause,
     pub asked_at: Steady,
     /// Reported as a `Killing` event.

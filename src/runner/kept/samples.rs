@@ -60,7 +60,7 @@ struct Pages {
 
 /// The page of one attempt. It is reused after this is dropped: when the end of the attempt is recorded.
 #[derive(Debug)]
-pub struct Page {
+pub struct SamplePage {
     samples: Arc<SampleFile>,
     at: u64,
     key: AttemptKey,
@@ -101,9 +101,15 @@ impl SampleFile {
     }
 
     /// The sample that the previous agent persisted of an attempt that may still run.
-    pub fn found(self: &Arc<Self>, key: AttemptKey) -> Option<Page> {
+    pub fn found(self: &Arc<Self>, key: AttemptKey) -> Option<SamplePage> {
         let (at, earlier) = self.pages().found.remove(&key)?;
-        Some(Page { samples: Arc::clone(self), at, key, earlier: Some(earlier), reported: AtomicBool::new(false) })
+        Some(SamplePage {
+            samples: Arc::clone(self),
+            at,
+            key,
+            earlier: Some(earlier),
+            reported: AtomicBool::new(false),
+        })
     }
     /// All other attempts have ended: their pages are free.
     pub fn forget_the_rest(&self) {
@@ -112,17 +118,17 @@ impl SampleFile {
         pages.free.extend(rest.into_values().map(|(at, _)| at));
     }
     /// A page for an attempt that starts.
-    pub fn page(self: &Arc<Self>, key: AttemptKey) -> Page {
+    pub fn page(self: &Arc<Self>, key: AttemptKey) -> SamplePage {
         let mut pages = self.pages();
         let at = pages.free.pop().unwrap_or_else(|| {
             pages.count += 1;
             pages.count - 1
         });
-        Page { samples: Arc::clone(self), at, key, earlier: None, reported: AtomicBool::new(false) }
+        SamplePage { samples: Arc::clone(self), at, key, earlier: None, reported: AtomicBool::new(false) }
     }
 }
 
-impl ReadingStore for Arc<Page> {
+impl ReadingStore for Arc<SamplePage> {
     fn keep(&self, reading: &Reading) {
         let sample = Sample { key: self.key.clone(), at: reading.at, usage: reading.usage.without_live() };
         let line = serde_json::to_vec(&sample).map(|mut line| {
@@ -143,7 +149,7 @@ impl ReadingStore for Arc<Page> {
     }
 }
 
-impl Drop for Page {
+impl Drop for SamplePage {
     fn drop(&mut self) {
         self.samples.pages().free.push(self.at);
     }

@@ -19,7 +19,7 @@ const SET: Nanos = Nanos(1_000_000_000);
 
 /// What the next agent needs to continue the timeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LineRecord {
+pub struct SteadyClockRecord {
     pub boot_id: BootId,
     /// Position of that boot's begin on the timeline.
     pub booted_at: Steady,
@@ -27,7 +27,7 @@ pub struct LineRecord {
     pub ahead_ns: i64,
 }
 
-pub struct Line {
+pub struct SteadyClock {
     clock: Arc<dyn Clock>,
     boot_id: BootId,
     booted_at: Steady,
@@ -35,16 +35,16 @@ pub struct Line {
     noted: AtomicI64,
 }
 
-impl Line {
+impl SteadyClock {
     /// Continues from the record.
-    pub fn new(clock: Arc<dyn Clock>, boot_id: BootId, record: Option<LineRecord>) -> Line {
+    pub fn new(clock: Arc<dyn Clock>, boot_id: BootId, record: Option<SteadyClockRecord>) -> SteadyClock {
         let wall_at_boot = clock.now().0.saturating_sub(clock.since_boot().0);
         let booted_at = match record {
             Some(record) if record.boot_id == boot_id => record.booted_at,
             Some(record) => Steady(wall_at_boot.saturating_add_signed(record.ahead_ns.saturating_neg())),
             None => Steady(wall_at_boot),
         };
-        let line = Line { clock, boot_id, booted_at, noted: AtomicI64::new(0) };
+        let line = SteadyClock { clock, boot_id, booted_at, noted: AtomicI64::new(0) };
         line.note(&line.record());
         line
     }
@@ -58,16 +58,16 @@ impl Line {
         Steady(at.0.saturating_add_signed(self.ahead_ns().saturating_neg()))
     }
 
-    pub fn record(&self) -> LineRecord {
-        LineRecord { boot_id: self.boot_id.clone(), booted_at: self.booted_at, ahead_ns: self.ahead_ns() }
+    pub fn record(&self) -> SteadyClockRecord {
+        SteadyClockRecord { boot_id: self.boot_id.clone(), booted_at: self.booted_at, ahead_ns: self.ahead_ns() }
     }
     /// The record to write if the wall clock was set since the last one.
-    pub fn news(&self) -> Option<LineRecord> {
+    pub fn news(&self) -> Option<SteadyClockRecord> {
         let record = self.record();
         (record.ahead_ns.abs_diff(self.noted.load(Ordering::SeqCst)) > SET.0).then_some(record)
     }
     /// The record was written.
-    pub fn note(&self, record: &LineRecord) {
+    pub fn note(&self, record: &SteadyClockRecord) {
         self.noted.store(record.ahead_ns, Ordering::SeqCst);
     }
 
@@ -120,8 +120,8 @@ mod tests {
     fn clocks() -> Arc<Clocks> {
         Arc::new(Clocks(Mutex::new((1_700_000_000_000_000_000, 5 * HOUR))))
     }
-    fn line(clocks: &Arc<Clocks>, boot: &str, record: Option<LineRecord>) -> Line {
-        Line::new(Arc::clone(clocks) as _, BootId(boot.to_owned()), record)
+    fn line(clocks: &Arc<Clocks>, boot: &str, record: Option<SteadyClockRecord>) -> SteadyClock {
+        SteadyClock::new(Arc::clone(clocks) as _, BootId(boot.to_owned()), record)
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_boot_goes_by_what_the_wall_clock_says_has_gone_by() {
+    fn steady_clock_over_a_boot_advances_by_the_wall_clock() {
         for day in [DAY, -DAY] {
             let clocks = clocks();
             let first = line(&clocks, "a", None);
@@ -168,7 +168,8 @@ mod tests {
             for boot in [0, 1, u64::MAX] {
                 let clocks = Arc::new(Clocks(Mutex::new((wall, boot))));
                 for ahead_ns in [i64::MIN, 0, i64::MAX] {
-                    let record = LineRecord { boot_id: BootId("a".to_owned()), booted_at: Steady(boot), ahead_ns };
+                    let record =
+                        SteadyClockRecord { boot_id: BootId("a".to_owned()), booted_at: Steady(boot), ahead_ns };
                     for id in ["a", "b"] {
                         let line = line(&clocks, id, Some(record.clone()));
                         let _ = (line.now(), line.of_wall(Timestamp(wall)), line.record(), line.news());

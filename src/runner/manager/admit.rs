@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::ledger::Ledger;
-use super::owner::Created;
+use super::owner::UnownedAlloc;
 use super::{Manager, RunnerError, SubmitReply};
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::{Job, TaskGroup};
 use crate::model::migration::MigrationSource;
-use crate::runner::alloc::{Alloc, Restored};
+use crate::runner::alloc::{Alloc, RestoredRecords};
 use crate::runner::kept::record::{self, AllocRecord, JobRecord};
 use crate::runner::kept::update::update_key;
 use crate::store::{Batch, StoreError};
@@ -108,11 +108,11 @@ impl Manager {
                 record.migrate_from = Some(MigrationSource { submitted: record.began, ..source });
             }
             record::put(&mut batch, record::alloc_key(&record.id), &record);
-            let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
+            let restored = RestoredRecords { record, tasks: group.tasks.iter().map(|_| None).collect() };
             let Some(alloc) = self.make(Arc::clone(job), restored) else { continue };
             alloc.receive();
             let numbers = alloc.put_new(&mut batch);
-            new.push((Created::new(Arc::new(alloc)), numbers));
+            new.push((UnownedAlloc::new(Arc::new(alloc)), numbers));
         }
         for alloc in &superseded {
             alloc.put(&mut batch);
@@ -175,7 +175,7 @@ impl Manager {
     }
 
     /// `None`: its job has no such group.
-    pub(super) fn make(&self, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
+    pub(super) fn make(&self, job: Arc<Job>, restored: RestoredRecords) -> Option<Alloc> {
         Alloc::new(Arc::clone(&self.ctx), Arc::clone(&self.hooks), job, restored)
     }
 

@@ -12,12 +12,12 @@ use crate::telemetry::lock;
 /// Concurrency: any thread; no other lock is taken while one is held.
 #[derive(Default)]
 pub struct Allocs {
-    known: Mutex<BTreeMap<AllocId, Owned>>,
+    known: Mutex<BTreeMap<AllocId, OwnedAlloc>>,
     /// Ended allocs whose series are not exposed any more.
     collectable: Mutex<HashSet<AllocId>>,
 }
 
-struct Owned {
+struct OwnedAlloc {
     alloc: Arc<Alloc>,
     owner: Option<AbortHandle>,
 }
@@ -55,7 +55,7 @@ impl Allocs {
     /// Adds an alloc and spawns its owner.
     pub fn own(&self, alloc: &Arc<Alloc>, life: impl Future<Output = ()> + Send + 'static) {
         // Added before its owner runs: an owner that ends at once finds its alloc.
-        lock(&self.known).insert(alloc.id.clone(), Owned { alloc: Arc::clone(alloc), owner: None });
+        lock(&self.known).insert(alloc.id.clone(), OwnedAlloc { alloc: Arc::clone(alloc), owner: None });
         let owner = tokio::spawn(life).abort_handle();
         if let Some(owned) = lock(&self.known).get_mut(&alloc.id) {
             owned.owner = Some(owner);
@@ -102,7 +102,7 @@ impl Allocs {
 
     /// Whether the owners of ended allocs are still cleaning up.
     pub fn cleans_up(&self) -> bool {
-        let cleans_up = |owned: &Owned| {
+        let cleans_up = |owned: &OwnedAlloc| {
             let is_through = *owned.alloc.ended().borrow();
             owned.alloc.is_terminal() && !is_through && owned.owner.iter().any(|o| !o.is_finished())
         };

@@ -16,9 +16,10 @@ use super::Handle;
 use crate::board::facts::Facts;
 use crate::model::attributes::AttributeDiff;
 use crate::model::event::EventKind;
-use crate::runner::drivers::call::{CallError, Reports};
+use crate::runner::drivers::call::{CheckedFingerprints, DriverCallError};
 use crate::runner::drivers::{Driver, DriverInfo, Fingerprint, FingerprintChange, Health};
-use crate::runner::ground::Context;
+use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::ground::RunnerContext;
 
 /// Delay before a retry: doubled each time, up to the second value. Fingerprints that lasted longer reset it.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -38,13 +39,13 @@ impl Handle {
 }
 
 /// Spawns one task for each driver.
-pub(super) fn follow_all(ctx: &Arc<Context>) {
+pub(super) fn follow_all(ctx: &Arc<RunnerContext>) {
     for (name, driver) in &ctx.drivers {
         ctx.see_to(follow(Arc::clone(ctx), name, Arc::clone(driver)));
     }
 }
 
-async fn follow(ctx: Arc<Context>, name: &'static str, driver: Arc<dyn Driver>) {
+async fn follow(ctx: Arc<RunnerContext>, name: &'static str, driver: Arc<dyn Driver>) {
     let mut pause = PAUSES.0;
     loop {
         let began = tokio::time::Instant::now();
@@ -59,17 +60,16 @@ async fn follow(ctx: Arc<Context>, name: &'static str, driver: Arc<dyn Driver>) 
 }
 
 /// Follows the fingerprints until they end; returns why.
-async fn follow_once(ctx: &Context, name: &'static str, driver: &dyn Driver) -> String {
-    let ended = |error: CallError| format!("no fingerprint: {error}; retrying");
-    let (mut reports, mut report) = match Reports::of(driver).await {
+async fn follow_once(ctx: &RunnerContext, name: &'static str, driver: &dyn Driver) -> String {
+    let ended = |error: DriverCallError| format!("no fingerprint: {error}; retrying");
+    let (mut reports, mut report) = match CheckedFingerprints::of(driver).await {
         Ok(begun) => begun,
         Err(error) => return ended(error),
     };
     loop {
         take(ctx, name, report);
         tokio::time::sleep(SETTLE).await;
-        // Ends: with its next change, or with the agent.
-        report = match reports.next().await {
+        report = match reports.next().ends_with(Ends::Agent).await {
             Ok(report) => report,
             Err(error) => return ended(error),
         };
@@ -77,7 +77,7 @@ async fn follow_once(ctx: &Context, name: &'static str, driver: &dyn Driver) -> 
 }
 
 /// Stores a fingerprint and reports a change of health.
-fn take(ctx: &Context, name: &'static str, report: Fingerprint) {
+fn take(ctx: &RunnerContext, name: &'static str, report: Fingerprint) {
     let Some(info) = ctx.driver_infos.get(name) else { return };
     let now = ctx.clock.now();
     let Fingerprint { health, description, .. } = report.clone();

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::model::id::{AllocId, ProcessId, TaskName};
-use crate::runner::ground::Context;
+use crate::runner::ground::RunnerContext;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::{FoundAs, WatchedBy};
 
@@ -50,8 +50,8 @@ pub struct Watchers {
 }
 
 #[derive(Debug)]
-pub struct Found {
-    tally: Mutex<Tally>,
+pub struct RecoveryFindings {
+    tally: Mutex<RecoveryTally>,
     /// Records that could not be read, at this start or an earlier one.
     pub quarantined: Vec<String>,
     /// What ran under an earlier agent and has no record.
@@ -61,7 +61,7 @@ pub struct Found {
 }
 
 #[derive(Debug)]
-struct Tally {
+struct RecoveryTally {
     began: Instant,
     /// Time until the last recorded task was recovered.
     took: Duration,
@@ -69,32 +69,37 @@ struct Tally {
     found: [u64; FoundAs::ALL.len()],
 }
 
-impl Tally {
+impl RecoveryTally {
     fn of(&mut self, found_as: FoundAs) -> &mut u64 {
         let place = FoundAs::ALL.iter().position(|o| *o == found_as).expect("ALL must list every outcome");
         &mut self.found[place]
     }
 }
 
-impl Found {
+impl RecoveryFindings {
     /// For an agent that started at that moment.
-    pub fn new(began: Instant, quarantined: Vec<String>) -> Found {
-        let tally = Tally { began, took: Duration::ZERO, found: [0; FoundAs::ALL.len()] };
-        Found { tally: Mutex::new(tally), quarantined, orphans: Mutex::default(), watchers: Mutex::default() }
+    pub fn new(began: Instant, quarantined: Vec<String>) -> RecoveryFindings {
+        let tally = RecoveryTally { began, took: Duration::ZERO, found: [0; FoundAs::ALL.len()] };
+        RecoveryFindings {
+            tally: Mutex::new(tally),
+            quarantined,
+            orphans: Mutex::default(),
+            watchers: Mutex::default(),
+        }
     }
 
     /// Counts a recorded task.
-    pub fn count(&self, ctx: &Context, found_as: FoundAs) {
+    pub fn count(&self, ctx: &RunnerContext, found_as: FoundAs) {
         *lock(&self.tally).of(found_as) += 1;
         self.publish(ctx);
     }
-    pub fn publish(&self, ctx: &Context) {
+    pub fn publish(&self, ctx: &RunnerContext) {
         let mut tally = lock(&self.tally);
         tally.took = ctx.clock.instant().saturating_duration_since(tally.began);
         ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
     }
     /// Counts a task without a record. `before`: as what it was counted so far.
-    pub fn count_orphan(&self, ctx: &Context, before: Option<FoundAs>, found_as: Option<FoundAs>) {
+    pub fn count_orphan(&self, ctx: &RunnerContext, before: Option<FoundAs>, found_as: Option<FoundAs>) {
         let mut tally = lock(&self.tally);
         before.into_iter().for_each(|before| *tally.of(before) -= 1);
         found_as.into_iter().for_each(|found_as| *tally.of(found_as) += 1);

@@ -19,8 +19,9 @@ use tokio::task::JoinSet;
 use super::{Handle, Manager, RunnerError};
 use crate::model::id::{AllocId, JobId};
 use crate::model::units::Steady;
-use crate::runner::alloc::{Destroyed, EndedAlloc};
+use crate::runner::alloc::{DestroyedAlloc, EndedAlloc};
 use crate::runner::decide::limits::{AT_ONCE, Candidate, Fill, by_limits, by_pressure};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
@@ -30,7 +31,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// What to collect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Collect {
+pub enum GcScope {
     /// What exceeds the limits.
     Limits,
     /// All ended allocs.
@@ -40,12 +41,12 @@ pub enum Collect {
 
 /// The result: what was removed, and what was kept and why. Allocs within the limits are not listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct GcResult {
     pub removed: Vec<(AllocId, GcReason)>,
     pub kept: Vec<(AllocId, String)>,
     /// Kept as well: their final series are still exposed.
     pub shown: Vec<AllocId>,
-    /// With [`Collect::All`]: allocs that have not ended, which are not collected.
+    /// With [`GcScope::All`]: allocs that have not ended, which are not collected.
     pub live: Vec<AllocId>,
     /// Removed, but with remains on the host, and why. The next start of an agent retries.
     pub left: Vec<(AllocId, String)>,
@@ -53,16 +54,16 @@ pub struct Collected {
 
 /// The ended allocs to remove, and what is reported of those that stay.
 #[derive(Default)]
-struct Choice {
+struct GcChoice {
     going: Vec<(usize, GcReason)>,
     kept: Vec<(AllocId, String)>,
     shown: Vec<AllocId>,
     live: Vec<AllocId>,
 }
 
-impl Choice {
-    fn of(going: Vec<(usize, GcReason)>) -> Choice {
-        Choice { going, ..Choice::default() }
+impl GcChoice {
+    fn of(going: Vec<(usize, GcReason)>) -> GcChoice {
+        GcChoice { going, ..GcChoice::default() }
     }
 }
 
@@ -70,11 +71,11 @@ impl Handle {
     /// Removes ended allocs now and reports what was removed and kept. Their counters stay in their workload's totals.
     ///
     /// Errors: there is no such alloc; the state database refuses writes.
-    pub async fn collect(&self, what: Collect) -> Result<Collected, RunnerError> {
+    pub async fn collect(&self, what: GcScope) -> Result<GcResult, RunnerError> {
         if self.0.closed.load(Ordering::SeqCst) {
             return Err(RunnerError::ShuttingDown);
         }
-        if let Collect::One(id) = &what {
+        if let GcScope::One(id) = &what {
             self.0.alloc(id)?;
         }
         self.0.collect(&what).await.map_err(RunnerError::StateDb)
@@ -89,7 +90,7 @@ impl Manager {
     }
 
     /// Finishes removals that an earlier agent began; then collects and retires when needed, as long as the agent runs.
-    pub async fn collect_garbage(self: Arc<Self>, tombstones: Vec<Destroyed>) {
+    pub async fn collect_garbage(self: Arc<Self>, tombstones: Vec<DestroyedAlloc>) {
         if let Err(error) = self.bury(tombstones).await {
             tracing::warn!(%error, "failed to persist the removal of allocs; the next start retries");
         }
@@ -109,19 +110,19 @@ impl Manager {
                     self.ctx.line.note(&news);
                 }
             }
-            if let Err(error) = self.collect(&Collect::Limits).await {
+            if let Err(error) = self.collect(&GcScope::Limits).await {
                 tracing::warn!(%error, "ended allocs are not collected: the state database refuses writes");
             }
         }
     }
 
     /// Collects what was requested, then continues while the disk is too full, and retires workloads.
-    async fn collect(&self, what: &Collect) -> Result<Collected, StoreError> {
+    async fn collect(&self, what: &GcScope) -> Result<GcResult, StoreError> {
         let mut all = self.collect_once(|manager, ended, now| manager.choose(what, ended, now)).await?;
-        if *what == Collect::Limits {
+        if *what == GcScope::Limits {
             while self.fill().await.is_some_and(|fill| self.ctx.config.gc.is_too_full(fill)) {
                 let choose = |manager: &Manager, ended: &[(EndedAlloc, bool)], _| {
-                    Choice::of(by_pressure(&candidates(ended, &manager.allocs.needed())))
+                    GcChoice::of(by_pressure(&candidates(ended, &manager.allocs.needed())))
                 };
                 let more = self.collect_once(choose).await?;
                 if more.removed.is_empty() {
@@ -145,11 +146,11 @@ impl Manager {
     /// One pass: allocs are forgotten under the ledger and removed without a lock.
     async fn collect_once(
         &self,
-        choose: impl FnOnce(&Manager, &[(EndedAlloc, bool)], Steady) -> Choice,
-    ) -> Result<Collected, StoreError> {
+        choose: impl FnOnce(&Manager, &[(EndedAlloc, bool)], Steady) -> GcChoice,
+    ) -> Result<GcResult, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.allocs.ended();
-        let Choice { going, kept, shown, live } = choose(self, &ended, self.ctx.line.now());
+        let GcChoice { going, kept, shown, live } = choose(self, &ended, self.ctx.line.now());
         let reasons: BTreeMap<usize, GcReason> = going.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let going = going.map(|(_, (ended, _))| ended).collect();
@@ -158,16 +159,16 @@ impl Manager {
         let removed: Vec<_> = destroyed.iter().map(|d| d.id().clone()).zip(reasons.into_values()).collect();
         removed.iter().for_each(|(_, reason)| self.ctx.metrics.alloc_collected(*reason));
         let left = self.bury(destroyed).await?;
-        Ok(Collected { removed, kept, shown, live, left })
+        Ok(GcResult { removed, kept, shown, live, left })
     }
 
-    fn choose(&self, what: &Collect, ended: &[(EndedAlloc, bool)], now: Steady) -> Choice {
+    fn choose(&self, what: &GcScope, ended: &[(EndedAlloc, bool)], now: Steady) -> GcChoice {
         let needed = self.allocs.needed();
-        if *what == Collect::Limits {
-            return Choice::of(by_limits(&candidates(ended, &needed), &self.ctx.config.gc, now));
+        if *what == GcScope::Limits {
+            return GcChoice::of(by_limits(&candidates(ended, &needed), &self.ctx.config.gc, now));
         }
-        let wanted = |id: &AllocId| matches!(what, Collect::All) || *what == Collect::One(id.clone());
-        let mut choice = Choice::default();
+        let wanted = |id: &AllocId| matches!(what, GcScope::All) || *what == GcScope::One(id.clone());
+        let mut choice = GcChoice::default();
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
         for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
             if let Some(task) = alloc.one_that_may_run() {
@@ -192,7 +193,7 @@ impl Manager {
         let over: HashSet<&AllocId> = ended.iter().map(|(ended, _)| &ended.alloc().id).collect();
         let known = self.allocs.all().into_iter().map(|alloc| alloc.id.clone());
         choice.live = known.filter(|id| wanted(id) && !over.contains(id)).collect();
-        if *what != Collect::All {
+        if *what != GcScope::All {
             let why = |id: &AllocId| match self.alloc(id) {
                 Ok(alloc) if alloc.is_terminal() => "its end is not recorded yet: the state database refuses writes",
                 _ => "it has not ended",
@@ -210,7 +211,7 @@ impl Manager {
 
     /// Removes the directories of collected allocs, then their tombstones. An alloc that cannot be removed keeps its
     /// tombstone and is returned.
-    pub async fn bury(&self, destroyed: Vec<Destroyed>) -> Result<Vec<(AllocId, String)>, StoreError> {
+    pub async fn bury(&self, destroyed: Vec<DestroyedAlloc>) -> Result<Vec<(AllocId, String)>, StoreError> {
         let mut waiting = destroyed.into_iter();
         let mut left = Vec::new();
         let mut removing = JoinSet::new();
@@ -222,8 +223,7 @@ impl Manager {
                 let (ctx, hooks) = (Arc::clone(&self.ctx), Arc::clone(&self.hooks));
                 removing.spawn(async move { (destroyed.remove(&ctx, &hooks).await, destroyed) });
             }
-            // Ends: the hooks for removal have deadlines.
-            match removing.join_next().await {
+            match removing.join_next().ends_with(Ends::Deadline).await {
                 None => break,
                 Some(Ok((failed, destroyed))) => {
                     let id = destroyed.id();

@@ -16,7 +16,7 @@ use crate::runner::alloc::Alloc;
 use crate::runner::decide::update::{NewAlloc, RollingGroup};
 
 /// The allocs of a job: those of a version, and those before it.
-pub(super) struct Layout {
+pub(super) struct JobLayout {
     groups: Vec<GroupLayout>,
     /// Live allocs of earlier versions without an index in the job.
     homeless: Vec<Arc<Alloc>>,
@@ -49,7 +49,7 @@ pub(super) fn lives(alloc: &Alloc) -> bool {
     (!alloc.is_terminal() && alloc.desired() == Desired::Run) || alloc.awaits_replacement()
 }
 
-impl Layout {
+impl JobLayout {
     /// The state of each group with a rolling update. Unhealthy allocs are replaced first.
     pub(super) fn rolling(&self) -> Vec<(usize, RollingGroup)> {
         let of = |(at, group): (usize, &GroupLayout)| {
@@ -179,7 +179,7 @@ pub(super) fn state(alloc: &Alloc) -> NewAlloc {
 
 impl Manager {
     /// The current layout.
-    pub(super) fn layout(&self, job: &Arc<Job>, version: u64) -> Layout {
+    pub(super) fn layout(&self, job: &Arc<Job>, version: u64) -> JobLayout {
         let places = |count: u32| (0..count).map(|_| PlaceLayout::default()).collect();
         let mut groups: Vec<GroupLayout> =
             job.groups.iter().map(|group| GroupLayout { policy: group.update, places: places(group.count) }).collect();
@@ -205,6 +205,6 @@ impl Manager {
                 Some(_) | None => {}
             }
         }
-        Layout { groups, homeless }
+        JobLayout { groups, homeless }
     }
 }

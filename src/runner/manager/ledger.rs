@@ -16,8 +16,8 @@ use crate::model::job::Job;
 use crate::model::task::Outcome;
 use crate::model::totals::Totals;
 use crate::model::units::{Nanos, Steady, Timestamp};
-use crate::runner::alloc::{Alloc, Destroyed, EndedAlloc};
-use crate::runner::ground::Context;
+use crate::runner::alloc::{Alloc, DestroyedAlloc, EndedAlloc};
+use crate::runner::ground::RunnerContext;
 use crate::runner::kept::record::{self, NodeRecord, WorkloadRecord};
 use crate::store::{Batch, StoreError};
 
@@ -36,7 +36,7 @@ impl Ledger {
     }
 
     /// Counts new allocs, and creates each series of their workload, at 0.
-    pub fn taken_on(&self, ctx: &Context, job: &Job, allocs: usize, at: Timestamp) {
+    pub fn taken_on(&self, ctx: &RunnerContext, job: &Job, allocs: usize, at: Timestamp) {
         ctx.metrics.durations.known(job.workload());
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
         ctx.board.publish([], |totals| {
@@ -69,10 +69,10 @@ impl Ledger {
     /// those whose directories remain to be removed.
     pub async fn forget(
         &mut self,
-        ctx: &Context,
+        ctx: &RunnerContext,
         known: &Allocs,
         ended: Vec<EndedAlloc>,
-    ) -> Result<Vec<Destroyed>, StoreError> {
+    ) -> Result<Vec<DestroyedAlloc>, StoreError> {
         if ended.is_empty() {
             return Ok(Vec::new());
         }
@@ -125,10 +125,10 @@ impl Ledger {
     /// workloads of periodic and parameterized jobs stay.
     pub async fn retire(
         &mut self,
-        ctx: &Context,
+        ctx: &RunnerContext,
         known: &Allocs,
         registered: &BTreeSet<JobId>,
-    ) -> Result<Vec<Destroyed>, StoreError> {
+    ) -> Result<Vec<DestroyedAlloc>, StoreError> {
         let mut gone = Vec::new();
         let now = ctx.line.now();
         let after = Nanos::from_duration(ctx.config.retire_after);

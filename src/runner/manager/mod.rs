@@ -32,27 +32,27 @@ use tokio::task::AbortHandle;
 use self::allocs::Allocs;
 pub use self::data_source::DataRefusal;
 pub use self::exec::ExecNote;
-use self::found::Found;
+use self::found::RecoveryFindings;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
-pub use self::gc::{Collect, Collected};
+pub use self::gc::{GcResult, GcScope};
 use self::known_updates::Updates;
 pub use self::launches::LaunchedChild;
 use self::ledger::Ledger;
-use self::owner::Created;
+use self::owner::UnownedAlloc;
 pub use self::parents::{LaunchingJob, StoppedJob};
-pub use self::placing::Unplaced;
+pub use self::placing::UnplacedAllocs;
 pub use self::ports::AwaitedPort;
-use self::registry::Parents;
-pub use self::requests::Restarted;
+use self::registry::ParentJobs;
+pub use self::requests::RestartTarget;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
 use super::alloc::Alloc;
 use super::drivers::DriverError;
-use super::ground::{Context, Drivers};
+use super::ground::{Drivers, RunnerContext};
 use super::hooks::Hooks;
 use crate::board::Board;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::jobspec::gotemplate::GoTemplate;
 use crate::jobspec::templates;
 use crate::model::alloc::Desired;
@@ -63,6 +63,7 @@ use crate::model::launching::DispatchRefusal;
 use crate::model::migration::MigrationSource;
 use crate::model::task::TaskState;
 use crate::model::template::TaskTemplate;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
 
@@ -143,7 +144,7 @@ pub enum Wait {
 pub struct Handle(pub(super) Arc<Manager>);
 
 pub(super) struct Manager {
-    pub ctx: Arc<Context>,
+    pub ctx: Arc<RunnerContext>,
     pub hooks: Arc<Hooks>,
     pub allocs: Allocs,
     /// Serializes submissions and collections: each reads all allocs and then changes the set.
@@ -151,17 +152,17 @@ pub(super) struct Manager {
     pub tidy: Notify,
     pub closed: AtomicBool,
     /// Periodic and parameterized jobs.
-    pub parents: Parents,
+    pub parents: ParentJobs,
     updates: Updates,
     pub tidier: Mutex<Option<AbortHandle>>,
-    pub found: Found,
+    pub found: RecoveryFindings,
 }
 
 impl Handle {
     pub fn board(&self) -> &Arc<Board> {
         &self.0.ctx.board
     }
-    pub fn events(&self) -> &Arc<Log> {
+    pub fn events(&self) -> &Arc<EventLog> {
         &self.0.ctx.events
     }
     pub fn drivers(&self) -> &Drivers {
@@ -264,8 +265,7 @@ fn needs_no_keys(task: &Task, template: &TaskTemplate) -> Result<(), RunnerError
 impl Manager {
     /// Held while all allocs are read and the set is changed.
     pub async fn ledger(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
-        // Ends: a holder waits for the disk and for nothing else.
-        self.ledger.lock().await
+        self.ledger.lock().ends_with(Ends::Permit).await
     }
 
     pub fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
@@ -328,7 +328,7 @@ impl Manager {
     }
 
     /// Adds an alloc that is shown already, and spawns its owner.
-    pub fn enter(self: &Arc<Self>, created: Created) {
+    pub fn enter(self: &Arc<Self>, created: UnownedAlloc) {
         let alloc = Arc::clone(created.alloc());
         let predecessors = alloc.waits_for().iter().filter_map(|id| self.allocs.get(id)).map(|a| a.ended()).collect();
         let manager = Arc::clone(self);
@@ -383,9 +383,8 @@ impl Manager {
         live.iter().for_each(|a| a.apply_stop());
         if wait == Wait::UntilEnded {
             for alloc in allocs {
-                // Ends: with the alloc, which the kill budget ends; the caller may leave. An error: it has been
-                // collected.
-                let _ = alloc.ended().wait_for(|ended| *ended).await;
+                // An error: it has been collected.
+                let _ = alloc.ended().wait_for(|ended| *ended).ends_with(Ends::Sender).await;
             }
         }
         saved.err().or(unsaved)

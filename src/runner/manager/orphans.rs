@@ -25,10 +25,11 @@ use super::{Handle, Manager};
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::Task;
 use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
-use crate::runner::drivers::call::{self, CallError, Running};
-use crate::runner::drivers::{Driver, DriverError, EventSink, Left};
-use crate::runner::ground::{Context, Parts};
-use crate::runner::kept::datadir::{Place, make_run_dir};
+use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
+use crate::runner::drivers::{Driver, DriverError, EventSink, UnrecordedAttempt};
+use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::ground::{Parts, RunnerContext};
+use crate::runner::kept::datadir::{AttemptDirs, make_run_dir};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::FoundAs;
 
@@ -45,7 +46,7 @@ impl Handle {
 }
 
 /// What is left, and its driver.
-type Remains = (Arc<dyn Driver>, Left);
+type Remains = (Arc<dyn Driver>, UnrecordedAttempt);
 
 /// Kills the orphans, until they are gone or the agent stops.
 struct OrphanReaper {
@@ -67,8 +68,7 @@ impl Manager {
         for (id, (ownership, places)) in allocs {
             reaping.spawn(Arc::clone(&reaper).reap_alloc(id, ownership, places));
         }
-        // Ends: when nothing is left of each, or with the agent, which drops all of it.
-        while reaping.join_next().await.is_some() {}
+        while reaping.join_next().ends_with(Ends::Agent).await.is_some() {}
     }
 
     /// The attempts without a record, by alloc. Blocks.
@@ -76,10 +76,10 @@ impl Manager {
         &self,
         recorded: &RecordedAllocs,
         in_run: Vec<AllocId>,
-    ) -> BTreeMap<AllocId, (Ownership, Vec<Place>)> {
+    ) -> BTreeMap<AllocId, (Ownership, Vec<AttemptDirs>)> {
         let ctx = &self.ctx;
         let parent = ctx.cgroups.as_ref().map(|_| &ctx.config.cgroup_parent);
-        let mut found: BTreeMap<AllocId, (Ownership, Vec<Place>)> = BTreeMap::new();
+        let mut found: BTreeMap<AllocId, (Ownership, Vec<AttemptDirs>)> = BTreeMap::new();
         let foreign = |id: &AllocId| {
             // An alloc that was submitted since then is no orphan.
             let known = self.allocs.get(id).is_some();
@@ -113,11 +113,11 @@ impl Manager {
 }
 
 impl OrphanReaper {
-    fn ctx(&self) -> &Arc<Context> {
+    fn ctx(&self) -> &Arc<RunnerContext> {
         &self.manager.ctx
     }
 
-    async fn reap_alloc(self: Arc<Self>, id: AllocId, ownership: Ownership, places: Vec<Place>) {
+    async fn reap_alloc(self: Arc<Self>, id: AllocId, ownership: Ownership, places: Vec<AttemptDirs>) {
         if ownership == Ownership::Unrecorded {
             // The directory may have been removed: it is created again, so that a later agent finds what is left.
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
@@ -136,8 +136,7 @@ impl OrphanReaper {
                 }
             });
         }
-        // Ends: when each has ended, or with the agent.
-        while ending.join_next().await.is_some() {}
+        while ending.join_next().ends_with(Ends::Agent).await.is_some() {}
         if ownership == Ownership::Unrecorded {
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
             let cleared = self.ctx().blocking.block(move || clear(&ctx, &alloc_id)).await;
@@ -148,10 +147,12 @@ impl OrphanReaper {
     }
 
     /// Reports an attempt that is left to the operator, if it runs.
-    async fn report(&self, place: Place) {
+    async fn report(&self, place: AttemptDirs) {
         let (handle, why) = match self.left(&place).await {
-            Ok(Some((_, Left { handle, lives: true }))) => (Some(handle), "its record could not be read".to_owned()),
-            Ok(Some((_, Left { lives: false, .. })) | None) => return,
+            Ok(Some((_, UnrecordedAttempt { handle, lives: true }))) => {
+                (Some(handle), "its record could not be read".to_owned())
+            }
+            Ok(Some((_, UnrecordedAttempt { lives: false, .. })) | None) => return,
             Err(why) => (None, why),
         };
         let pid = handle.and_then(|handle| Some(handle.main?.pid));
@@ -160,7 +161,7 @@ impl OrphanReaper {
     }
 
     /// Kills an attempt until nothing of it is left.
-    async fn end(&self, place: Place) {
+    async fn end(&self, place: AttemptDirs) {
         let (mut pause, mut reported, mut counted, mut ran) = (call::KILL, String::new(), None, false);
         loop {
             let again = tokio::time::Instant::now() + pause;
@@ -192,10 +193,9 @@ impl OrphanReaper {
     }
 
     /// One try. `ran`: a process of it lived, at this try or an earlier one. Errors: why it may still run.
-    async fn try_to_end(&self, place: &Place, ran: &mut bool) -> Result<(), String> {
-        // Ends: a permit is released when the driver has responded, which has deadlines.
-        let _place = self.places.acquire().await.map_err(|e| e.to_string())?;
-        let Some((driver, Left { handle, lives })) = self.left(place).await? else { return Ok(()) };
+    async fn try_to_end(&self, place: &AttemptDirs, ran: &mut bool) -> Result<(), String> {
+        let _place = self.places.acquire().ends_with(Ends::Permit).await.map_err(|e| e.to_string())?;
+        let Some((driver, UnrecordedAttempt { handle, lives })) = self.left(place).await? else { return Ok(()) };
         if lives {
             let pid = handle.main.map(|main| main.pid);
             if !*ran {
@@ -212,7 +212,7 @@ impl OrphanReaper {
             self.end_attempt(&running, driver.kill_signal()).await?;
             match running.destroy().await {
                 Ok(()) => {}
-                Err(still @ CallError::Refused(DriverError::StillRunning)) => return Err(still.to_string()),
+                Err(still @ DriverCallError::Refused(DriverError::StillRunning)) => return Err(still.to_string()),
                 Err(error) => self.stays(place, &error.to_string()),
             }
         }
@@ -223,13 +223,13 @@ impl OrphanReaper {
         Ok(())
     }
 
-    fn stays(&self, place: &Place, error: &str) {
+    fn stays(&self, place: &AttemptDirs, error: &str) {
         let (alloc_id, task) = (&place.alloc_id, &place.task);
         tracing::warn!(%alloc_id, %task, error, "failed to remove what a task without a record left; the next start retries");
     }
 
     /// The driver's kill signal, the default kill timeout, SIGKILL: the job's own are unknown.
-    async fn end_attempt(&self, running: &Running, kill_signal: &str) -> Result<(), String> {
+    async fn end_attempt(&self, running: &RunningAttempt, kill_signal: &str) -> Result<(), String> {
         let clock = self.ctx().clock.as_ref();
         // Polled once: an attempt that has ended returns at once.
         let ended =
@@ -253,16 +253,16 @@ impl OrphanReaper {
     }
 
     /// What is left of an attempt, and its driver. `None`: nothing.
-    async fn left(&self, place: &Place) -> Result<Option<Remains>, String> {
+    async fn left(&self, place: &AttemptDirs) -> Result<Option<Remains>, String> {
         let (ctx, place) = (Arc::clone(self.ctx()), place.clone());
         self.ctx().blocking.block(move || left(&ctx, &place)).await?
     }
 
-    fn note(&self, place: &Place, pid: Option<u32>, fate: Fate) {
+    fn note(&self, place: &AttemptDirs, pid: Option<u32>, fate: Fate) {
         self.manager.found.note_orphan(orphan(place, pid, fate));
     }
 
-    fn left_alone(&self, place: &Place, pid: Option<u32>, why: &str) {
+    fn left_alone(&self, place: &AttemptDirs, pid: Option<u32>, why: &str) {
         self.note(place, pid, Fate::MayRun(why.to_owned()));
         let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
         tracing::error!(%alloc_id, %task, attempt, pid, why, "orphan may still run: a task without a record");
@@ -270,7 +270,7 @@ impl OrphanReaper {
 }
 
 /// What a task without a record left, as its driver knows it, newest first. Blocks. Errors: it is unknown.
-pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<Place>> {
+pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<AttemptDirs>> {
     let mut places = parts.data_dir.attempts(id)?;
     let supervised = driver.alive_below(&parts.data_dir.run_task(id, task))?;
     places.extend(supervised.iter().filter_map(|run_dir| parts.data_dir.place_of(run_dir)));
@@ -282,16 +282,16 @@ pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName)
 }
 
 /// Sets its cgroup, if tasks have cgroups here. `parent`: the parent of all of them.
-fn set_cgroup(place: &mut Place, parent: Option<&CgroupPath>) {
+fn set_cgroup(place: &mut AttemptDirs, parent: Option<&CgroupPath>) {
     place.cgroup = parent.map(|parent| parent.child(place.alloc_id.as_str()).child(place.task.as_str()));
 }
 
-fn orphan(place: &Place, pid: Option<u32>, fate: Fate) -> Orphan {
+fn orphan(place: &AttemptDirs, pid: Option<u32>, fate: Fate) -> Orphan {
     Orphan { alloc_id: place.alloc_id.clone(), task: place.task.clone(), attempt: place.attempt, pid, fate }
 }
 
 /// Finds the driver that knows it. Blocks. Errors: what is left is unknown.
-fn left(ctx: &Context, place: &Place) -> Result<Option<Remains>, String> {
+fn left(ctx: &RunnerContext, place: &AttemptDirs) -> Result<Option<Remains>, String> {
     let mut error = None;
     for driver in ctx.drivers.values() {
         match driver.left(place) {
@@ -305,7 +305,7 @@ fn left(ctx: &Context, place: &Place) -> Result<Option<Remains>, String> {
 
 /// Its tasks have ended: removes what they shared, except what they wrote. Its directory in `run/` is removed last: as
 /// long as it exists, the next agent continues. Blocks. Errors: why something stays.
-fn clear(ctx: &Context, id: &AllocId) -> Result<(), String> {
+fn clear(ctx: &RunnerContext, id: &AllocId) -> Result<(), String> {
     let path = ctx.config.cgroup_parent.child(id.as_str());
     if let Some(cgroups) = ctx.cgroups.as_ref().filter(|cgroups| cgroups.exists(&path)) {
         cgroups.remove(&path)?;

@@ -1,8 +1,8 @@
 //! The owner of one alloc: starts and ends its tasks in lifecycle order, and cleans up when they are dead.
 //!
 //! ```text
-//! Created ──run──► Running ──until_ended──► EndedAlloc ──forget──► Destroyed ──remove──► nothing is left
-//!    └─discard──► (it never existed)           └─ restarted: Created again
+//! UnownedAlloc ──run──► RunningAlloc ──until_ended──► EndedAlloc ──forget──► DestroyedAlloc ──remove──► gone
+//!    └─discard──► (it never existed)                  └─ restarted: UnownedAlloc again
 //! ```
 //! Each state is a type, and each step consumes the one before: an alloc that never ran is not waited for, and only an
 //! ended alloc can be forgotten and removed.
@@ -26,8 +26,9 @@ use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::checks::ServiceOwner;
 use crate::runner::decide::coordinator::DesiredState;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::ground::AbortOnDrop;
-use crate::runner::hooks::{FailedHook, Phase};
+use crate::runner::hooks::{FailedHook, HookPhase};
 use crate::runner::task::{self, Beginning, Search};
 use crate::runner::templates::TemplateOwner;
 
@@ -35,7 +36,7 @@ use crate::runner::templates::TemplateOwner;
 const RECHECK: Duration = Duration::from_secs(30);
 
 /// An alloc without an owner.
-pub struct Created {
+pub struct UnownedAlloc {
     alloc: Arc<Alloc>,
     /// Where each of its tasks begins.
     entries: Vec<Search>,
@@ -56,15 +57,15 @@ pub struct RunningAlloc {
     templates: Option<TemplateOwner>,
 }
 
-impl Created {
+impl UnownedAlloc {
     /// Its tasks begin as recorded.
-    pub fn new(alloc: Arc<Alloc>) -> Created {
+    pub fn new(alloc: Arc<Alloc>) -> UnownedAlloc {
         let entries = alloc.group().tasks.iter().map(|_| Beginning::Recorded.known()).collect();
-        Created { alloc, entries }
+        UnownedAlloc { alloc, entries }
     }
     /// Its tasks are recovered or being recovered.
-    pub fn found(alloc: Arc<Alloc>, entries: Vec<Search>) -> Created {
-        Created { alloc, entries }
+    pub fn found(alloc: Arc<Alloc>, entries: Vec<Search>) -> UnownedAlloc {
+        UnownedAlloc { alloc, entries }
     }
     pub fn alloc(&self) -> &Arc<Alloc> {
         &self.alloc
@@ -77,7 +78,7 @@ impl Created {
 
     /// Spawns the owner of each task. `predecessors` end before its first task starts.
     pub fn run(self, predecessors: Vec<watch::Receiver<bool>>) -> RunningAlloc {
-        let Created { alloc, entries } = self;
+        let UnownedAlloc { alloc, entries } = self;
         let mut owners = JoinSet::new();
         let own = |(at, entry)| Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id());
         let ids = entries.into_iter().enumerate().map(own).collect();
@@ -166,7 +167,7 @@ impl RoomChanges {
         alloc.place().await
     }
     async fn changed(&mut self) {
-        // Ends: one branch of the owner's select. Both senders live as long as the agent: never an error.
+        // Both senders live as long as the agent: never an error.
         tokio::select! {
             _ = self.facts.changed() => {}
             _ = self.freed.changed() => {}
@@ -176,14 +177,14 @@ impl RoomChanges {
 
 /// The alloc's own hooks: which phases are done, and the one that runs.
 struct AllocHooks {
-    through: Vec<Phase>,
-    running: Option<(Phase, AbortOnDrop<Vec<FailedHook>>)>,
+    through: Vec<HookPhase>,
+    running: Option<(HookPhase, AbortOnDrop<Vec<FailedHook>>)>,
 }
 
 impl AllocHooks {
     fn new(alloc: &Alloc) -> AllocHooks {
         // Nothing is set up for an alloc whose setup failed.
-        let through = alloc.failed_setup().map(|_| Phase::Prerun).into_iter().collect();
+        let through = alloc.failed_setup().map(|_| HookPhase::Prerun).into_iter().collect();
         AllocHooks { through, running: None }
     }
 
@@ -191,18 +192,18 @@ impl AllocHooks {
     /// before.
     fn allow(&mut self, alloc: &Arc<Alloc>, desired_state: DesiredState) -> bool {
         let ends = desired_state == DesiredState::Run && alloc.ends(desired_state);
-        let before: &[Phase] = match desired_state {
-            DesiredState::Run if ends => &[Phase::Prerun, Phase::Prekill],
-            DesiredState::Run => &[Phase::Prerun],
-            DesiredState::Restart => &[Phase::PreTaskRestart],
-            DesiredState::Stop | DesiredState::Expire => &[Phase::Prekill],
+        let before: &[HookPhase] = match desired_state {
+            DesiredState::Run if ends => &[HookPhase::Prerun, HookPhase::Prekill],
+            DesiredState::Run => &[HookPhase::Prerun],
+            DesiredState::Restart => &[HookPhase::PreTaskRestart],
+            DesiredState::Stop | DesiredState::Expire => &[HookPhase::Prekill],
             DesiredState::SetupFailed => &[],
         };
         if desired_state == DesiredState::Run && !ends {
             // It lives, perhaps again: its next end and restart run their phases again.
-            self.through.retain(|phase| *phase == Phase::Prerun);
+            self.through.retain(|phase| *phase == HookPhase::Prerun);
         }
-        let missing = |phase: &&Phase| !self.through.contains(phase) && alloc.hooks.alloc.has(**phase);
+        let missing = |phase: &&HookPhase| !self.through.contains(phase) && alloc.hooks.alloc.has(**phase);
         let Some(before) = before.iter().find(missing).copied() else { return true };
         if self.running.as_ref().is_none_or(|(phase, _)| *phase != before) {
             // A phase that runs for another desired state is cancelled.
@@ -228,11 +229,12 @@ impl AllocHooks {
         }
     }
 
-    async fn over(&mut self) -> (Phase, Vec<FailedHook>) {
-        // Ends: a running phase has deadlines; without one this branch of the select is closed.
-        let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
-        // Ends: the hooks of a phase have deadlines. Errors: the runtime is shutting down.
-        let failed = (&mut running.0).await.unwrap_or_default();
+    async fn over(&mut self) -> (HookPhase, Vec<FailedHook>) {
+        let Some((phase, running)) = &mut self.running else {
+            return std::future::pending().ends_with(Ends::Caller).await;
+        };
+        // Errors: the runtime is shutting down.
+        let failed = (&mut running.0).ends_with(Ends::Deadline).await.unwrap_or_default();
         let phase = *phase;
         self.running = None;
         self.through.push(phase);
@@ -241,13 +243,13 @@ impl AllocHooks {
 }
 
 /// An alloc whose setup failed fails as a whole. One that ran continues: the next start will report what is missing.
-async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
+async fn hooked(alloc: &Alloc, phase: HookPhase, failed: Vec<FailedHook>) {
     for error in &failed {
         let error = error.to_string();
         let error = alloc.job.sensitive.hide(&error);
         tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an alloc failed");
     }
-    if let (Phase::Prerun, false, Some(first)) = (phase, alloc.anything_ran(), failed.into_iter().next())
+    if let (HookPhase::Prerun, false, Some(first)) = (phase, alloc.anything_ran(), failed.into_iter().next())
         && let Err(error) = alloc.ctx.journal.commit(alloc.fail_setup(first.failure.message)).await
     {
         tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the setup failure of an alloc");
@@ -263,17 +265,15 @@ async fn expire(alloc: &Alloc) {
 
 async fn all_ended(predecessors: Vec<watch::Receiver<bool>>) {
     for mut predecessor in predecessors {
-        // Ends: with the alloc before; a task that has to end does not wait for it. An error: that alloc is removed.
-        let _ = predecessor.wait_for(|ended| *ended).await;
+        // A task that has to end does not wait for it. An error: that alloc is removed.
+        let _ = predecessor.wait_for(|ended| *ended).ends_with(Ends::Sender).await;
     }
 }
 
 async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
     match waits {
-        // Ends: with the future, which has its own end.
-        Some(waits) => waits.await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        Some(waits) => waits.ends_with(Ends::Deadline).await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }
 
@@ -281,7 +281,6 @@ async fn sleep_until(at: Option<Steady>, now: Steady) {
     match at {
         // Boxed, as all rare events: the future of an alloc stays small.
         Some(at) => Box::pin(tokio::time::sleep(at.since(now).as_duration().min(RECHECK))).await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }

@@ -9,7 +9,7 @@ use crate::runner::decide::volumes::differ_by_alloc;
 
 /// Allocs of one group that would wait for the same reasons.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unplaced {
+pub struct UnplacedAllocs {
     pub group: GroupName,
     pub count: u32,
     pub reasons: Vec<NotPlaced>,
@@ -17,7 +17,7 @@ pub struct Unplaced {
 
 impl Handle {
     /// Allocs of a job that would not be placed now, once those of its earlier version have ended. Has no effect.
-    pub fn not_placed(&self, job: &Job) -> Vec<Unplaced> {
+    pub fn not_placed(&self, job: &Job) -> Vec<UnplacedAllocs> {
         let ctx = &self.0.ctx;
         let node = ctx.placement_node();
         let is_own = |id: &_| self.0.allocs.get(id).is_some_and(|alloc| alloc.job.id == job.id);
@@ -34,7 +34,7 @@ impl Handle {
 }
 
 /// The first alloc that is not placed: those after it are not either.
-fn first_reasons(job: &Job, group: &TaskGroup, node: &PlacementNode, taken: &mut Vec<u32>) -> Option<Unplaced> {
+fn first_reasons(job: &Job, group: &TaskGroup, node: &PlacementNode, taken: &mut Vec<u32>) -> Option<UnplacedAllocs> {
     let unplaced_at = |index| unplaced(job, group, index, node);
     let last = group.count.checked_sub(1)?;
     let mut not_placed = |index: &u32| !unplaced_at(*index).is_empty();
@@ -65,5 +65,5 @@ fn first_reasons(job: &Job, group: &TaskGroup, node: &PlacementNode, taken: &mut
             }
         }
     }
-    (count > 0).then(|| Unplaced { group: group.name.clone(), count, reasons })
+    (count > 0).then(|| UnplacedAllocs { group: group.name.clone(), count, reasons })
 }

@@ -12,7 +12,7 @@ use crate::telemetry::lock;
 
 /// Concurrency: any thread reads; writers hold the ledger.
 #[derive(Default)]
-pub struct Parents {
+pub struct ParentJobs {
     known: Mutex<BTreeMap<JobId, ParentJob>>,
     /// A job was registered or stopped.
     pub changed: Notify,
@@ -41,7 +41,7 @@ impl ParentJob {
     }
 }
 
-impl Parents {
+impl ParentJobs {
     pub fn get(&self, id: &str) -> Option<ParentJob> {
         lock(&self.known).get(id).cloned()
     }

@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Manager;
-use super::owner::Created;
+use super::owner::UnownedAlloc;
 use crate::model::event::EventKind;
 use crate::model::units::Steady;
-use crate::runner::alloc::{Alloc, AwaitedReplacement, Restored};
+use crate::runner::alloc::{Alloc, AwaitedReplacement, RestoredRecords};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 
@@ -81,8 +82,7 @@ impl Manager {
     async fn replace(self: &Arc<Self>, old: &Arc<Alloc>) -> Result<(), StoreError> {
         let mut ledger = self.ledger().await;
         if self.closed.load(Ordering::SeqCst) {
-            // Ends: with the owner, which a leaving agent drops.
-            return std::future::pending().await;
+            return std::future::pending().ends_with(Ends::Caller).await;
         }
         let Some(awaited) = old.awaited_replacement() else { return Ok(()) };
         let Some(tracker) = old.tracker_of_next(awaited) else { return Ok(()) };
@@ -94,11 +94,11 @@ impl Manager {
         let (id, key) = (record.id.clone(), record::alloc_key(&record.id));
         let mut batch = Batch::default();
         record::put(&mut batch, key, &record);
-        let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
+        let restored = RestoredRecords { record, tasks: group.tasks.iter().map(|_| None).collect() };
         let Some(new) = self.make(Arc::clone(&old.job), restored) else { return Ok(()) };
         new.receive();
         let numbers = new.put_new(&mut batch);
-        let created = Created::new(Arc::new(new));
+        let created = UnownedAlloc::new(Arc::new(new));
         let new_keys: Vec<String> = batch.writes.iter().map(|(key, _)| key.clone()).collect();
         old.replaced_by(id.clone(), &mut batch);
         if let Err(error) = self.ctx.journal.commit(batch).await {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::owner::Created;
+use super::owner::UnownedAlloc;
 use super::{Handle, Manager, RunnerError};
 use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
@@ -12,14 +12,15 @@ use crate::model::id::{AllocId, TaskName};
 use crate::model::nearest::nearest;
 use crate::model::signal;
 use crate::model::units::Nanos;
-use crate::runner::alloc::{Alloc, Recall, Refusal};
+use crate::runner::alloc::{Alloc, AllocRestart, RestartRefusal};
+use crate::runner::ends::{Ends, EndsWith};
 
 /// Reason of the events: only users make these requests.
 const REASON: &str = "requested";
 
 /// What to restart of an alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restarted<'a> {
+pub enum RestartTarget<'a> {
     /// One running task, in place.
     Task(&'a str),
     /// Each running task, in place.
@@ -40,7 +41,7 @@ impl Handle {
     /// recorded when this returns; the restart follows in the background.
     ///
     /// Errors: the task or alloc does not run, or is about to end.
-    pub async fn restart(&self, id: &AllocId, what: Restarted<'_>) -> Result<Vec<TaskName>, RunnerError> {
+    pub async fn restart(&self, id: &AllocId, what: RestartTarget<'_>) -> Result<Vec<TaskName>, RunnerError> {
         self.0.restart(id, what).await
     }
 }
@@ -100,10 +101,10 @@ impl Manager {
         }
     }
 
-    async fn restart(self: &Arc<Self>, id: &AllocId, what: Restarted<'_>) -> Result<Vec<TaskName>, RunnerError> {
+    async fn restart(self: &Arc<Self>, id: &AllocId, what: RestartTarget<'_>) -> Result<Vec<TaskName>, RunnerError> {
         let alloc = self.alloc(id)?;
         match what {
-            Restarted::Task(name) => {
+            RestartTarget::Task(name) => {
                 let at = Self::task_of(&alloc, name)?;
                 self.may_begin(&alloc)?;
                 let refused = |state| RunnerError::NotRunning { task: alloc.task(at).name.clone(), state };
@@ -111,7 +112,7 @@ impl Manager {
                 self.record_restarts(&alloc, &[at]).await;
                 Ok(vec![alloc.task(at).name.clone()])
             }
-            Restarted::Running => {
+            RestartTarget::Running => {
                 self.may_begin(&alloc)?;
                 // The whole group restarts, so its own delay applies too.
                 let delay = alloc.group().shutdown_delay;
@@ -123,7 +124,7 @@ impl Manager {
                 self.record_restarts(&alloc, &restarted).await;
                 Ok(restarted.into_iter().map(|at| alloc.task(at).name.clone()).collect())
             }
-            Restarted::All => self.restart_all(&alloc).await,
+            RestartTarget::All => self.restart_all(&alloc).await,
         }
     }
 
@@ -148,19 +149,19 @@ impl Manager {
                 return Err(RunnerError::UnknownAlloc(alloc.id.clone()));
             }
             match alloc.recall(REASON) {
-                Recall::Ending => drop(ledger),
+                AllocRestart::Ending => drop(ledger),
                 recall => break (ledger, recall),
             }
-            // Ends: all its tasks are dead and its cleanup ends. An error: it was collected, which the next pass finds.
-            let _ = ended.wait_for(|ended| *ended).await;
+            // All its tasks are dead and its cleanup ends. An error: it was collected, which the next pass finds.
+            let _ = ended.wait_for(|ended| *ended).ends_with(Ends::Sender).await;
         };
         let (save, revived) = match recall {
-            Recall::Asked(save) => (save, false),
-            Recall::Revived(save) => (save, true),
-            Recall::Refused(Refusal::MayRun(at)) => {
+            AllocRestart::Asked(save) => (save, false),
+            AllocRestart::Revived(save) => (save, true),
+            AllocRestart::Refused(RestartRefusal::MayRun(at)) => {
                 return Err(RunnerError::MayStillRun { task: alloc.task(at).name.clone() });
             }
-            Recall::Refused(Refusal::NothingRan) | Recall::Ending => {
+            AllocRestart::Refused(RestartRefusal::NothingRan) | AllocRestart::Ending => {
                 return Err(RunnerError::NothingRunning(alloc.id.clone()));
             }
         };
@@ -169,7 +170,7 @@ impl Manager {
             tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart; an agent that dies now forgets it");
         }
         if revived {
-            self.enter(Created::new(Arc::clone(alloc)));
+            self.enter(UnownedAlloc::new(Arc::clone(alloc)));
         }
         drop(ledger);
         Ok(alloc.group().tasks.iter().map(|t| t.name.clone()).collect())

@@ -11,28 +11,28 @@ use tokio::sync::Notify;
 
 use super::allocs::Allocs;
 use super::fingerprints;
-use super::found::Found;
+use super::found::RecoveryFindings;
 use super::known_updates::Updates;
 use super::ledger::{self, Ledger};
 use super::orphans;
-use super::owner::Created;
-use super::registry::Parents;
+use super::owner::UnownedAlloc;
+use super::registry::ParentJobs;
 use super::{Handle, Manager};
 use crate::board::Board;
-use crate::board::events::Log;
+use crate::board::events::EventLog;
 use crate::board::marks::Marks;
 use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
-use crate::runner::alloc::{Alloc, Destroyed, EndedAlloc, Restored};
+use crate::runner::alloc::{Alloc, DestroyedAlloc, EndedAlloc, RestoredRecords};
 use crate::runner::decide::ownership::RecordedAllocs;
-use crate::runner::decide::plan::{Plan, Trace, plan};
-use crate::runner::ground::{Context, Parts};
-use crate::runner::hooks::{Hooks, More, OrderError};
-use crate::runner::kept::datadir::Place;
+use crate::runner::decide::plan::{TaskRecovery, TaskRemains, plan};
+use crate::runner::ground::{Parts, RunnerContext};
+use crate::runner::hooks::{ExtraHooks, Hooks, OrderError};
+use crate::runner::kept::datadir::AttemptDirs;
 use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, ParentRecord, TaskRecord, WorkloadRecord};
-use crate::runner::kept::steady::{Line, LineRecord};
+use crate::runner::kept::steady::{SteadyClock, SteadyClockRecord};
 use crate::runner::kept::update::{UPDATES, UpdateRecord};
 use crate::runner::task::launch::found;
 use crate::runner::task::{Beginning, Search, late, note_found};
@@ -58,25 +58,25 @@ pub enum RestoreError {
 
 /// All records on disk that could be read.
 #[derive(Default)]
-struct Loaded {
+struct LoadedRecords {
     jobs: BTreeMap<(JobId, u64), Arc<Job>>,
     allocs: BTreeMap<AllocId, AllocRecord>,
     tasks: BTreeMap<String, TaskRecord>,
     /// Keys of records that could not be read or that belong to nothing.
     bad: BTreeSet<String>,
     ledger: Ledger,
-    line: Option<LineRecord>,
+    line: Option<SteadyClockRecord>,
     tombstones: Vec<AllocId>,
     parents: Vec<ParentRecord>,
     updates: Vec<UpdateRecord>,
 }
 
 /// An alloc with its job and its tasks' records.
-struct Known {
+struct StoredAlloc {
     job: Arc<Job>,
-    restored: Restored,
+    restored: RestoredRecords,
     /// In task order: what is left of tasks without a record.
-    traces: Vec<Trace>,
+    traces: Vec<TaskRemains>,
 }
 
 impl Handle {
@@ -85,17 +85,17 @@ impl Handle {
     ///
     /// Errors: the database cannot be read. An unreadable record is quarantined and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
-        Handle::start_with(parts, More::default()).await
+        Handle::start_with(parts, ExtraHooks::default()).await
     }
 
     /// The same, with additional hooks.
-    pub(in crate::runner) async fn start_with(parts: Parts, more: More) -> Result<Handle, RestoreError> {
+    pub(in crate::runner) async fn start_with(parts: Parts, more: ExtraHooks) -> Result<Handle, RestoreError> {
         let began = parts.clock.instant();
         let store = Arc::clone(parts.journal.store());
         let mut loaded = load(store.as_ref())?;
         let mut version = Batch::default();
         record::put(&mut version, record::VERSION_KEY.to_owned(), &record::SCHEMA);
-        let line = Line::new(Arc::clone(&parts.clock), parts.node.boot_id.clone(), loaded.line.take());
+        let line = SteadyClock::new(Arc::clone(&parts.clock), parts.node.boot_id.clone(), loaded.line.take());
         record::put(&mut version, record::LINE_KEY.to_owned(), &line.record());
         parts.journal.commit(version).await?;
         loaded.tasks.values_mut().filter_map(|task| task.handle.as_mut()).for_each(|handle| {
@@ -120,22 +120,22 @@ impl Handle {
         let events =
             allocs.iter().flat_map(|k| k.restored.tasks.iter().flatten()).flat_map(|t| t.status.events.iter().cloned());
         let marks = Arc::new(Marks::open(&parts.data_dir.shown()));
-        let events = Arc::new(Log::restored(events.collect(), Arc::clone(&marks)));
+        let events = Arc::new(EventLog::restored(events.collect(), Arc::clone(&marks)));
         loaded.ledger.last_serial = loaded.allocs.values().map(|a| a.serial).max().unwrap_or(0);
         let board = Arc::new(Board::new(loaded.ledger.totals(), marks));
         let hooks = Arc::new(Hooks::new(&parts.metrics, more)?);
         tracing::debug!(alloc = hooks.alloc.order().join(" "), task = hooks.task.order().join(" "), "order of hooks");
         let manager = Arc::new(Manager {
-            ctx: Arc::new(Context::new(parts, line, board, events)),
+            ctx: Arc::new(RunnerContext::new(parts, line, board, events)),
             hooks,
             allocs: Allocs::default(),
             ledger: tokio::sync::Mutex::new(loaded.ledger),
             tidy: Notify::new(),
             closed: AtomicBool::new(false),
-            parents: Parents::default(),
+            parents: ParentJobs::default(),
             updates: Updates::default(),
             tidier: Mutex::default(),
-            found: Found::new(began, quarantined),
+            found: RecoveryFindings::new(began, quarantined),
         });
         fingerprints::follow_all(&manager.ctx);
         let recovering = resume(&manager, allocs);
@@ -150,21 +150,21 @@ impl Handle {
         manager.ctx.see_to(Arc::clone(&manager).launch_on_schedule());
         manager.ctx.see_to(Arc::clone(&manager).follow_updates());
         let tidier =
-            Arc::clone(&manager).collect_garbage(loaded.tombstones.into_iter().map(Destroyed::found).collect());
+            Arc::clone(&manager).collect_garbage(loaded.tombstones.into_iter().map(DestroyedAlloc::found).collect());
         *lock(&manager.tidier) = Some(tokio::spawn(tidier).abort_handle());
         Ok(Handle(manager))
     }
 }
 
 /// Reads all records; lists the unreadable ones.
-fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
+fn load(store: &dyn Store) -> Result<LoadedRecords, RestoreError> {
     if let Some(found) = store.get(record::VERSION_KEY)?
         && !serde_json::from_slice::<u32>(&found).is_ok_and(|version| version == record::SCHEMA)
     {
         let found = String::from_utf8_lossy(&found).into_owned();
         return Err(RestoreError::Schema { found, known: record::SCHEMA });
     }
-    let mut loaded = Loaded::default();
+    let mut loaded = LoadedRecords::default();
     let bad = &mut loaded.bad;
     for (_, record) in read_all::<JobRecord>(store, "job/", bad)? {
         loaded.jobs.insert((record.job.id.clone(), record.version), Arc::new(record.job));
@@ -180,7 +180,7 @@ fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
     for (_, record) in read_all::<NodeRecord>(store, record::NODE_KEY, bad)? {
         loaded.ledger.node = record;
     }
-    loaded.line = read_all::<LineRecord>(store, record::LINE_KEY, bad)?.pop().map(|(_, record)| record);
+    loaded.line = read_all::<SteadyClockRecord>(store, record::LINE_KEY, bad)?.pop().map(|(_, record)| record);
     let parents = read_all::<ParentRecord>(store, record::PARENTS, bad)?;
     loaded.parents = parents.into_iter().map(|(_, record)| record).collect();
     let updates = read_all::<UpdateRecord>(store, UPDATES, bad)?;
@@ -220,7 +220,7 @@ fn without_unknown_events<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
 }
 
 /// Joins jobs, allocs and tasks, in the order of their creation. Records that belong to nothing are quarantined too.
-fn assemble(loaded: &mut Loaded) -> Vec<Known> {
+fn assemble(loaded: &mut LoadedRecords) -> Vec<StoredAlloc> {
     let mut whole = Vec::new();
     let mut orphans: BTreeSet<String> = loaded.tasks.keys().cloned().collect();
     let mut by_age: Vec<_> = loaded.allocs.values().cloned().collect();
@@ -240,8 +240,8 @@ fn assemble(loaded: &mut Loaded) -> Vec<Known> {
             orphans.remove(&key);
             tasks.push(loaded.tasks.remove(&key));
         }
-        let traces = tasks.iter().map(|_| Trace::default()).collect();
-        whole.push(Known { job, restored: Restored { record: alloc, tasks }, traces });
+        let traces = tasks.iter().map(|_| TaskRemains::default()).collect();
+        whole.push(StoredAlloc { job, restored: RestoredRecords { record: alloc, tasks }, traces });
     }
     for key in orphans {
         tracing::error!(key, "task without an alloc; its record is quarantined, and if it runs it is not managed");
@@ -250,16 +250,16 @@ fn assemble(loaded: &mut Loaded) -> Vec<Known> {
     whole
 }
 
-impl Known {
+impl StoredAlloc {
     /// A task without a record never started, or its record is lost: its run directory decides.
     fn find_traces(&mut self, parts: &Parts, set_aside: &BTreeSet<&str>) {
-        let Restored { record: alloc, tasks } = &self.restored;
+        let RestoredRecords { record: alloc, tasks } = &self.restored;
         let Some(group) = self.job.group(alloc.group.as_str()) else { return };
         let each = group.tasks.iter().zip(tasks).zip(&mut self.traces);
         for ((task, _), trace) in each.filter(|((_, record), _)| record.is_none()) {
             trace.unreadable = set_aside.contains(record::task_key(&alloc.id, &task.name).as_str());
             let Some(driver) = parts.drivers.get(task.driver.as_str()) else { continue };
-            let left = |place: &Place| {
+            let left = |place: &AttemptDirs| {
                 driver.left(place).map(|left| Some(left?.handle)).map_err(|e| e.to_string()).transpose()
             };
             trace.left = match orphans::traces(parts, driver.as_ref(), &alloc.id, &task.name) {
@@ -295,14 +295,14 @@ type Recovering = (Arc<Alloc>, usize);
 
 /// When this returns, every alloc has an owner and is shown as recorded. The owner of each task first recovers it from
 /// its driver, so no task waits for the driver of another. Returns the tasks in recovery.
-fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Recovering> {
+fn resume(manager: &Arc<Manager>, known: Vec<StoredAlloc>) -> Vec<Recovering> {
     let mut all = Vec::new();
     let mut recovering = Vec::new();
-    for Known { job, restored, traces } in known {
-        let of = |(record, trace): (&Option<TaskRecord>, &Trace)| {
+    for StoredAlloc { job, restored, traces } in known {
+        let of = |(record, trace): (&Option<TaskRecord>, &TaskRemains)| {
             plan(record.as_ref().map(|record| (record.status.state, record.handle.as_ref())), trace)
         };
-        let plans: Vec<Plan> = restored.tasks.iter().zip(&traces).map(of).collect();
+        let plans: Vec<TaskRecovery> = restored.tasks.iter().zip(&traces).map(of).collect();
         let Some(alloc) = manager.make(job, restored).map(Arc::new) else { continue };
         (0..plans.len()).for_each(|at| alloc.hold_devices(at));
         alloc.hold_ports();
@@ -310,12 +310,12 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Recovering> {
         let (mut entries, mut lost) = (Vec::new(), Vec::new());
         for (at, plan) in plans.into_iter().enumerate() {
             let entry = match plan {
-                Plan::Ended | Plan::GoOn => {
+                TaskRecovery::Ended | TaskRecovery::GoOn => {
                     clear_leftovers(&alloc, at);
                     Beginning::Recorded
                 }
-                Plan::Lost(why) => Beginning::Lost(why),
-                Plan::Recover(handle) => {
+                TaskRecovery::Lost(why) => Beginning::Lost(why),
+                TaskRecovery::Recover(handle) => {
                     if alloc.handle(at).is_none() {
                         alloc.edit(at, |edit| edit.begin_from(&handle));
                     }
@@ -357,7 +357,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Recovering> {
                 // A lost task is recorded as such first: until then no record may say that it can be started.
                 let recorded = |at: &usize| alloc.is_changed(*at) && !lost.contains(at);
                 (0..entries.len()).filter(recorded).for_each(|at| alloc.save_aside(at));
-                manager.enter(Created::found(alive, entries));
+                manager.enter(UnownedAlloc::found(alive, entries));
             }
         }
     }

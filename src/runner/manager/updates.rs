@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::layout::{Layout, lives, state};
+use super::layout::{JobLayout, lives, state};
 use super::{Handle, Manager};
 use crate::model::event::EventKind;
 use crate::model::id::JobId;
@@ -275,7 +275,7 @@ impl Manager {
     }
 
     /// Logs, counts and reports the end of an update or its revert.
-    fn report_end(&self, before: &UpdateRecord, after: &UpdateRecord, layout: &Layout) {
+    fn report_end(&self, before: &UpdateRecord, after: &UpdateRecord, layout: &JobLayout) {
         let (job, workload) = (&after.job.id, after.job.workload());
         let ends = before.is_active() && !after.is_active();
         let reverts = before.reverts.is_none() && after.reverts.is_some();

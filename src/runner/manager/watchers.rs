@@ -38,7 +38,7 @@ const LISTED: usize = 100;
 
 /// Processes and run directories named by the attempts of this agent.
 #[derive(Debug, Default)]
-struct Known {
+struct AttemptProcesses {
     pids: HashSet<u32>,
     run_dirs: HashSet<PathBuf>,
 }
@@ -49,7 +49,7 @@ impl Handle {
         lock(&self.0.found.watchers).clone()
     }
 
-    /// Scans repeatedly. Ends: with the agent, which drops it.
+    /// Scans repeatedly, until the agent drops it.
     pub async fn watch_supervisors(self) {
         let mut reported = HashSet::new();
         loop {
@@ -134,12 +134,12 @@ impl Manager {
         Ok((watched, strays))
     }
 
-    fn known(&self) -> Known {
+    fn known(&self) -> AttemptProcesses {
         let allocs = self.allocs.all();
         let handles = allocs
             .iter()
             .flat_map(|alloc| (0..alloc.group().tasks.len()).filter_map(|at| alloc.handle(at)).collect::<Vec<_>>());
-        let mut known = Known::default();
+        let mut known = AttemptProcesses::default();
         for handle in handles {
             known.pids.extend(handle.supervisor.map(|supervisor| supervisor.pid));
             known.run_dirs.insert(handle.run_dir);
@@ -148,7 +148,7 @@ impl Manager {
     }
 }
 
-impl Known {
+impl AttemptProcesses {
     fn names(&self, process: ProcessId, run_dir: &Path) -> bool {
         self.pids.contains(&process.pid) || self.run_dirs.contains(run_dir)
     }

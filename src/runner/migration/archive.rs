@@ -77,8 +77,8 @@ pub fn write_migration(
     unchanged: &dyn Fn() -> Result<(), String>,
     into: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut archive = Archive {
-        into: Summed { into, sum: Context::new(&SHA256) },
+    let mut archive = MigrationArchiveWriter {
+        into: ChecksumWriter { into, sum: Context::new(&SHA256) },
         seal: ArchiveSeal::default(),
         linked: HashMap::new(),
         linked_bytes: 0,
@@ -100,20 +100,20 @@ fn changed(why: String) -> io::Error {
 }
 
 /// Sums up what is written.
-struct Summed<'a> {
+struct ChecksumWriter<'a> {
     into: &'a mut dyn Write,
     sum: Context,
 }
 
-impl Summed<'_> {
+impl ChecksumWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.update(bytes);
         self.into.write_all(bytes)
     }
 }
 
-struct Archive<'a> {
-    into: Summed<'a>,
+struct MigrationArchiveWriter<'a> {
+    into: ChecksumWriter<'a>,
     seal: ArchiveSeal,
     /// By inode, of files with several names: the first of them.
     linked: HashMap<(u64, u64), Vec<u8>>,
@@ -146,7 +146,7 @@ fn filler(bytes: u64) -> usize {
     usize::try_from(bytes.next_multiple_of(BLOCK) - bytes).unwrap_or_default()
 }
 
-impl Archive<'_> {
+impl MigrationArchiveWriter<'_> {
     fn roots(&mut self, tree: &ForeignTree) -> io::Result<()> {
         let tops = tops(tree)?;
         for top in &tops {
@@ -457,8 +457,8 @@ mod tests {
         let tree = ForeignTree::open(dir.path(), |_| false).unwrap();
         let facts = tree.find("file").unwrap().facts;
         let mut written = Vec::new();
-        let mut archive = Archive {
-            into: Summed { into: &mut written, sum: Context::new(&SHA256) },
+        let mut archive = MigrationArchiveWriter {
+            into: ChecksumWriter { into: &mut written, sum: Context::new(&SHA256) },
             seal: ArchiveSeal::default(),
             linked: HashMap::new(),
             linked_bytes: 0,

@@ -10,14 +10,14 @@ use tokio::runtime::Runtime;
 
 use super::ground::{FETCHED, FetchedData, MigrationError, MigrationGround, STAGING};
 use super::install::has_place;
-use crate::host::http::exchange::{HttpAnswer, Payload, Verb, ask};
+use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, ask};
 use crate::host::http::{Address, TlsFiles};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
 use crate::model::migration::MigrationSource;
 use crate::runner::artifacts::{
-    ArchiveTree, ArtifactOutcome, Cancelled, Meter, MeterBounds, Sealed, SetLimit, Staging, Unpacked, fault,
-    unpack_sealed,
+    ArchiveTree, ArtifactOutcome, Cancellation, MeterBounds, MeteredReader, SealedArchive, SetLimit, Staging,
+    UnpackMeter, fault, unpack_sealed,
 };
 use crate::telemetry::chain;
 
@@ -51,10 +51,11 @@ impl Transfer<'_> {
         let broken = |e: io::Error| MigrationError::Final(format!("cannot write to the directory of the alloc: {e}"));
         let answer = self.answer()?;
         let staging = Staging::at(ground.alloc_dir.join(STAGING), MODE, &ground.cancelled).map_err(broken)?;
-        let meter = Meter::new(bounds(ground), Arc::clone(&ground.cancelled), staging.directory());
+        let meter = UnpackMeter::new(bounds(ground), Arc::clone(&ground.cancelled), staging.directory());
         let tree = ArchiveTree::new(&staging, None, &meter).map_err(broken)?;
-        let body = Body { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, came: 0 };
-        let mut from = Sealed::new(Unpacked { from: BufReader::with_capacity(128 << 10, body), meter: &meter });
+        let body = TransferBody { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, came: 0 };
+        let mut from =
+            SealedArchive::new(MeteredReader { from: BufReader::with_capacity(128 << 10, body), meter: &meter });
         let seal = unpack_sealed(&mut from, &tree, &meter).map_err(|e| meant(&e))?;
         if !has_place(ground).map_err(broken)? {
             let what = "alloc/data nor the local directory of a task of the group";
@@ -103,7 +104,7 @@ impl Transfer<'_> {
         let token = token.transpose()?;
         headers.extend(token.iter().map(|token| ("authorization", token.as_str())));
         let target = format!("/v1/allocs/{alloc}/migration");
-        let request = ask((&address, trust), (Verb::Get, &target), &headers, Payload::Whole(Bytes::new()));
+        let request = ask((&address, trust), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
         let answer = self.wait(request)?.map_err(|e| {
             let why = chain(&e);
             // A wrong certificate or user does not become right by itself.
@@ -120,7 +121,7 @@ impl Transfer<'_> {
 
     /// Errors: cancelled, or nothing came in time.
     fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, MigrationError> {
-        let cancelled: &Cancelled = &self.ground.cancelled;
+        let cancelled: &Cancellation = &self.ground.cancelled;
         let left = self.ground.until.saturating_duration_since(Instant::now());
         let idle = self.ground.config.idle_timeout;
         self.runtime.block_on(async {
@@ -170,9 +171,9 @@ fn refused(status: u16, body: &[u8]) -> MigrationError {
 
 /// What an error of the unpacker means. A connection that breaks off is one that may come again.
 fn meant(error: &io::Error) -> MigrationError {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Interrupted>()) {
-        Some(Interrupted(MigrationError::Cancelled)) => return MigrationError::Cancelled,
-        Some(Interrupted(why)) => return why.clone(),
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<TransferInterruption>()) {
+        Some(TransferInterruption(MigrationError::Cancelled)) => return MigrationError::Cancelled,
+        Some(TransferInterruption(why)) => return why.clone(),
         None => {}
     }
     let failed = fault(error, ArtifactOutcome::Archive, "cannot unpack what the peer sends");
@@ -188,10 +189,10 @@ fn meant(error: &io::Error) -> MigrationError {
 /// An error of the transfer, inside of an `io::Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("the transfer was interrupted")]
-struct Interrupted(MigrationError);
+struct TransferInterruption(MigrationError);
 
 /// The body of the response.
-struct Body<'t, 'a> {
+struct TransferBody<'t, 'a> {
     transfer: &'t Transfer<'a>,
     answer: HttpAnswer,
     held: Bytes,
@@ -200,7 +201,7 @@ struct Body<'t, 'a> {
     came: u64,
 }
 
-impl Body<'_, '_> {
+impl TransferBody<'_, '_> {
     /// Only the wait for the peer counts: the disk here may be slower.
     fn check_rate(&mut self, waited: Duration, came: usize) -> Result<(), MigrationError> {
         let idle = self.transfer.ground.config.idle_timeout;
@@ -217,9 +218,9 @@ impl Body<'_, '_> {
     }
 }
 
-impl Read for Body<'_, '_> {
+impl Read for TransferBody<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let interrupted = |why| io::Error::other(Interrupted(why));
+        let interrupted = |why| io::Error::other(TransferInterruption(why));
         while self.held.is_empty() {
             let began = Instant::now();
             let piece = self.transfer.wait(self.answer.piece()).map_err(interrupted)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::model::id::TaskName;
-use crate::runner::artifacts::Cancelled;
+use crate::runner::artifacts::Cancellation;
 use crate::runner::settings::MigrationConfig;
 
 /// What is being received, below the directory of the new alloc.
@@ -19,7 +19,7 @@ pub struct MigrationGround {
     /// The directory of the new alloc, which only the agent can write to.
     pub alloc_dir: PathBuf,
     pub tasks: Vec<TaskName>,
-    pub cancelled: Arc<Cancelled>,
+    pub cancelled: Arc<Cancellation>,
     /// The transfer ends then, whatever has come.
     pub until: Instant,
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{Mode, OFlags};
 
 use super::ground::{FETCHED, MigrationGround, STAGING};
-use crate::host::transfer::{Below, Moved, move_dir};
+use crate::host::transfer::{MoveResult, RootedPath, move_dir};
 use crate::host::tree;
 use crate::runner::artifacts::TREE;
 
@@ -25,7 +25,7 @@ fn places(ground: &MigrationGround) -> impl Iterator<Item = [&str; 2]> {
 pub(super) fn has_place(ground: &MigrationGround) -> io::Result<bool> {
     for names in places(ground) {
         let from = [STAGING, TREE, names[0], names[1]];
-        if (Below { root: &ground.alloc_dir, names: &from }).is_dir()? {
+        if (RootedPath { root: &ground.alloc_dir, names: &from }).is_dir()? {
             return Ok(true);
         }
     }
@@ -43,19 +43,20 @@ pub fn install(ground: &MigrationGround) -> Result<usize, String> {
     let taken = |names: &[&str]| format!("{} of the new alloc is not empty", names.join("/"));
     for names in places(ground) {
         let from = [FETCHED, TREE, names[0], names[1]];
-        let comes = (Below { root, names: &from }).is_dir().map_err(|e| failed(&names, e))?;
-        if comes && !(Below { root, names: &names }).is_free().map_err(|e| failed(&names, e))? {
+        let comes = (RootedPath { root, names: &from }).is_dir().map_err(|e| failed(&names, e))?;
+        if comes && !(RootedPath { root, names: &names }).is_free().map_err(|e| failed(&names, e))? {
             return Err(taken(&names));
         }
     }
     let mut moved = 0;
     for names in places(ground) {
         let from = [FETCHED, TREE, names[0], names[1]];
-        let done = move_dir(Below { root, names: &from }, Below { root, names: &names }, &AtomicBool::new(false));
+        let done =
+            move_dir(RootedPath { root, names: &from }, RootedPath { root, names: &names }, &AtomicBool::new(false));
         match done.map_err(|e| failed(&names, e))? {
-            Moved::Renamed | Moved::Copied => moved += 1,
-            Moved::Absent => {}
-            Moved::Taken => return Err(taken(&names)),
+            MoveResult::Renamed | MoveResult::Copied => moved += 1,
+            MoveResult::Absent => {}
+            MoveResult::Taken => return Err(taken(&names)),
         }
     }
     let way = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -17,7 +17,7 @@ use super::ground::{FETCHED, STAGING};
 use super::*;
 use crate::host::foreign_tree::ForeignTree;
 use crate::model::migration::{MigrationFailure, MigrationSource};
-use crate::runner::artifacts::{Cancelled, SEAL};
+use crate::runner::artifacts::{Cancellation, SEAL};
 use crate::runner::settings::{MigrationConfig, MigrationPeer};
 
 /// For what must come: far more than it takes on a slow machine.
@@ -58,7 +58,7 @@ fn serve_archive(archive: Vec<u8>) -> String {
 struct Site {
     dir: tempfile::TempDir,
     config: MigrationConfig,
-    cancelled: Arc<Cancelled>,
+    cancelled: Arc<Cancellation>,
 }
 
 impl Site {
@@ -209,6 +209,8 @@ fn described(top: &Path) -> Vec<String> {
     paths(top).iter().map(describe).collect()
 }
 
+/// Promise (Input validation): Modes, owners, times, links, holes and user attributes migrate byte for byte; secrets
+/// and logs do not
 #[test]
 fn all_that_the_old_alloc_had_is_in_the_new_one_and_nothing_else() {
     let site = Site::new();
@@ -250,8 +252,11 @@ fn all_that_the_old_alloc_had_is_in_the_new_one_and_nothing_else() {
 }
 
 /// The states in which an agent can die: before the rename of what came, and after each step of the install.
+///
+/// Promise (Input validation): P-14.3 Migrated data is verified, synced, then renamed; a SIGKILL leaves all or none,
+/// never a part
 #[test]
-fn agent_that_died_at_any_step_goes_on_with_the_old_or_the_new_data_whole() {
+fn agent_that_died_during_a_migration_continues_with_all_old_or_all_new_data() {
     let site = Site::new();
     let archive = archive_of(&filled(site.dir.path()));
     let staging = site.alloc_dir().join(STAGING);

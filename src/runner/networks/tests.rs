@@ -1,3 +1,6 @@
+//! Promise (Ports): A network namespace exists from before the first task to the end of the last, over restarts of the
+//! agent
+
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
@@ -40,7 +43,7 @@ fn asked(dir: &Path) -> String {
 }
 
 #[test]
-fn what_plugins_answer_is_what_is_known_of_the_network() {
+fn network_status_follows_the_cni_result() {
     let dir = tempfile::tempdir().unwrap();
     let cni = CniRecord {
         list: Value::Null,
@@ -62,7 +65,7 @@ fn what_plugins_answer_is_what_is_known_of_the_network() {
 }
 
 #[test]
-fn resolv_conf_says_what_the_job_says() {
+fn resolv_conf_has_the_dns_settings_of_the_job() {
     let dir = tempfile::tempdir().unwrap();
     let dns = ask(dir.path(), NetworkMode::None).dns.unwrap();
     assert_eq!(resolv_conf(&dns), "nameserver 1.1.1.1\nsearch lan\noptions ndots:2\n");
@@ -97,7 +100,7 @@ fn bridge_is_set_up_torn_down_and_repaired_after_an_agent_died_between() {
 }
 
 #[test]
-fn nothing_is_left_of_a_network_that_cannot_be_connected() {
+fn network_setup_failure_leaves_no_namespace_and_no_files() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -134,7 +134,7 @@ fn a_static_port_within_the_range_is_no_dynamic_one_of_the_same_alloc() {
 }
 
 #[test]
-fn ports_lead_where_the_job_says() {
+fn port_targets_follow_the_job() {
     let keeper = keeper(20_000, 20_000, &[]);
     let asks = [
         PortAsk { to: PortTarget::Same, ..ask("same", None) },
@@ -201,25 +201,28 @@ fn host_networks_are_addresses_and_an_unknown_one_is_named() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum PortStep {
     Reserve(u8, Vec<Option<u16>>),
     Release(u8),
     /// The agent restarts: what is on record is held again.
     Restart,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<PortStep>> {
     let port = prop_oneof![3 => Just(None), 1 => (100u16..110).prop_map(Some)];
     let step = prop_oneof![
-        4 => (0u8..12, proptest::collection::vec(port, 1..5)).prop_map(|(who, ports)| Step::Reserve(who, ports)),
-        2 => (0u8..12).prop_map(Step::Release),
-        1 => Just(Step::Restart),
+        4 => (0u8..12, proptest::collection::vec(port, 1..5)).prop_map(|(who, ports)| PortStep::Reserve(who, ports)),
+        2 => (0u8..12).prop_map(PortStep::Release),
+        1 => Just(PortStep::Restart),
     ];
     proptest::collection::vec(step, 1..60)
 }
 
 proptest! {
     /// Whatever happens, no port is of two allocs, none is of a program, and what was released can be had.
+    ///
+    /// Promise (Ports): No port is held by two allocs, whatever is reserved, released and restarted; 1,000 dynamic
+    /// ports are 1,000 ports
     #[test]
     fn no_port_is_held_by_two(steps in steps()) {
         let programs = [1_003, 1_004, 105];
@@ -227,7 +230,7 @@ proptest! {
         let mut records: BTreeMap<u8, Vec<AllocPort>> = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Reserve(who, mut wanted) => {
+                PortStep::Reserve(who, mut wanted) => {
                     let mut seen = BTreeSet::new();
                     wanted.retain(|port| port.is_none_or(|port| seen.insert(port)));
                     let asks: Vec<_> = wanted.iter().enumerate().map(|(n, port)| ask(&n.to_string(), *port)).collect();
@@ -244,11 +247,11 @@ proptest! {
                         Err(PortConflict::Program { at, .. }) => prop_assert!(programs.contains(&at.port())),
                     }
                 }
-                Step::Release(who) => {
+                PortStep::Release(who) => {
                     records.remove(&who);
                     keeper.release(&AllocId::from(who.to_string().as_str()));
                 }
-                Step::Restart => {
+                PortStep::Restart => {
                     keeper = self::keeper(1_000, 1_015, &programs);
                     for (who, ports) in &records {
                         prop_assert_eq!(keeper.hold(&holder(&who.to_string()), ports), Ok(()));
@@ -340,7 +343,7 @@ async fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static
 }
 
 #[tokio::test(start_paused = true)]
-async fn exchange_names_the_programs_of_a_few_ports_and_counts_the_others() {
+async fn port_exchange_names_the_programs_of_a_few_ports_and_counts_the_rest() {
     let config = NetworkConfig { dynamic_ports: (20_000, 20_099), ..NetworkConfig::default() };
     let programs = Arc::new(Programs::default());
     let keeper = Arc::new(PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports));
@@ -357,7 +360,7 @@ async fn exchange_names_the_programs_of_a_few_ports_and_counts_the_others() {
 
 /// Counts tests of ports, and checks the locks of the keeper during each of them and during look-ups of programs.
 #[derive(Default)]
-struct Tested {
+struct ObservedPorts {
     keeper: std::sync::OnceLock<std::sync::Weak<PortKeeper>>,
     used: Mutex<BTreeSet<u16>>,
     tests: std::sync::atomic::AtomicUsize,
@@ -366,8 +369,8 @@ struct Tested {
     is_racing: std::sync::atomic::AtomicBool,
 }
 
-impl Tested {
-    fn keeper(self: &Arc<Tested>, first: u16, last: u16) -> Arc<PortKeeper> {
+impl ObservedPorts {
+    fn keeper(self: &Arc<ObservedPorts>, first: u16, last: u16) -> Arc<PortKeeper> {
         let config = NetworkConfig { dynamic_ports: (first, last), ..NetworkConfig::default() };
         let keeper = Arc::new(PortKeeper::new(config, Arc::clone(self) as _, Metrics::new().ports));
         self.keeper.set(Arc::downgrade(&keeper)).expect("once");
@@ -381,7 +384,7 @@ impl Tested {
     }
 }
 
-impl PortsInUse for Tested {
+impl PortsInUse for ObservedPorts {
     fn is_used_at(&self, at: SocketAddr) -> bool {
         self.is_used(at.port())
     }
@@ -407,7 +410,7 @@ impl PortsInUse for Tested {
 
 #[tokio::test(start_paused = true)]
 async fn tests_of_ports_hold_no_lock_and_an_exhausted_range_is_searched_once() {
-    let tested = Arc::new(Tested::default());
+    let tested = Arc::new(ObservedPorts::default());
     let keeper = tested.keeper(20_000, 20_099);
     let asks = [ask("admin", Some(9901)), ask("a", None), ask("b", None), ask("c", None)];
     reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
@@ -433,7 +436,7 @@ async fn tests_of_ports_hold_no_lock_and_an_exhausted_range_is_searched_once() {
 
 #[test]
 fn port_that_another_alloc_gets_during_the_search_is_not_given_twice() {
-    let tested = Arc::new(Tested::default());
+    let tested = Arc::new(ObservedPorts::default());
     let keeper = tested.keeper(20_000, 20_002);
     let asks = [ask("http", None)];
     tested.race();

@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::host::beneath;
 use crate::host::inotify::DirWatch;
+use crate::runner::ends::{Ends, EndsWith};
 
 /// How often inputs are read that inotify does not cover.
 const POLL: Duration = Duration::from_secs(2);
@@ -37,11 +38,11 @@ const DEEPEST: usize = 16;
 pub struct TemplateInput {
     root: PathBuf,
     components: Vec<String>,
-    below: Below,
+    below: InputDepth,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Below {
+enum InputDepth {
     Nothing,
     Direct,
     All,
@@ -49,10 +50,10 @@ enum Below {
 
 impl TemplateInput {
     pub fn file(root: PathBuf, components: Vec<String>) -> TemplateInput {
-        TemplateInput { root, components, below: Below::Nothing }
+        TemplateInput { root, components, below: InputDepth::Nothing }
     }
     pub fn below(root: PathBuf, components: Vec<String>, is_flat: bool) -> TemplateInput {
-        TemplateInput { root, components, below: if is_flat { Below::Direct } else { Below::All } }
+        TemplateInput { root, components, below: if is_flat { InputDepth::Direct } else { InputDepth::All } }
     }
 }
 
@@ -65,7 +66,7 @@ pub fn note(inputs: &mut BTreeSet<TemplateInput>, input: TemplateInput) {
 
 /// Names in a watched directory.
 #[derive(Debug, Clone)]
-enum Names {
+enum WatchedNames {
     All,
     These(BTreeSet<String>),
 }
@@ -75,7 +76,7 @@ pub struct InputWatch {
     /// `None`: too many tasks have an instance, or the kernel refuses one.
     watch: Option<AsyncFd<DirWatch>>,
     _permit: Option<OwnedSemaphorePermit>,
-    watched: BTreeMap<i32, Names>,
+    watched: BTreeMap<i32, WatchedNames>,
     /// Everything that is read is watched.
     is_complete: bool,
 }
@@ -101,7 +102,7 @@ impl InputWatch {
     /// reported, so the caller reads once more.
     pub fn cover(&mut self, inputs: &BTreeSet<TemplateInput>) -> bool {
         let Some(watch) = &self.watch else { return false };
-        let mut now: BTreeMap<i32, Names> = BTreeMap::new();
+        let mut now: BTreeMap<i32, WatchedNames> = BTreeMap::new();
         self.is_complete = inputs.len() <= MOST_INPUTS
             && inputs.iter().all(|input| watch_one(watch.get_ref(), input, &mut now).is_some());
         let is_new = now.keys().any(|known| !self.watched.contains_key(known));
@@ -115,21 +116,20 @@ impl InputWatch {
     /// Returns after a change, or when everything is due to be read again.
     pub async fn changed(&self) {
         let limit = if self.is_complete { RECHECK } else { POLL };
-        // Ends: at the limit.
         let _ = tokio::time::timeout(limit, self.reported()).await;
     }
 
     async fn reported(&self) {
-        // Ends: with the timeout of the caller.
-        let Some(watch) = &self.watch else { return std::future::pending().await };
+        let Some(watch) = &self.watch else { return std::future::pending().ends_with(Ends::Deadline).await };
         loop {
-            // Ends: with the timeout of the caller.
-            let Ok(mut ready) = watch.readable().await else { return std::future::pending().await };
+            let Ok(mut ready) = watch.readable().ends_with(Ends::Deadline).await else {
+                return std::future::pending().ends_with(Ends::Deadline).await;
+            };
             let mut is_relevant = false;
             let read = ready.get_inner().read_names(MOST_EVENTS, |of, name| {
                 is_relevant |= match self.watched.get(&of) {
-                    Some(Names::All) => !name.starts_with('.'),
-                    Some(Names::These(names)) => name.is_empty() || names.contains(name),
+                    Some(WatchedNames::All) => !name.starts_with('.'),
+                    Some(WatchedNames::These(names)) => name.is_empty() || names.contains(name),
                     // Forgotten; or events were lost.
                     None => of < 0,
                 };
@@ -148,7 +148,7 @@ impl InputWatch {
 }
 
 /// `None`: not all of it can be watched.
-fn watch_one(watch: &DirWatch, input: &TemplateInput, now: &mut BTreeMap<i32, Names>) -> Option<()> {
+fn watch_one(watch: &DirWatch, input: &TemplateInput, now: &mut BTreeMap<i32, WatchedNames>) -> Option<()> {
     let at: Vec<&str> = input.components.iter().map(String::as_str).collect();
     for depth in 0..at.len() {
         match add(watch, input, &at[..depth], Some(at[depth]), now)? {
@@ -157,11 +157,11 @@ fn watch_one(watch: &DirWatch, input: &TemplateInput, now: &mut BTreeMap<i32, Na
             false => return Some(()),
         }
     }
-    if input.below == Below::Nothing || !add(watch, input, &at, None, now)? {
+    if input.below == InputDepth::Nothing || !add(watch, input, &at, None, now)? {
         return Some(());
     }
     let mut ahead: Vec<Vec<String>> = vec![input.components.clone()];
-    while let Some(path) = ahead.pop().filter(|_| input.below == Below::All) {
+    while let Some(path) = ahead.pop().filter(|_| input.below == InputDepth::All) {
         let at: Vec<&str> = path.iter().map(String::as_str).collect();
         let Ok(directory) = beneath::existing(&input.root, &at) else { continue };
         for (name, _) in beneath::names(&directory, MOST_INPUTS).ok()?.into_iter().filter(|(_, is_dir)| *is_dir) {
@@ -181,7 +181,7 @@ fn add(
     input: &TemplateInput,
     at: &[&str],
     name: Option<&str>,
-    now: &mut BTreeMap<i32, Names>,
+    now: &mut BTreeMap<i32, WatchedNames>,
 ) -> Option<bool> {
     let directory = match beneath::existing(&input.root, at) {
         Ok(directory) => directory,
@@ -192,13 +192,14 @@ fn add(
     if now.len() >= MOST_DIRECTORIES {
         return None;
     }
-    let known = now.entry(watch.entries(directory.as_fd()).ok()?).or_insert_with(|| Names::These(BTreeSet::new()));
+    let known =
+        now.entry(watch.entries(directory.as_fd()).ok()?).or_insert_with(|| WatchedNames::These(BTreeSet::new()));
     match (known, name) {
-        (Names::These(names), Some(name)) => {
+        (WatchedNames::These(names), Some(name)) => {
             names.insert(name.to_owned());
         }
-        (known, None) => *known = Names::All,
-        (Names::All, Some(_)) => {}
+        (known, None) => *known = WatchedNames::All,
+        (WatchedNames::All, Some(_)) => {}
     }
     Some(true)
 }

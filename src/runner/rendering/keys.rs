@@ -132,6 +132,7 @@ fn owned(components: &[&str]) -> Vec<String> {
     components.iter().map(|part| (*part).to_owned()).collect()
 }
 
+/// Promise (Input validation): Nothing outside of the key tree is read
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -199,7 +200,7 @@ mod tests {
 
     /// Keys come from job files.
     #[test]
-    fn nothing_outside_of_the_tree_is_read() {
+    fn template_keys_outside_of_the_tree_are_not_read() {
         let (_dir, tree) = tree();
         for odd in ["../outside", "a/../../outside", "/etc/passwd", "a//b", "", ".", "a/.hidden", "a\0b"] {
             assert!(tree.value(odd).unwrap_err().contains("cannot be a key"), "{odd:?}");

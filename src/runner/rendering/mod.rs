@@ -24,7 +24,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub use self::inputs::{InputWatch, MOST_COVERS, SETTLE, TemplateInput};
 pub use self::keys::{KeyTree, NO_KEY_TREE};
-pub use self::places::Places;
+pub use self::places::TaskPaths;
 pub use self::record::{TemplateRecord, TemplateState, digest_of};
 use crate::host::addresses;
 use crate::host::beneath::{self, FileRights};
@@ -37,6 +37,7 @@ use crate::model::env::Env;
 use crate::model::id::AllocId;
 use crate::model::template::TaskTemplate;
 use crate::model::units::Timestamp;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// Of a `source`, or a file that a template reads, in bytes.
@@ -51,7 +52,7 @@ const LARGEST_DESTINATION: usize = 16 << 20;
 
 /// What the templates of one task are rendered from.
 pub struct Rendering {
-    pub places: Places,
+    pub places: TaskPaths,
     pub values: Resolver,
     /// Of the files, unless a template has its own.
     pub owner: Option<(u32, u32)>,
@@ -107,7 +108,7 @@ impl Rendering {
     /// Renders one. Writes nothing.
     pub fn render(&self, template: &TaskTemplate, time: RenderTime) -> RenderTry {
         let (inputs, has_time, addresses) = (RefCell::default(), Cell::new(false), OnceCell::new());
-        let sources = Sources { of: self, time, inputs, has_time, addresses };
+        let sources = RenderSources { of: self, time, inputs, has_time, addresses };
         let outcome = self.text(template, &sources);
         let outcome = outcome.map_err(|fault| RenderFault {
             message: format!("template for {}: {}", self.shown(template), fault.message),
@@ -116,7 +117,7 @@ impl Rendering {
         RenderTry { outcome, inputs: sources.inputs.into_inner(), has_time: sources.has_time.get() }
     }
 
-    fn text(&self, template: &TaskTemplate, sources: &Sources<'_>) -> Result<String, RenderFault> {
+    fn text(&self, template: &TaskTemplate, sources: &RenderSources<'_>) -> Result<String, RenderFault> {
         self.find(template)?;
         let data = match (&template.data, &template.source) {
             (Some(data), _) => data.clone(),
@@ -189,7 +190,7 @@ impl Rendering {
 }
 
 /// What one rendering reads, and a record of that.
-struct Sources<'r> {
+struct RenderSources<'r> {
     of: &'r Rendering,
     time: RenderTime,
     inputs: RefCell<BTreeSet<TemplateInput>>,
@@ -198,13 +199,13 @@ struct Sources<'r> {
     addresses: OnceCell<Result<Vec<InterfaceAddress>, String>>,
 }
 
-impl Sources<'_> {
+impl RenderSources<'_> {
     fn note(&self, input: TemplateInput) {
         inputs::note(&mut self.inputs.borrow_mut(), input);
     }
 }
 
-impl TemplateSources for Sources<'_> {
+impl TemplateSources for RenderSources<'_> {
     fn env(&self, name: &str) -> Option<String> {
         self.of.values.lookup(name).map(str::to_owned)
     }
@@ -282,8 +283,7 @@ impl RenderShared {
                 of_alloc
             })
         };
-        // Ends: its holder renders until the deadline of its pass, or the caller stops waiting.
-        of_alloc.lock_owned().await
+        of_alloc.lock_owned().ends_with(Ends::Permit).await
     }
     /// Within the runtime.
     pub fn watch(&self) -> InputWatch {
@@ -311,7 +311,7 @@ mod tests {
             run: at("run"),
         };
         let rendering = Rendering {
-            places: Places { seen: SeenDirs::on_host(&dirs), dirs },
+            places: TaskPaths { seen: SeenDirs::on_host(&dirs), dirs },
             values: serde_json::from_str(r#"{"env": {}, "meta": {}, "attributes": {}}"#).unwrap(),
             owner: None,
             keys: None,
@@ -327,7 +327,7 @@ mod tests {
 
     /// The wait for the lock holds neither a thread nor the lock of another alloc.
     #[tokio::test]
-    async fn one_rendering_at_a_time_of_an_alloc_and_others_beside_it() {
+    async fn renderings_of_one_alloc_are_serialized_and_those_of_two_allocs_run_in_parallel() {
         let (shared, one, other) = (RenderShared::default(), AllocId::random(), AllocId::random());
         let held = shared.hold(&one).await;
         assert!(tokio::time::timeout(Duration::from_millis(1), shared.hold(&one)).await.is_err());

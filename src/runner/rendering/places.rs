@@ -7,12 +7,12 @@ use crate::runner::kept::datadir::TaskDirs;
 
 /// Paths of a job file, as the task sees them, on the host.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct TaskPaths {
     pub dirs: TaskDirs,
     pub seen: SeenDirs,
 }
 
-impl Places {
+impl TaskPaths {
     /// The directory below which a path is, and its components there. Relative paths are below the task's directory;
     /// `alloc/` is what the tasks of the alloc share.
     ///
@@ -71,7 +71,7 @@ const OUTSIDE: &str = "its path leads out of the directories of the task";
 mod tests {
     use super::*;
 
-    fn places() -> Places {
+    fn places() -> TaskPaths {
         let task = PathBuf::from("/data/alloc/1/web");
         let dirs = TaskDirs {
             shared: "/data/alloc/1/alloc".into(),
@@ -83,7 +83,7 @@ mod tests {
             task,
         };
         let seen = SeenDirs { shared: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() };
-        Places { dirs, seen }
+        TaskPaths { dirs, seen }
     }
 
     #[test]

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_loaded_again_is_not_saved_and_what_cannot_be_read_is_an_error() {
+    fn template_record_too_large_is_not_saved_and_a_malformed_one_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = DataDir::open(dir.path()).unwrap();
         let (alloc, task) = (AllocId::random(), TaskName::new("t"));

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Owner;
-use super::launch::{LaunchFailure, LaunchResult, Launched, Ready, StartTook, find, launch, start};
+use super::TaskOwner;
+use super::launch::{LaunchFailure, LaunchProgress, LaunchResult, PreparedLaunch, StartTook, find, launch, start};
 use crate::model::event::EventKind;
 use crate::runner::decide::step::{Action, State, StepEvent, step};
-use crate::runner::drivers::call::{CallError, Running};
+use crate::runner::drivers::call::{DriverCallError, RunningAttempt};
 use crate::runner::ground::AbortOnDrop;
-use crate::runner::hooks::Phase;
+use crate::runner::hooks::HookPhase;
 
 /// A start is recorded after this time: for a shorter task, the record of its end covers both.
 const SETTLE: Duration = Duration::from_millis(10);
 /// How many times a driver may die while it waits for one attempt.
 const DEATHS: u8 = 5;
 
-impl Owner {
+impl TaskOwner {
     /// Pending or backoff → starting.
     pub(super) fn begin(&mut self, event: StepEvent) {
         let (state, action) = step(self.state(), event);
@@ -44,20 +44,20 @@ impl Owner {
 
     pub(super) async fn launched(&mut self, launched: LaunchResult) {
         match launched {
-            Ok(Launched::Ready(ready)) => self.start(*ready).await,
-            Ok(Launched::Runs(attempt, took)) => self.started(attempt, &took).await,
-            Ok(Launched::Found(attempt)) => {
+            Ok(LaunchProgress::Ready(ready)) => self.start(*ready).await,
+            Ok(LaunchProgress::Runs(attempt, took)) => self.started(attempt, &took).await,
+            Ok(LaunchProgress::Found(attempt)) => {
                 self.alloc.edit(self.at, |edit| edit.attach(&attempt));
                 self.alloc.save_aside(self.at);
                 self.attempt = Some(attempt);
             }
-            Ok(Launched::Lost(why)) => self.abandon(EventKind::FailedRestore, why).await,
+            Ok(LaunchProgress::Lost(why)) => self.abandon(EventKind::FailedRestore, why).await,
             Err(failure) => self.start_failed(failure).await,
         }
     }
 
     /// The handle is durable: calls the driver, with a deadline.
-    async fn start(&mut self, ready: Ready) {
+    async fn start(&mut self, ready: PreparedLaunch) {
         if self.state() != State::Starting {
             // Ended in the same moment: nothing runs yet.
             self.alloc.edit(self.at, |edit| edit.set_handle(None));
@@ -68,7 +68,7 @@ impl Owner {
     }
 
     /// The driver died while it waited, and the task may still run: recovers the task and waits for it again.
-    pub(super) async fn wait_died(&mut self, error: &CallError) {
+    pub(super) async fn wait_died(&mut self, error: &DriverCallError) {
         self.deaths += 1;
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "driver died while waiting for a task");
         match &self.attempt {
@@ -80,7 +80,7 @@ impl Owner {
         }
     }
 
-    async fn started(&mut self, attempt: Running, took: &StartTook) {
+    async fn started(&mut self, attempt: RunningAttempt, took: &StartTook) {
         let (state, action) = step(self.state(), StepEvent::Started);
         self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
@@ -92,7 +92,7 @@ impl Owner {
         });
         self.attempt = Some(attempt);
         self.timer = None;
-        self.run_beside(Phase::Poststart);
+        self.run_beside(HookPhase::Poststart);
         match action {
             Some(Action::SendKillSignal) => self.await_delay(true).await,
             _ => self.settle = Some(Instant::now() + SETTLE),

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::Owner;
+use super::TaskOwner;
 use super::launch::LaunchFailure;
 use crate::model::event::EventKind;
 use crate::model::signal;
 use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::runner::alloc::Force;
+use crate::runner::alloc::KillEscalation;
 use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
-use crate::runner::decide::restart::{Decision, Ending, Why};
+use crate::runner::decide::restart::{AttemptOutcome, Decision, FinishReason};
 use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::AttemptEnd;
-use crate::runner::kept::record::Kill;
+use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::kept::record::KillRequest;
 
-impl Owner {
+impl TaskOwner {
     /// It ended while no agent ran, and no record says that it was signalled; the disk may not have taken the record.
     /// An end by that very signal, or by force when its end was due, counts as requested.
     pub(super) fn note_obeyed(&self, end: &AttemptEnd) {
@@ -31,7 +32,7 @@ impl Owner {
         };
         if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
             self.alloc.edit(self.at, |edit| {
-                *edit.kill() = Some(Kill { cause, asked_at, reported: true, signalled_at: Some(asked_at) });
+                *edit.kill() = Some(KillRequest { cause, asked_at, reported: true, signalled_at: Some(asked_at) });
                 edit.report_cause(cause);
             });
         }
@@ -62,9 +63,9 @@ impl Owner {
             let (kind, message, details) = terminated(&exit);
             edit.event_at(exit.finished_at, kind, message, &details);
             let ending = match exit.status {
-                ExitStatus::NotStarted(_) if !killed => Ending::StartFailure { recoverable: end.recoverable },
+                ExitStatus::NotStarted(_) if !killed => AttemptOutcome::StartFailure { recoverable: end.recoverable },
                 ExitStatus::NotStarted(_) | ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::Unknown(_) => {
-                    Ending::Exit(exit.outcome)
+                    AttemptOutcome::Exit(exit.outcome)
                 }
             };
             edit.ended(exit);
@@ -77,8 +78,8 @@ impl Owner {
     pub(super) async fn lost(&mut self, reason: &str) {
         let handle = self.alloc.handle(self.at);
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
-        // Ends: with the read of a file, or with the runtime.
-        let counted = self.alloc.ctx.blocking.block(move || alloc.counted(at)).await.unwrap_or_default();
+        let counted =
+            self.alloc.ctx.blocking.block(move || alloc.counted(at)).ends_with(Ends::Disk).await.unwrap_or_default();
         self.alloc.read_last(self.at, true).await;
         let last_output = self.alloc.last_output(self.at).await;
         self.alloc.edit(self.at, |edit| {
@@ -91,7 +92,7 @@ impl Owner {
             exit.last_output = last_output;
             edit.status().finished_at = Some(edit.now);
             edit.ended(exit);
-            edit.forced(Force::Abandoned);
+            edit.forced(KillEscalation::Abandoned);
             // The driver could not end it: the processes that its handle names may still run.
             edit.set_handle(handle);
             edit.enter_state(state);
@@ -124,91 +125,95 @@ impl Owner {
         // A start that may still succeed gets no second attempt beside it, whatever was requested.
         let outlives = failure.may_run && self.state().restarts();
         let event: fn(Decision) -> StepEvent = if outlives { |_| StepEvent::Abandoned } else { StepEvent::StartFailed };
-        self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
+        self.finish_attempt(AttemptOutcome::StartFailure { recoverable }, event).await;
     }
 
     /// The exit of an attempt is in the cell: decides what follows, makes it durable and shows it.
-    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> StepEvent) {
+    async fn finish_attempt(&mut self, ending: AttemptOutcome, event: fn(Decision) -> StepEvent) {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
         (self.timer, self.abandon_at, self.beside, self.restart_asked) = (None, None, None, None);
-        let action = self.alloc.edit(self.at, |edit| {
-            let (now, steady) = (edit.now, edit.steady());
-            if !killed {
-                edit.recall_if_restarting();
-            }
-            let is_failure = edit.restart().is_some_and(|restart| restart.is_failure && !restart.whole);
-            let decision = if killed {
-                Decision::Finish { failed: false, why: Why::Killed }
-            } else if is_failure {
-                edit.tracker().decide(&policy, true, Ending::Exit(Outcome::Error), steady)
-            } else if edit.state().restarts() {
-                // The restart policy does not count it.
-                Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
-            } else {
-                edit.tracker().decide(&policy, on_success, ending, steady)
-            };
-            let decision = match (decision, no_more) {
-                (Decision::Restart { .. }, Some(_)) => {
-                    let (state, _) = step(edit.state(), StepEvent::Kill);
-                    edit.enter_state(state);
-                    Decision::Finish { failed: false, why: Why::AllocEnds }
+        let action =
+            self.alloc.edit(self.at, |edit| {
+                let (now, steady) = (edit.now, edit.steady());
+                if !killed {
+                    edit.recall_if_restarting();
                 }
-                (decision, _) => decision,
-            };
-            // An end after a failed health check counts as the task's own failure.
-            let is_by_itself = is_failure && edit.state() == State::Restarting;
-            let from = if is_by_itself { State::Running } else { edit.state() };
-            let (state, action) = step(from, event(decision));
-            match action {
-                Some(Action::WaitToRestart { delay, reason }) => {
-                    let message = match delay {
-                        Nanos::ZERO => "restarting now".to_owned(),
-                        delay => format!("restarting in {:.1?}", delay.as_duration()),
-                    };
-                    let details = [("delay_ns", delay.0.to_string()), ("reason", reason.as_str().to_owned())];
-                    edit.event(EventKind::Restarting, message, &details);
-                    edit.enter_state(state);
-                    edit.start_in(delay, reason);
-                }
-                Some(Action::Finish { failed }) => {
-                    edit.status().failed = failed;
-                    edit.status().failure = decision.failure();
-                    edit.status().finished_at = Some(now);
-                    match decision {
-                        Decision::Finish { why: Why::Killed, .. } => {
-                            let why = edit.kill().map_or_else(String::new, |kill| edit.why(kill.cause));
-                            let never_ran = edit.status().last_exit().is_some_and(|exit| exit.status.never_ran());
-                            let ended = if never_ran { "ended before it was started" } else { "ended" };
-                            edit.event(EventKind::Killed, format!("{ended}: {why}"), &[]);
-                        }
-                        Decision::Finish {
-                            why: why @ (Why::NeverRestarts | Why::Unrecoverable | Why::Exhausted),
-                            ..
-                        } => {
-                            edit.event(EventKind::NotRestarting, format!("not restarting: {}", why.text()), &[]);
-                        }
-                        Decision::Finish { why: why @ Why::AllocEnds, .. } => {
-                            let why = no_more.map_or_else(|| why.text().to_owned(), |cause| edit.why(cause));
-                            edit.event(EventKind::NotRestarting, format!("not restarting: {why}"), &[]);
-                        }
-                        Decision::Finish { why: Why::Done, .. } | Decision::Restart { .. } => {}
+                let is_failure = edit.restart().is_some_and(|restart| restart.is_failure && !restart.whole);
+                let decision = if killed {
+                    Decision::Finish { failed: false, why: FinishReason::Killed }
+                } else if is_failure {
+                    edit.tracker().decide(&policy, true, AttemptOutcome::Exit(Outcome::Error), steady)
+                } else if edit.state().restarts() {
+                    // The restart policy does not count it.
+                    Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
+                } else {
+                    edit.tracker().decide(&policy, on_success, ending, steady)
+                };
+                let decision = match (decision, no_more) {
+                    (Decision::Restart { .. }, Some(_)) => {
+                        let (state, _) = step(edit.state(), StepEvent::Kill);
+                        edit.enter_state(state);
+                        Decision::Finish { failed: false, why: FinishReason::AllocEnds }
                     }
-                    edit.enter_state(state);
+                    (decision, _) => decision,
+                };
+                // An end after a failed health check counts as the task's own failure.
+                let is_by_itself = is_failure && edit.state() == State::Restarting;
+                let from = if is_by_itself { State::Running } else { edit.state() };
+                let (state, action) = step(from, event(decision));
+                match action {
+                    Some(Action::WaitToRestart { delay, reason }) => {
+                        let message = match delay {
+                            Nanos::ZERO => "restarting now".to_owned(),
+                            delay => format!("restarting in {:.1?}", delay.as_duration()),
+                        };
+                        let details = [("delay_ns", delay.0.to_string()), ("reason", reason.as_str().to_owned())];
+                        edit.event(EventKind::Restarting, message, &details);
+                        edit.enter_state(state);
+                        edit.start_in(delay, reason);
+                    }
+                    Some(Action::Finish { failed }) => {
+                        edit.status().failed = failed;
+                        edit.status().failure = decision.failure();
+                        edit.status().finished_at = Some(now);
+                        match decision {
+                            Decision::Finish { why: FinishReason::Killed, .. } => {
+                                let why = edit.kill().map_or_else(String::new, |kill| edit.why(kill.cause));
+                                let never_ran = edit.status().last_exit().is_some_and(|exit| exit.status.never_ran());
+                                let ended = if never_ran { "ended before it was started" } else { "ended" };
+                                edit.event(EventKind::Killed, format!("{ended}: {why}"), &[]);
+                            }
+                            Decision::Finish {
+                                why:
+                                    why @ (FinishReason::NeverRestarts
+                                    | FinishReason::Unrecoverable
+                                    | FinishReason::Exhausted),
+                                ..
+                            } => {
+                                edit.event(EventKind::NotRestarting, format!("not restarting: {}", why.text()), &[]);
+                            }
+                            Decision::Finish { why: why @ FinishReason::AllocEnds, .. } => {
+                                let why = no_more.map_or_else(|| why.text().to_owned(), |cause| edit.why(cause));
+                                edit.event(EventKind::NotRestarting, format!("not restarting: {why}"), &[]);
+                            }
+                            Decision::Finish { why: FinishReason::Done, .. } | Decision::Restart { .. } => {}
+                        }
+                        edit.enter_state(state);
+                    }
+                    Some(Action::AwaitTurn) => edit.reset_to_pending(state),
+                    Some(
+                        Action::Launch
+                        | Action::SendKillSignal
+                        | Action::AwaitLaunch
+                        | Action::AwaitEnd
+                        | Action::ForceKill,
+                    )
+                    | None => edit.enter_state(state),
                 }
-                Some(Action::AwaitTurn) => edit.reset_to_pending(state),
-                Some(
-                    Action::Launch
-                    | Action::SendKillSignal
-                    | Action::AwaitLaunch
-                    | Action::AwaitEnd
-                    | Action::ForceKill,
-                )
-                | None => edit.enter_state(state),
-            }
-            action
-        });
+                action
+            });
         if let Some(Action::WaitToRestart { delay, .. }) = action {
             self.timer = Some((Instant::now() + delay.as_duration(), StepEvent::BackoffOver));
         }

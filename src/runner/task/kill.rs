@@ -6,23 +6,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exit::exit_of;
-use super::{Answer, Owner, late};
+use super::{BesideResult, TaskOwner, late};
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Failure};
 use crate::model::units::Nanos;
 use crate::model::usage::Usage;
-use crate::runner::alloc::Force;
+use crate::runner::alloc::KillEscalation;
 use crate::runner::decide::coordinator::Cause;
 use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::DriverError;
-use crate::runner::drivers::call::{self, CallError, Running};
-use crate::runner::hooks::Phase;
-use crate::runner::kept::record::{Kill, Restart};
+use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
+use crate::runner::hooks::HookPhase;
+use crate::runner::kept::record::{KillRequest, RestartRequest};
 
 /// How long the disk may delay a kill signal.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
 
-impl Owner {
+impl TaskOwner {
     /// Kills the task, or continues the kill after a restart of the agent: no event is repeated, and the rest of the
     /// delay and of the kill timeout applies. The request is durable before the signal is sent, so a later agent knows
     /// why the task ended.
@@ -35,7 +35,7 @@ impl Owner {
                 Some(known) => (known.asked_at, false),
                 None => {
                     let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-                    *edit.kill() = Some(Kill { cause, asked_at: now, reported: false, signalled_at });
+                    *edit.kill() = Some(KillRequest { cause, asked_at: now, reported: false, signalled_at });
                     edit.report_cause(cause);
                     (now, true)
                 }
@@ -122,8 +122,13 @@ impl Owner {
             match action {
                 Some(Action::AwaitTurn) => edit.reset_to_pending(state),
                 Some(_) => {
-                    *edit.restart() =
-                        Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at, is_failure: false });
+                    *edit.restart() = Some(RestartRequest {
+                        whole: true,
+                        asked_at: edit.steady(),
+                        delay,
+                        signalled_at,
+                        is_failure: false,
+                    });
                     edit.enter_state(state);
                 }
                 None => {}
@@ -181,7 +186,7 @@ impl Owner {
 
     /// Runs the prekill hooks during the delay.
     pub(super) fn prepare(&mut self) {
-        if !self.run_beside(Phase::Prekill) {
+        if !self.run_beside(HookPhase::Prekill) {
             self.prepared();
         }
     }
@@ -217,7 +222,7 @@ impl Owner {
         if signalled_at.is_none() {
             self.beside = self.attempt.clone().map(|attempt| {
                 let signal = signal.clone();
-                Box::pin(async move { Answer::Signalled(attempt.signal(&signal).await) }) as _
+                Box::pin(async move { BesideResult::Signalled(attempt.signal(&signal).await) }) as _
             });
             self.alloc.edit(self.at, |edit| {
                 let Some((at, reason)) = edit.ending() else { return };
@@ -241,20 +246,20 @@ impl Owner {
         self.timer = Some((Instant::now() + left, StepEvent::GraceOver));
     }
 
-    pub(super) fn answered(&mut self, answer: Answer) {
+    pub(super) fn answered(&mut self, answer: BesideResult) {
         let alloc_id = &self.alloc.id;
         match answer {
-            Answer::Prepared => self.prepared(),
-            Answer::Signalled(Ok(())) | Answer::Killed(Ok(())) => {}
+            BesideResult::Prepared => self.prepared(),
+            BesideResult::Signalled(Ok(())) | BesideResult::Killed(Ok(())) => {}
             // The signal may have been delivered.
-            Answer::Signalled(Err(error @ CallError::Late(_))) => {
+            BesideResult::Signalled(Err(error @ DriverCallError::Late(_))) => {
                 tracing::warn!(%alloc_id, %error, "kill signal timed out; waiting for the rest of the kill timeout");
             }
-            Answer::Signalled(Err(error)) => {
+            BesideResult::Signalled(Err(error)) => {
                 tracing::warn!(%alloc_id, %error, "failed to send the kill signal; sending SIGKILL");
                 self.timer = Some((Instant::now(), StepEvent::GraceOver));
             }
-            Answer::Killed(Err(error)) => {
+            BesideResult::Killed(Err(error)) => {
                 tracing::error!(%alloc_id, %error, "failed to kill the task by force; retrying until it is abandoned");
             }
         }
@@ -303,7 +308,7 @@ impl Owner {
         let now = Instant::now();
         let budget = self.alloc.ctx.config.kill_budget;
         if self.abandon_at.is_none() {
-            self.alloc.edit(self.at, |edit| edit.forced(Force::Escalated));
+            self.alloc.edit(self.at, |edit| edit.forced(KillEscalation::Escalated));
             self.alloc.save_aside(self.at);
         }
         let abandon_at = *self.abandon_at.get_or_insert(now + budget);
@@ -313,15 +318,17 @@ impl Owner {
         } else {
             (abandon_at, StepEvent::Abandoned)
         });
-        self.beside =
-            self.attempt.clone().map(|attempt| Box::pin(async move { Answer::Killed(attempt.kill().await) }) as _);
+        self.beside = self
+            .attempt
+            .clone()
+            .map(|attempt| Box::pin(async move { BesideResult::Killed(attempt.kill().await) }) as _);
     }
 
     /// Processes may be left (stuck in the kernel, or the driver hangs). Logs an error, and cleans up when they end.
     pub(super) async fn abandon(&mut self, kind: EventKind, reason: String) {
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, reason, "task abandoned");
         self.alloc.read_last(self.at, true).await;
-        let usage = self.attempt.as_ref().and_then(Running::reader).and_then(|r| r.latest());
+        let usage = self.attempt.as_ref().and_then(RunningAttempt::reader).and_then(|r| r.latest());
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
         let handle = self.alloc.handle(self.at);
         let killed = self.is_killed() || self.state().restarts();
@@ -331,7 +338,7 @@ impl Owner {
             edit.status().failure = Some(Failure::Abandoned);
             edit.status().finished_at = Some(edit.now);
             edit.event(kind, format!("abandoned: {reason}"), &[("error", reason.clone())]);
-            edit.forced(Force::Abandoned);
+            edit.forced(KillEscalation::Abandoned);
             let usage = usage.map(|r| Usage::clone(&r.usage)).unwrap_or_default();
             let attempt = edit.status().attempt;
             edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, killed));
@@ -353,11 +360,11 @@ impl Owner {
 
     /// An ended attempt leaves nothing on the host. If its driver reported the end wrongly, the attempt is killed
     /// before another one begins.
-    pub(super) async fn remove(&mut self, ended: Running) {
+    pub(super) async fn remove(&mut self, ended: RunningAttempt) {
         let until = Instant::now() + self.alloc.ctx.config.kill_budget;
         let mut pause = Duration::from_millis(10);
         let mut removed = ended.destroy().await;
-        while let Err(CallError::Refused(DriverError::StillRunning)) = &removed {
+        while let Err(DriverCallError::Refused(DriverError::StillRunning)) = &removed {
             tracing::error!(alloc_id = %self.alloc.id, "task still runs after its driver reported its end; sending SIGKILL");
             if Instant::now() + pause > until {
                 return self.outlived(ended).await;
@@ -375,7 +382,7 @@ impl Owner {
     }
 
     /// It is recorded as ended and still runs: no other attempt follows.
-    async fn outlived(&mut self, ended: Running) {
+    async fn outlived(&mut self, ended: RunningAttempt) {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
@@ -383,7 +390,7 @@ impl Owner {
             edit.status().finished_at = Some(edit.now);
             let reason = "it runs on after its end, and cannot be killed by force";
             edit.event(EventKind::Killed, format!("abandoned: {reason}"), &[("error", reason.to_owned())]);
-            edit.forced(Force::Abandoned);
+            edit.forced(KillEscalation::Abandoned);
             edit.set_handle(Some(ended.handle()));
             edit.enter_state(state);
         });

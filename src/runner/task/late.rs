@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::launch::{Launched, Launching, found};
+use super::launch::{LaunchProgress, Launching, found};
 use crate::runner::alloc::{Alloc, EndedAlloc};
-use crate::runner::drivers::call::{self, Running};
+use crate::runner::drivers::call::{self, RunningAttempt};
+use crate::runner::ends::{Ends, EndsWith};
 
 /// Maximum pause between tries.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
@@ -19,14 +20,14 @@ pub fn take_over(alloc: &Arc<Alloc>) {
 }
 
 /// Returns when no process of the task is left. `launching`: a start that may still succeed.
-pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>, launching: Option<Launching>) {
+pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<RunningAttempt>, launching: Option<Launching>) {
     let mut attempt = match launching {
-        // Ends: with the driver's response, or with the agent; nothing else waits for this.
-        Some(mut launching) => match (&mut launching.0).await {
-            Ok(Ok(Launched::Runs(attempt, _) | Launched::Found(attempt))) => Some(attempt),
+        // Or with the driver's response; nothing else waits for this.
+        Some(mut launching) => match (&mut launching.0).ends_with(Ends::Agent).await {
+            Ok(Ok(LaunchProgress::Runs(attempt, _) | LaunchProgress::Found(attempt))) => Some(attempt),
             // Cancelled or refused: nothing runs.
             Ok(Err(failure)) if !failure.may_run => return over(&alloc, at).await,
-            Ok(Ok(Launched::Ready(_) | Launched::Lost(_)) | Err(_)) | Err(_) => attempt,
+            Ok(Ok(LaunchProgress::Ready(_) | LaunchProgress::Lost(_)) | Err(_)) | Err(_) => attempt,
         },
         None => attempt,
     };
@@ -42,7 +43,12 @@ pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>
 }
 
 /// One try, then waits `pause` or for a request if it failed. Errors: why the task may still run.
-async fn end(alloc: &Arc<Alloc>, at: usize, attempt: &mut Option<Running>, pause: Duration) -> Result<(), String> {
+async fn end(
+    alloc: &Arc<Alloc>,
+    at: usize,
+    attempt: &mut Option<RunningAttempt>,
+    pause: Duration,
+) -> Result<(), String> {
     let again = tokio::time::Instant::now() + pause;
     let tried = async {
         if attempt.is_none() {

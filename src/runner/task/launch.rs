@@ -7,16 +7,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::requests::{TaskRequest, next_request};
-use crate::jobspec::interpolate::Prepared;
+use crate::jobspec::interpolate::PreparedTask;
 use crate::model::device::{DeviceReservation, ReservedDevices};
 use crate::model::event::EventKind;
 use crate::model::network::TaskNetwork;
 use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
-use crate::runner::drivers::call::{self, CallError, Running};
+use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, GivenDevices, StartRequest};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::ground::AbortOnDrop;
-use crate::runner::hooks::{FailedHook, HookError, OfTask, Phase, hook_times};
+use crate::runner::hooks::{FailedHook, HookError, HookPhase, OfTask, hook_times};
 use crate::runner::networks::{HOSTS, RESOLV_CONF};
 use crate::telemetry::durations::StartPhase;
 
@@ -50,7 +51,7 @@ impl LaunchFailure {
         };
         LaunchFailure { kind: Some(kind), message, recoverable, cancelled_by: None, may_run: false }
     }
-    fn unknown(error: &CallError) -> LaunchFailure {
+    fn unknown(error: &DriverCallError) -> LaunchFailure {
         let message = format!("{error}; whether it runs is unknown, so it is not started twice");
         let kind = Some(EventKind::DriverFailure);
         LaunchFailure { kind, message, recoverable: false, cancelled_by: None, may_run: true }
@@ -64,23 +65,23 @@ impl LaunchFailure {
     }
 }
 
-pub type LaunchResult = Result<Launched, LaunchFailure>;
+pub type LaunchResult = Result<LaunchProgress, LaunchFailure>;
 
 /// A launch ends with its owner; a launched process is recovered by the next agent.
 pub type Launching = AbortOnDrop<LaunchResult>;
 
 /// Progress of a launch.
-pub enum Launched {
+pub enum LaunchProgress {
     /// The handle is recorded: only the driver's part is missing, [`start`].
-    Ready(Box<Ready>),
-    Runs(Running, StartTook),
+    Ready(Box<PreparedLaunch>),
+    Runs(RunningAttempt, StartTook),
     /// Its driver had died, and recovered it.
-    Found(Running),
+    Found(RunningAttempt),
     /// Its driver had died and cannot recover it; the reason.
     Lost(String),
 }
 
-pub struct Ready {
+pub struct PreparedLaunch {
     driver: Arc<dyn Driver>,
     request: StartRequest,
     handle: TaskHandle,
@@ -123,9 +124,8 @@ async fn healthy_driver(alloc: &Arc<Alloc>, at: usize) {
             alloc.edit(at, |edit| edit.event(EventKind::Driver, message, &details));
             alloc.save_aside(at);
         }
-        // Ends: with the driver's next fingerprint, or when the launch is cancelled. The sender lives as long as the
-        // agent, so there is no error.
-        let _ = info.changed().await;
+        // The sender lives as long as the agent, so there is no error.
+        let _ = info.changed().ends_with(Ends::Caller).await;
     }
 }
 
@@ -147,7 +147,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     let ran = tokio::select! {
         biased;
         request = next_request(&mut action, false) => Err(LaunchFailure::cancelled(Some(request))),
-        failed = alloc.hooks.task.run(Phase::Prestart, &mut subject) => Ok(failed),
+        failed = alloc.hooks.task.run(HookPhase::Prestart, &mut subject) => Ok(failed),
     };
     alloc.keep_done(at, &subject);
     let failed = ran?;
@@ -156,7 +156,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     }
     let prestart = began.elapsed();
     let (network_namespace, network) = network_of(&subject);
-    let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {
+    let (Some(dirs), Some(PreparedTask { task, env })) = (subject.dirs, subject.prepared) else {
         return Err(LaunchFailure::internal("the prestart hooks created no directories or no environment".to_owned()));
     };
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
@@ -213,7 +213,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     }
     let phases = [prestart, began.elapsed().saturating_sub(prestart), Duration::ZERO];
     let took = StartTook { hooks: subject.took, phases };
-    Ok(Launched::Ready(Box::new(Ready { driver, request, handle, alloc, took })))
+    Ok(LaunchProgress::Ready(Box::new(PreparedLaunch { driver, request, handle, alloc, took })))
 }
 
 /// The network namespace to join, and the files for a task with its own root.
@@ -232,8 +232,8 @@ fn network_of(subject: &OfTask) -> (Option<PathBuf>, TaskNetwork) {
 }
 
 /// The driver's part. A driver that dies during it may have started the task: it is asked afterwards.
-pub async fn start(ready: Ready) -> LaunchResult {
-    let Ready { driver, request, handle, alloc, mut took } = ready;
+pub async fn start(ready: PreparedLaunch) -> LaunchResult {
+    let PreparedLaunch { driver, request, handle, alloc, mut took } = ready;
     let began = Instant::now();
     let events = request.events.clone();
     match call::start(driver.as_ref(), request, handle.clone()).await {
@@ -241,27 +241,27 @@ pub async fn start(ready: Ready) -> LaunchResult {
             let at = alloc.ctx.clock.now();
             took.phases[StartPhase::Driver.index()] = began.elapsed();
             alloc.ctx.metrics.task_started(alloc.job.workload(), &alloc.id, took.phases, at);
-            Ok(Launched::Runs(running, took))
+            Ok(LaunchProgress::Runs(running, took))
         }
-        Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),
-        Err(died @ CallError::Died(_)) => match call::recover(driver.as_ref(), handle, events).await {
+        Err(DriverCallError::Refused(error)) => Err(LaunchFailure::driver(error)),
+        Err(died @ DriverCallError::Died(_)) => match call::recover(driver.as_ref(), handle, events).await {
             Ok(Some(running)) => {
                 took.phases[StartPhase::Driver.index()] = began.elapsed();
-                Ok(Launched::Runs(running, took))
+                Ok(LaunchProgress::Runs(running, took))
             }
             Ok(None) => Err(LaunchFailure::driver(DriverError::Failed { message: died.to_string() })),
             Err(error) => Err(LaunchFailure::unknown(&error)),
         },
-        Err(error @ (CallError::Late(_) | CallError::Nonsense(_))) => Err(LaunchFailure::unknown(&error)),
+        Err(error @ (DriverCallError::Late(_) | DriverCallError::Nonsense(_))) => Err(LaunchFailure::unknown(&error)),
     }
 }
 
 /// Asks a driver that died while it waited for the state of the attempt.
 pub async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> LaunchResult {
     Ok(match found(&alloc, at, handle).await {
-        Ok(Some(running)) => Launched::Found(running),
-        Ok(None) => Launched::Lost("its driver reports that it was never started".to_owned()),
-        Err(why) => Launched::Lost(why),
+        Ok(Some(running)) => LaunchProgress::Found(running),
+        Ok(None) => LaunchProgress::Lost("its driver reports that it was never started".to_owned()),
+        Err(why) => LaunchProgress::Lost(why),
     })
 }
 
@@ -277,7 +277,7 @@ fn sink(alloc: &Arc<Alloc>, at: usize, attempt: u32) -> EventSink {
 }
 
 /// Recovers an attempt from its driver. `None`: it was never started. Errors: why it cannot be recovered.
-pub async fn found(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Option<Running>, String> {
+pub async fn found(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Option<RunningAttempt>, String> {
     // The handle determines what is done to an attempt and what is removed after it. A handle that names a directory of
     // another task is refused, even from a valid record.
     let own = alloc.ctx.data_dir.run_task(&alloc.id, &alloc.task(at).name).join(handle.attempt.to_string());

@@ -26,11 +26,12 @@ use self::requests::{TaskRequest, end_requested, next_request};
 use super::alloc::Alloc;
 use super::decide::coordinator::TaskAction;
 use super::decide::step::{State, StepEvent, step};
-use super::drivers::call::{CallError, Running};
+use super::drivers::call::{DriverCallError, RunningAttempt};
 use super::drivers::{AttemptEnd, KILL_SIGNAL};
-use super::hooks::Phase;
+use super::hooks::HookPhase;
 use crate::model::event::EventKind;
 use crate::model::units::{Nanos, Steady, Timestamp};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::store::StoreError;
 
 /// Where the owner of a task begins.
@@ -38,7 +39,7 @@ pub enum Beginning {
     /// As recorded: at the start, or in backoff.
     Recorded,
     /// Recovered after a restart of the agent, running or ended meanwhile; its cell has it already ([`note_found`]).
-    Found(Running, Option<Box<AttemptEnd>>),
+    Found(RunningAttempt, Option<Box<AttemptEnd>>),
     /// It had been started and cannot be recovered; the reason.
     Lost(String),
 }
@@ -52,17 +53,17 @@ impl Beginning {
     }
 }
 
-struct Owner {
+struct TaskOwner {
     alloc: Arc<Alloc>,
     at: usize,
     action: watch::Receiver<TaskAction>,
-    attempt: Option<Running>,
+    attempt: Option<RunningAttempt>,
     /// Ended, but not yet durable: what it left on the host stays until then.
-    ended: Option<Running>,
+    ended: Option<RunningAttempt>,
     /// Its launch; or, beside an attempt, its recovery after its driver died.
     launching: Option<Launching>,
     /// Runs beside the wait for the end: hooks, or the last call to the driver. The next one replaces it.
-    beside: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    beside: Option<Pin<Box<dyn Future<Output = BesideResult> + Send>>>,
     /// When it is abandoned; set with the first SIGKILL.
     abandon_at: Option<Instant>,
     /// How many times its driver died while it waited for this attempt.
@@ -76,12 +77,12 @@ struct Owner {
 }
 
 /// What an owner waits for.
-enum Happening {
+enum OwnerEvent {
     Launched(Box<LaunchResult>),
-    Answered(Answer),
+    Answered(BesideResult),
     Ended(Box<AttemptEnd>),
     /// The driver died while it waited.
-    WaitDied(CallError),
+    WaitDied(DriverCallError),
     Requested(TaskRequest),
     /// Check the recorded requests.
     Woken,
@@ -90,19 +91,18 @@ enum Happening {
 }
 
 /// The result of what ran beside the wait for the end. One at a time; the end of the task cancels it.
-enum Answer {
+enum BesideResult {
     /// The poststart or prekill hooks are done.
     Prepared,
-    Signalled(Result<(), CallError>),
-    Killed(Result<(), CallError>),
+    Signalled(Result<(), DriverCallError>),
+    Killed(Result<(), DriverCallError>),
 }
 
 /// Owns a task until it is dead.
 pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
-    // Ends: each driver call has a deadline.
-    let entry = search.await;
+    let entry = search.ends_with(Ends::Deadline).await;
     let action = alloc.action(at);
-    let mut owner = Owner {
+    let mut owner = TaskOwner {
         alloc,
         at,
         action,
@@ -122,7 +122,7 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
     loop {
         match owner.state() {
             State::Dead => {
-                Box::pin(hooks(&owner.alloc, at, Phase::Stop)).await;
+                Box::pin(hooks(&owner.alloc, at, HookPhase::Stop)).await;
                 return;
             }
             State::Pending => {
@@ -137,17 +137,17 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
             | State::Recalled => {}
         }
         match owner.next().await {
-            Happening::Launched(launched) => Box::pin(owner.launched(*launched)).await,
-            Happening::Answered(answer) => owner.answered(answer),
-            Happening::WaitDied(error) => Box::pin(owner.wait_died(&error)).await,
-            Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
-            Happening::Requested(request) => Box::pin(owner.requested(request)).await,
-            Happening::Woken => {
+            OwnerEvent::Launched(launched) => Box::pin(owner.launched(*launched)).await,
+            OwnerEvent::Answered(answer) => owner.answered(answer),
+            OwnerEvent::WaitDied(error) => Box::pin(owner.wait_died(&error)).await,
+            OwnerEvent::Ended(end) => Box::pin(owner.exited(*end)).await,
+            OwnerEvent::Requested(request) => Box::pin(owner.requested(request)).await,
+            OwnerEvent::Woken => {
                 owner.report_driver_messages();
                 owner.restart();
             }
-            Happening::Timer(event) => Box::pin(owner.timer(event)).await,
-            Happening::Settle => owner.alloc.save_aside(owner.at),
+            OwnerEvent::Timer(event) => Box::pin(owner.timer(event)).await,
+            OwnerEvent::Settle => owner.alloc.save_aside(owner.at),
         }
     }
 }
@@ -156,7 +156,7 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
 ///
 /// The record covers everything that was ever shown of a task, up to the mark. Earlier times that the attempt reports
 /// do not change the times of its states.
-pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&AttemptEnd>) {
+pub fn note_found(alloc: &Alloc, at: usize, attempt: &RunningAttempt, end: Option<&AttemptEnd>) {
     let mark = alloc.ctx.board.marked();
     let (state, _) = step(State::Pending, StepEvent::Restored);
     alloc.edit(at, |edit| {
@@ -189,7 +189,7 @@ pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&Atte
     });
 }
 
-impl Owner {
+impl TaskOwner {
     fn state(&self) -> State {
         self.alloc.task_state(self.at)
     }
@@ -248,13 +248,13 @@ impl Owner {
     async fn wait_turn(&mut self) {
         (self.kill_asked, self.timer, self.abandon_at, self.beside) = (None, None, None, None);
         let is_due = |action: &TaskAction| matches!(action, TaskAction::Start | TaskAction::End(_));
-        // Ends: the alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
-        let action = self.action.wait_for(is_due).await.map(|action| *action);
+        // The alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
+        let action = self.action.wait_for(is_due).ends_with(Ends::Sender).await.map(|action| *action);
         match action {
             Ok(TaskAction::End(cause)) => self.kill(cause).await,
             Ok(TaskAction::Start | TaskAction::Keep | TaskAction::Recall) => self.begin(StepEvent::Start),
-            // Ends: the alloc is gone, and with it the owner that drops this future.
-            Err(_) => std::future::pending().await,
+            // The alloc is gone, and with it the owner that drops this future.
+            Err(_) => std::future::pending().ends_with(Ends::Caller).await,
         }
     }
 
@@ -265,32 +265,34 @@ impl Owner {
         }
     }
 
-    async fn next(&mut self) -> Happening {
+    async fn next(&mut self) -> OwnerEvent {
         let recalled = self.state() == State::Recalled;
         let (timer, settle) = (self.timer.map(|(at, _)| at), self.settle);
         tokio::select! {
             biased;
             launched = or_never(self.launching.as_mut().map(|l| &mut l.0)), if self.launching.is_some() => {
                 self.launching = None;
-                Happening::Launched(Box::new(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e)))))
+                OwnerEvent::Launched(Box::new(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e)))))
             }
             answer = or_never(self.beside.as_mut()), if self.beside.is_some() => {
                 self.beside = None;
-                Happening::Answered(answer)
+                OwnerEvent::Answered(answer)
             }
             end = wait(&self.alloc, self.attempt.as_ref()), if self.attempt.is_some() && self.launching.is_none() => match end {
-                Ok(end) => Happening::Ended(end),
-                Err(error) => Happening::WaitDied(error),
+                Ok(end) => OwnerEvent::Ended(end),
+                Err(error) => OwnerEvent::WaitDied(error),
             },
-            request = next_request(&mut self.action, recalled), if self.kill_asked.is_none() => Happening::Requested(request),
-            () = self.alloc.woken(self.at) => Happening::Woken,
+            request = next_request(&mut self.action, recalled), if self.kill_asked.is_none() => {
+                OwnerEvent::Requested(request)
+            }
+            () = self.alloc.woken(self.at) => OwnerEvent::Woken,
             () = or_late(timer), if timer.is_some() => {
                 let (_, event) = self.timer.take().expect("the branch is taken with a timer only");
-                Happening::Timer(event)
+                OwnerEvent::Timer(event)
             }
             () = or_late(settle), if settle.is_some() => {
                 self.settle = None;
-                Happening::Settle
+                OwnerEvent::Settle
             }
         }
     }
@@ -341,7 +343,7 @@ impl Owner {
             self.remove(ended).await;
             tokio::select! {
                 biased;
-                () = hooks(&alloc, at, Phase::Exited) => {}
+                () = hooks(&alloc, at, HookPhase::Exited) => {}
                 _ = end_requested(&mut self.action), if waits => {}
             }
         }
@@ -349,13 +351,13 @@ impl Owner {
     }
 
     /// Starts a phase of hooks that only a kill signal waits for. `false`: there are none.
-    fn run_beside(&mut self, phase: Phase) -> bool {
+    fn run_beside(&mut self, phase: HookPhase) -> bool {
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
         let any = alloc.hooks.task.has(phase);
         if any {
             self.beside = Some(Box::pin(async move {
                 hooks(&alloc, at, phase).await;
-                Answer::Prepared
+                BesideResult::Prepared
             }));
         }
         any
@@ -363,7 +365,7 @@ impl Owner {
 }
 
 /// Runs a phase of a task's hooks. Failures are reported and do not block.
-async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: Phase) {
+async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: HookPhase) {
     for failed in alloc.hooks.task.run(phase, &mut alloc.subject_of(at)).await {
         let details = [
             ("hook", failed.hook.to_owned()),
@@ -377,18 +379,15 @@ async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: Phase) {
 
 async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
     match future {
-        // Ends: with the future, which has its own deadline.
-        Some(future) => future.await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        Some(future) => future.ends_with(Ends::Deadline).await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }
 
-async fn wait(alloc: &Alloc, attempt: Option<&Running>) -> Result<Box<AttemptEnd>, CallError> {
+async fn wait(alloc: &Alloc, attempt: Option<&RunningAttempt>) -> Result<Box<AttemptEnd>, DriverCallError> {
     match attempt {
         Some(attempt) => attempt.wait(alloc.ctx.clock.as_ref()).await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }
 
@@ -396,7 +395,6 @@ async fn or_late(at: Option<Instant>) {
     match at {
         // Boxed: most tasks have no timer and need no room for one.
         Some(at) => Box::pin(tokio::time::sleep_until(at)).await,
-        // Ends: a closed branch of a select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }

@@ -3,6 +3,7 @@
 use tokio::sync::watch;
 
 use crate::runner::decide::coordinator::{Cause, TaskAction};
+use crate::runner::ends::{Ends, EndsWith};
 
 /// A request of an alloc to its task, other than a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +29,9 @@ pub async fn next_request(action: &mut watch::Receiver<TaskAction>, recalled: bo
             TaskAction::Recall if !recalled => return TaskRequest::Recall,
             TaskAction::Keep | TaskAction::Start | TaskAction::Recall => {}
         }
-        // Ends: one branch of a select.
-        if action.changed().await.is_err() {
-            // Ends: the alloc is gone and sends no more requests.
-            std::future::pending::<()>().await;
+        if action.changed().ends_with(Ends::Caller).await.is_err() {
+            // The alloc is gone and sends no more requests.
+            std::future::pending::<()>().ends_with(Ends::Caller).await;
         }
     }
 }

@@ -11,10 +11,13 @@ use crate::model::task::TaskState;
 use crate::model::template::{ChangeScript, TaskTemplate};
 use crate::model::units::Steady;
 use crate::runner::alloc::Alloc;
-use crate::runner::decide::templates::{ActionPace, Quiet, TemplateAction, quiet_until, splay_of, template_actions};
-use crate::runner::drivers::call::Running;
+use crate::runner::decide::templates::{
+    ActionPace, QuietPeriod, TemplateAction, quiet_until, splay_of, template_actions,
+};
+use crate::runner::drivers::call::RunningAttempt;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::rendering::{
-    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, RenderTime, Rendering, SETTLE, TemplateInput,
+    FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
     TemplateRecord, digest_of,
 };
 use crate::telemetry::lock;
@@ -38,7 +41,7 @@ struct DueActions {
 }
 
 /// What a watch knows, moved to a thread for each pass.
-struct Pass {
+struct TemplatePass {
     alloc: Arc<Alloc>,
     at: usize,
     attempt: u32,
@@ -54,7 +57,7 @@ struct Pass {
 /// Of one template, for this watch alone.
 #[derive(Default)]
 struct MoreState {
-    quiet: Option<Quiet>,
+    quiet: Option<QuietPeriod>,
     /// What was reported last.
     fault: Option<RenderFault>,
 }
@@ -70,11 +73,11 @@ impl TemplateWatch {
         TemplateWatch { alloc, at, attempt, pace }
     }
 
-    /// Ends: with its attempt.
+    /// Runs until its attempt ends.
     pub(super) async fn go_on(self) {
         let (alloc, at, attempt) = (Arc::clone(&self.alloc), self.at, self.attempt);
         let inputs = alloc.ctx.rendering.watch();
-        let load = move || Pass::load(alloc, at, attempt, inputs);
+        let load = move || TemplatePass::load(alloc, at, attempt, inputs);
         let mut pass = match self.alloc.ctx.renderings.block(load).await {
             Ok(Ok(Some(pass))) => pass,
             Ok(Ok(None)) => return,
@@ -84,7 +87,7 @@ impl TemplateWatch {
         let began = self.alloc.ctx.line.now();
         let mut due: Option<DueActions> = None;
         loop {
-            let Some(done) = self.alone(pass, Pass::run).await else { return };
+            let Some(done) = self.alone(pass, TemplatePass::run).await else { return };
             pass = done;
             let now = self.alloc.ctx.line.now();
             let owed = pass.owed();
@@ -104,7 +107,7 @@ impl TemplateWatch {
                 if self.act(&pass, actions.since.since(began).as_duration()).await {
                     return;
                 }
-                let Some(done) = self.alone(pass, Pass::acted).await else { return };
+                let Some(done) = self.alone(pass, TemplatePass::acted).await else { return };
                 pass = done;
             }
             let rested = tokio::time::Instant::now() + pass.rest();
@@ -120,7 +123,7 @@ impl TemplateWatch {
     }
 
     /// Works on a thread, while nothing else renders templates of the alloc. `None`: the watch is over.
-    async fn alone(&self, mut pass: Pass, work: fn(&mut Pass)) -> Option<Pass> {
+    async fn alone(&self, mut pass: TemplatePass, work: fn(&mut TemplatePass)) -> Option<TemplatePass> {
         let ctx = &self.alloc.ctx;
         let alone = ctx.rendering.hold(&self.alloc.id).await;
         let run = move || {
@@ -138,7 +141,7 @@ impl TemplateWatch {
 
     /// Does what follows from the changes since the last time. `after`: the age of the attempt when that became due.
     /// Returns whether the attempt ends.
-    async fn act(&self, pass: &Pass, after: Duration) -> bool {
+    async fn act(&self, pass: &TemplatePass, after: Duration) -> bool {
         let Some(attempt) = self.alloc.attempt(self.at).filter(|now| now.handle().attempt == self.attempt) else {
             return true;
         };
@@ -181,7 +184,7 @@ impl TemplateWatch {
         });
     }
 
-    async fn signal(&self, attempt: &Running, name: &str) -> bool {
+    async fn signal(&self, attempt: &RunningAttempt, name: &str) -> bool {
         match attempt.signal(name).await {
             Ok(()) => {
                 self.alloc.ctx.metrics.templates.acted(TemplateActed::Signal);
@@ -199,7 +202,7 @@ impl TemplateWatch {
         false
     }
 
-    async fn script(&self, attempt: &Running, script: &ChangeScript, rendering: &Rendering) -> bool {
+    async fn script(&self, attempt: &RunningAttempt, script: &ChangeScript, rendering: &Rendering) -> bool {
         let texts = std::iter::once(&script.command).chain(&script.args);
         let command: Vec<String> = texts.map(|text| rendering.values.tolerant(text)).collect();
         let name = command.first().cloned().unwrap_or_default();
@@ -245,9 +248,9 @@ fn planned(actions: &[TemplateAction<'_>]) -> String {
     actions.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-impl Pass {
+impl TemplatePass {
     /// `None`: the attempt has nothing to watch. Errors: its record cannot be read.
-    fn load(alloc: Arc<Alloc>, at: usize, attempt: u32, inputs: InputWatch) -> io::Result<Option<Pass>> {
+    fn load(alloc: Arc<Alloc>, at: usize, attempt: u32, inputs: InputWatch) -> io::Result<Option<TemplatePass>> {
         let (ctx, task) = (&alloc.ctx, alloc.task(at));
         let record = TemplateRecord::load(&ctx.data_dir, &alloc.id, &task.name)?;
         let fits = |record: &TemplateRecord| record.attempt == attempt && record.states.len() == task.templates.len();
@@ -256,13 +259,13 @@ impl Pass {
         let dirs = ctx.data_dir.dirs(&alloc.id, &task.name, attempt);
         let seen = driver.seen(&dirs);
         let rendering = Rendering {
-            places: Places { dirs, seen },
+            places: TaskPaths { dirs, seen },
             values: record.values.clone(),
             owner: record.owner,
             keys: ctx.key_tree(),
         };
         let more = record.states.iter().map(|_| MoreState::default()).collect();
-        Ok(Some(Pass { alloc, at, attempt, rendering, record, inputs, more, took: Duration::ZERO }))
+        Ok(Some(TemplatePass { alloc, at, attempt, rendering, record, inputs, more, took: Duration::ZERO }))
     }
 
     fn template(&self, of: usize) -> &TaskTemplate {
@@ -393,7 +396,6 @@ fn random_share() -> f64 {
 async fn or_later(after: Option<Duration>) {
     match after {
         Some(after) => tokio::time::sleep(after).await,
-        // Ends: a closed branch of the select.
-        None => std::future::pending().await,
+        None => std::future::pending().ends_with(Ends::Caller).await,
     }
 }

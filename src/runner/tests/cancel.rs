@@ -1,20 +1,23 @@
 //! P-18.2: a node of agent → alloc → task → activity is cancelled. Everything below it ends within a tenth of a second,
 //! and nothing beside it. In real time, on threads: the duration is measured.
+//!
+//! Promise (Task groups and lifecycle order): P-18.2 Cancelling a node of agent → alloc → task → activity ends all
+//! below it and nothing beside it
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use super::fake::Unchanging;
+use super::fake::ConstantFingerprint;
 use super::*;
 use crate::model::task::TaskHandle;
 use crate::runner::Wait;
 use crate::runner::decide::coordinator::TaskAction;
 use crate::runner::drivers::{
-    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health, Recovered,
+    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health, RecoveryOutcome,
     StartRequest,
 };
-use crate::runner::hooks::{Hook, HookError, HookOutcome, More, OfAlloc, OfTask, Phase};
+use crate::runner::hooks::{ExtraHooks, Hook, HookError, HookOutcome, HookPhase, OfAlloc, OfTask};
 use crate::runner::task::{Beginning, own};
 
 /// Runs forever, until its future is dropped.
@@ -23,8 +26,8 @@ struct Endless(Arc<Mutex<BTreeSet<String>>>);
 
 impl Endless {
     fn go_on<T: 'static>(&self, what: String) -> BoxFuture<'static, T> {
-        struct Inside(Endless, String);
-        impl Drop for Inside {
+        struct EndlessGuard(Endless, String);
+        impl Drop for EndlessGuard {
             fn drop(&mut self) {
                 self.0.0.lock().unwrap().remove(&self.1);
             }
@@ -32,7 +35,7 @@ impl Endless {
         let all = self.clone();
         Box::pin(async move {
             all.0.lock().unwrap().insert(what.clone());
-            let _inside = Inside(all, what);
+            let _inside = EndlessGuard(all, what);
             std::future::pending().await
         })
     }
@@ -50,7 +53,7 @@ impl Driver for Endless {
         Ok(())
     }
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
-        Unchanging::as_reported(Fingerprint::of(Health::Healthy, "pretends"))
+        ConstantFingerprint::as_reported(Fingerprint::of(Health::Healthy, "pretends"))
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Ok(request.handle("endless", &BootId("boot".to_owned()), None))
@@ -60,21 +63,21 @@ impl Driver for Endless {
         if request.task.name.as_str() == "starts" {
             return self.go_on(format!("{whom}start"));
         }
-        let attempt = Runs { all: self.clone(), handle, whom };
+        let attempt = EndlessAttempt { all: self.clone(), handle, whom };
         Box::pin(async { Ok(Arc::new(attempt) as Arc<dyn Attempt>) })
     }
-    fn recover(&self, _: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, _: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         self.go_on("recover".to_owned())
     }
 }
 
-struct Runs {
+struct EndlessAttempt {
     all: Endless,
     handle: TaskHandle,
     whom: String,
 }
 
-impl Attempt for Runs {
+impl Attempt for EndlessAttempt {
     fn handle(&self) -> TaskHandle {
         self.handle.clone()
     }
@@ -99,10 +102,10 @@ impl Hook<OfAlloc> for Endless {
     fn name(&self) -> &'static str {
         "endless"
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prerun]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prerun]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let shown = subject.ctx.board.get(&subject.id);
         if shown.is_some_and(|alloc| lifecycle(&alloc).job.id.as_str() == "set-up") {
             return self.go_on(format!("{}/prerun", subject.id));
@@ -115,10 +118,10 @@ impl Hook<OfTask> for Endless {
     fn name(&self) -> &'static str {
         "endless"
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let task = &subject.task().name;
         match task.as_str() {
             "prepares" => self.go_on(format!("{}/{task}/prestart", subject.alloc_id)),
@@ -156,10 +159,10 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         idle.abort();
         took.entry(IDLE).or_default().push(until_gone("an idle task", || alive() <= nothing).await);
         let all = Endless::default();
-        let host = Host::new();
+        let host = TestHost::new();
         let mut parts = host.parts();
         parts.drivers.insert("endless", Arc::new(all.clone()));
-        let hooks = More { alloc: vec![Box::new(all.clone())], task: vec![Box::new(all.clone())] };
+        let hooks = ExtraHooks { alloc: vec![Box::new(all.clone())], task: vec![Box::new(all.clone())] };
         let agent = Handle::start_with(parts, hooks).await.unwrap();
         let mut follower = agent.events().follow(0);
         let following = tokio::spawn(async move { while follower.next(16).await.is_some() {} });

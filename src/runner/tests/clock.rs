@@ -6,7 +6,7 @@ use super::shown::{all_events, none_fell, seen_at};
 use super::*;
 use crate::host::clock::Clock;
 use crate::model::units::{Nanos, Steady, Timestamp};
-use crate::runner::{Collect, Wait};
+use crate::runner::{GcScope, Wait};
 
 const DAY: i64 = 86_400;
 
@@ -14,7 +14,7 @@ const DAY: i64 = 86_400;
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_makes_no_wait_shorter_or_longer_and_no_counter_falls() {
     for day in [DAY, -DAY] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let seen = |agent: &Handle| seen_at(agent, host.clock.now());
         let runs = submit(&agent, service("runs")).await;
@@ -60,9 +60,9 @@ async fn a_clock_that_jumps_makes_no_wait_shorter_or_longer_and_no_counter_falls
 
 /// Set within the alloc's first half minute, and while no agent runs.
 #[tokio::test(start_paused = true)]
-async fn an_alloc_lives_for_its_time_whatever_the_wall_clock_says() {
+async fn alloc_time_limit_ignores_wall_clock_steps() {
     for day in [DAY, -DAY] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let began = tokio::time::Instant::now();
         let mut limited = service("limited");
@@ -85,10 +85,13 @@ async fn an_alloc_lives_for_its_time_whatever_the_wall_clock_says() {
 }
 
 /// If nothing else kept running, the wall clock determines how long the host was down.
+///
+/// Promise (Durability and recovery): Between boots the wall clock counts; a stop does not wait for a clock that was
+/// set back
 #[tokio::test(start_paused = true)]
 async fn from_one_boot_to_the_next_the_wall_clock_counts() {
     for set in [0, DAY, -DAY] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let mut limited = service("limited");
         limited.groups[0].max_run_duration = Some(Duration::from_secs(2 * 3600));
@@ -118,33 +121,36 @@ async fn from_one_boot_to_the_next_the_wall_clock_counts() {
 
 /// Collected by age, and retired a day after the last end: days that did not pass do not count.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_forgotten_for_a_day_that_only_the_wall_clock_saw() {
-    let mut host = Host::new();
+async fn wall_clock_step_collects_and_retires_nothing() {
+    let mut host = TestHost::new();
     host.config.gc.max_age = Some(Duration::from_secs(3600));
     let agent = host.start().await;
     let (id, job) = (submit(&agent, batch("done", 5, 0)).await, ("done".into(), "main".into()));
     until_over(&agent, &id).await;
     agent.collectable([id.clone()]);
     host.clock.jump(2 * DAY);
-    agent.collect(Collect::Limits).await.unwrap();
+    agent.collect(GcScope::Limits).await.unwrap();
     assert!(agent.board().get(&id).is_some(), "no hour has gone by");
     tokio::time::sleep(Duration::from_secs(3700)).await;
-    agent.collect(Collect::Limits).await.unwrap();
+    agent.collect(GcScope::Limits).await.unwrap();
     assert!(agent.board().get(&id).is_none());
     assert!(agent.board().view().totals.workloads.contains_key(&job), "no day has gone by");
     tokio::time::sleep(Duration::from_secs(25 * 3600)).await;
-    agent.collect(Collect::Limits).await.unwrap();
+    agent.collect(GcScope::Limits).await.unwrap();
     assert!(!agent.board().view().totals.workloads.contains_key(&job));
 }
 
 /// All records of the first agent with a boot clock, as it left them when it was killed: a day ahead, with one alloc
 /// with a time limit, one in backoff, one being stopped, one being restarted, one ended.
+///
+/// Promise (Durability and recovery): Recorded times are read by the next version, and so is the wall clock that
+/// earlier ones recorded
 #[tokio::test(start_paused = true)]
-async fn what_is_recorded_of_times_is_understood_and_written_again_as_it_was() {
+async fn state_records_of_the_first_boot_clock_agent_are_read_and_rewritten_equal() {
     use crate::runner::kept::record::{AllocRecord, TaskRecord};
-    use crate::runner::kept::steady::LineRecord;
+    use crate::runner::kept::steady::SteadyClockRecord;
 
-    let host = Host::new();
+    let host = TestHost::new();
     let mut batch = crate::store::Batch::default();
     let (mut allocs, mut tasks) = (BTreeMap::new(), BTreeMap::new());
     for record in include_str!("records/state-with-line.txt").lines() {
@@ -152,7 +158,7 @@ async fn what_is_recorded_of_times_is_understood_and_written_again_as_it_was() {
         let json: Value = serde_json::from_str(value).unwrap();
         match key.split('/').next().unwrap() {
             "clock" => {
-                let line: LineRecord = serde_json::from_str(value).unwrap();
+                let line: SteadyClockRecord = serde_json::from_str(value).unwrap();
                 assert_eq!(line.ahead_ns, DAY * 1_000_000_000);
                 assert_eq!(serde_json::to_value(&line).unwrap(), json);
             }

@@ -67,7 +67,7 @@ fn culprit(agent: &Handle, id: &AllocId, name: &str, event: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn prestart_runs_before_main_and_poststart_after_it_began() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [
         ("announce", POSTSTART, ends(10, 0)),
@@ -90,8 +90,8 @@ async fn prestart_runs_before_main_and_poststart_after_it_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
-    let host = Host::new();
+async fn failed_prestart_prevents_main_from_starting_and_is_named() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", None, forever()), ("init", PRESTART, ends(10, 3)), ("after", POSTSTOP, ends(10, 0))];
     let id = submit(&agent, group(JobKind::Service, &tasks)).await;
@@ -106,9 +106,12 @@ async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
 }
 
 /// Each affected task has one cause event that names the culprit; dead tasks have none (Nomad asserts the opposite).
+///
+/// Promise (Task groups and lifecycle order): P-11.2, P-11.3 Each victim has one cause event that names the culprit;
+/// tasks that had ended get none
 #[tokio::test(start_paused = true)]
 async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks =
         [("a", None, forever()), ("bad", None, ends(50, 7)), ("c", None, forever()), ("done", None, ends(1, 0))];
@@ -124,9 +127,12 @@ async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
 }
 
 /// It cannot be killed, and the replacement of its alloc waits for it.
+///
+/// Promise (Task groups and lifecycle order): A poststop task that keeps failing ends, whatever its `mode`: no command
+/// could stop it
 #[tokio::test(start_paused = true)]
 async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its_mode() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = group(JobKind::Service, &[("main", None, forever()), ("after", POSTSTOP, ends(10, 4))]);
     let delay = Duration::from_secs(1);
@@ -144,7 +150,7 @@ async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its
 /// The leader is ended first, because of that failure: its end is not the cause of the others.
 #[tokio::test(start_paused = true)]
 async fn failure_beside_a_leader_is_the_cause_for_all() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     for (bad, lifecycle) in [("bad", None), ("init", PRESTART)] {
         let tasks = [("proxy", SIDECAR, forever()), (bad, lifecycle, ends(500, 7)), ("leader", None, forever())];
@@ -158,8 +164,8 @@ async fn failure_beside_a_leader_is_the_cause_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leaders_end_is_the_end_of_the_others() {
-    let host = Host::new();
+async fn end_of_the_leader_ends_its_followers() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("follower", None, forever()), ("leader", None, ends(500, 0))];
     let id = submit(&agent, leading(group(JobKind::Batch, &tasks), "leader")).await;
@@ -191,9 +197,12 @@ fn assert_order(agent: &Handle, id: &AllocId) {
 
 /// Leader → other tasks → sidecars, then poststop: on a stop, after a failure, and in an alloc that is recovered during
 /// its end. (Nomad's own test of this asserts nothing.)
+///
+/// Promise (Task groups and lifecycle order): P-11.1, P-11.4 Leader, then other tasks, sidecars, poststop; also in an
+/// alloc recovered in mid-stop
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_them() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, four(&json!({ "stop_ms": 300 }))).await;
     running(&agent, &id, &["sidecar", "follower", "leader"]).await;
@@ -204,9 +213,9 @@ async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_the
 
 /// Nomad's own test of this has no task states and asserts nothing.
 #[tokio::test(start_paused = true)]
-async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_its_end() {
+async fn task_order_holds_in_an_alloc_recovered_during_its_end() {
     for killed_after in [0, 100, 400, 700] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let id = submit(&agent, four(&json!({ "stop_ms": 300 }))).await;
         running(&agent, &id, &["sidecar", "follower", "leader"]).await;
@@ -219,9 +228,11 @@ async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_
     }
 }
 
+/// Promise (Task groups and lifecycle order): P-12.3 A kill, its delay and its timeout continue after a restart of the
+/// agent with what is left of them
 #[tokio::test(start_paused = true)]
-async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
-    let host = Host::new();
+async fn kill_after_a_restart_continues_with_the_remaining_grace() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -237,10 +248,13 @@ async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
 }
 
 /// The agent died between its signal and the task's end: the end counts as requested.
+///
+/// Promise (Durability and recovery): A task that obeyed its kill signal without an agent counts as killed, and is not
+/// started or signalled again
 #[tokio::test(start_paused = true)]
-async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signalled_again() {
+async fn task_that_ended_on_our_signal_while_no_agent_ran_is_killed_and_not_resignalled() {
     for stop_ms in [500, 5_000] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let tasks = [("leader", None, forever()), ("other", None, json!({ "stop_ms": stop_ms, "exit_code": 3 }))];
         let mut job = leading(group(JobKind::Service, &tasks), "leader");
@@ -262,9 +276,10 @@ async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signa
     }
 }
 
+/// Promise (Task groups and lifecycle order): A retried start opens no gate
 #[tokio::test(start_paused = true)]
 async fn a_start_that_is_tried_again_opens_no_gate() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [
         ("proxy", SIDECAR, json!({ "start_error": 2 })),
@@ -284,7 +299,7 @@ async fn a_start_that_is_tried_again_opens_no_gate() {
 
 #[tokio::test(start_paused = true)]
 async fn delays_come_before_the_signal_and_count_over_a_restart() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = job("s", JobKind::Service, &[("main", forever())]);
     job.groups[0].shutdown_delay = Duration::from_secs(2);
@@ -305,9 +320,9 @@ async fn delays_come_before_the_signal_and_count_over_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_its_time_completes_an_alloc_without_poststop_also_while_no_agent_is_there() {
+async fn max_run_duration_completes_the_alloc_without_poststop_even_without_agent() {
     for away in [false, true] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let mut job = group(JobKind::Batch, &[("main", None, forever()), ("clean", POSTSTOP, ends(10, 0))]);
         job.groups[0].max_run_duration = Some(Duration::from_secs(60));
@@ -330,7 +345,7 @@ async fn the_end_of_its_time_completes_an_alloc_without_poststop_also_while_no_a
 
 #[tokio::test(start_paused = true)]
 async fn a_sidecar_that_crashes_is_restarted_and_one_that_ends_well_too() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = group(JobKind::Batch, &[("proxy", SIDECAR, ends(100, 0)), ("main", None, ends(60_000, 0))]);
     job.groups[0].tasks[0].restart.attempts = 10;

@@ -1,4 +1,7 @@
 //! The agent may die after any of its writes: the next state is legal, and every process is started and counted once.
+//!
+//! Promise (Durability and recovery): A crash after any write of the runner: each start has one exit, nothing counts
+//! twice
 
 use serde_json::json;
 
@@ -6,7 +9,7 @@ use super::*;
 
 /// After `writes` commits of the scenario every write fails, and then the agent dies.
 async fn crash_after(writes: u64, config: Value, ran: Duration) -> u64 {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let before = host.faults.commits();
     host.faults.fail_after(writes);

@@ -7,9 +7,9 @@ use std::sync::mpsc::channel;
 use super::*;
 use crate::model::job::EphemeralDisk;
 use crate::model::migration::{MigrationFailure, MigrationSource};
-use crate::runner::manager::Restarted;
+use crate::runner::manager::RestartTarget;
 use crate::runner::settings::MigrationPeer;
-use crate::runner::{Collect, DataRefusal, Wait};
+use crate::runner::{DataRefusal, GcScope, Wait};
 
 fn sticky(mut job: Job) -> Job {
     job.groups[0].ephemeral_disk = EphemeralDisk { sticky: true, migrate: true };
@@ -18,7 +18,7 @@ fn sticky(mut job: Job) -> Job {
 
 #[tokio::test(start_paused = true)]
 async fn data_is_readable_from_an_end_until_the_next_life_or_removal() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, sticky(batch("s", 5_000, 0))).await;
     let runs = Err(DataRefusal::Runs(id.clone()));
@@ -27,18 +27,18 @@ async fn data_is_readable_from_an_end_until_the_next_life_or_removal() {
     let first = agent.ended_data(&id).unwrap();
     assert_eq!(agent.ended_data(&id), Ok(first.clone()));
     // The whole alloc runs again, and ends again.
-    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.restart(&id, RestartTarget::All).await.unwrap();
     assert_eq!(agent.ended_data(&id), runs);
     until_over(&agent, &id).await;
     assert_ne!(agent.ended_data(&id), Ok(first), "the archive of the life before gets no seal");
     agent.collectable([id.clone()]);
-    agent.collect(Collect::All).await.unwrap();
+    agent.collect(GcScope::All).await.unwrap();
     assert_eq!(agent.ended_data(&id), Err(DataRefusal::Unknown(id.clone())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn data_that_a_replacement_takes_is_not_readable_before_it_is_gone() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let first = sticky(job("s", JobKind::Service, &[("main", json!({ "stop_ms": 3_000 }))]));
     let old = submit(&agent, first.clone()).await;
@@ -60,7 +60,7 @@ async fn data_that_a_replacement_takes_is_not_readable_before_it_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn data_of_an_alloc_that_is_to_be_rescheduled_is_not_readable() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut fails = sticky(batch("s", 10, 1));
     fails.groups[0].tasks[0].restart.attempts = 0;
@@ -78,9 +78,9 @@ fn source() -> MigrationSource {
 }
 
 /// A host whose peer takes connections and never answers; each connection is reported.
-fn host_of_a_silent_peer() -> (Host, std::sync::mpsc::Receiver<std::net::TcpStream>) {
+fn host_of_a_silent_peer() -> (TestHost, std::sync::mpsc::Receiver<std::net::TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     let peer = format!("old=http://{}", listener.local_addr().unwrap());
     host.config.migration.peers = vec![MigrationPeer::parse(&peer).unwrap()];
     let (sender, connections) = channel();

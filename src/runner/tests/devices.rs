@@ -19,7 +19,7 @@ use crate::runner::{DeviceKeeper, Wait};
 
 /// The held devices of a host with three devices, as one agent knows them.
 #[derive(Default)]
-struct Table {
+struct FakeDevices {
     held: Mutex<BTreeMap<DeviceId, DeviceHolder>>,
     /// Response time in milliseconds.
     takes_ms: AtomicU64,
@@ -30,7 +30,7 @@ struct Table {
 
 const ALL: [&str; 3] = ["GPU-1", "GPU-2", "GPU-3"];
 
-impl Table {
+impl FakeDevices {
     fn of(&self, holder: &DeviceHolder) -> Vec<DeviceId> {
         let held = self.held.lock().unwrap();
         held.iter().filter(|(_, by)| *by == holder).map(|(id, _)| id.clone()).collect()
@@ -57,7 +57,7 @@ impl Table {
     }
 }
 
-impl DeviceKeeper for Table {
+impl DeviceKeeper for FakeDevices {
     fn reserve<'a>(
         &'a self,
         holder: &'a DeviceHolder,
@@ -111,20 +111,20 @@ fn with_devices(mut job: Job, count: u32) -> Job {
     job
 }
 
-impl Host {
-    async fn start_with_devices(&self, table: &Arc<Table>) -> Handle {
+impl TestHost {
+    async fn start_with_devices(&self, table: &Arc<FakeDevices>) -> Handle {
         Handle::start(Parts { devices: Some(Arc::clone(table) as _), ..self.parts() }).await.unwrap()
     }
     /// The agent dies and loses its memory.
-    async fn kill(&self, agent: Handle) -> (Handle, Arc<Table>) {
+    async fn kill(&self, agent: Handle) -> (Handle, Arc<FakeDevices>) {
         agent.shutdown();
         drop(agent);
         tokio::task::yield_now().await;
-        let table = Arc::new(Table::default());
+        let table = Arc::new(FakeDevices::default());
         (self.start_with_devices(&table).await, table)
     }
     /// Running tasks use only their own devices, and hold them.
-    fn assert_held(&self, table: &Table) {
+    fn assert_held(&self, table: &FakeDevices) {
         let held = table.held.lock().unwrap();
         let mut used: BTreeMap<DeviceId, String> = BTreeMap::new();
         for process in self.world.processes.lock().unwrap().values().filter(|p| p.lives()) {
@@ -145,7 +145,7 @@ fn shown(agent: &Handle, id: &AllocId) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_holds_its_devices_from_before_its_start_until_nothing_of_it_runs() {
-    let (host, table) = (Host::new(), Arc::new(Table::default()));
+    let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let id = submit(&agent, with_devices(service("s"), 2)).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -165,8 +165,8 @@ async fn a_task_holds_its_devices_from_before_its_start_until_nothing_of_it_runs
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_gets_none_says_why_and_its_policy_decides() {
-    let (host, table) = (Host::new(), Arc::new(Table::default()));
+async fn task_without_free_devices_reports_why_and_its_restart_policy_decides() {
+    let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let first = submit(&agent, with_devices(service("first"), 3)).await;
     until_state(&agent, &first, TaskState::Running).await;
@@ -184,8 +184,8 @@ async fn a_task_that_gets_none_says_why_and_its_policy_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_any_keeper_a_task_that_asks_for_devices_fails_at_once() {
-    let host = Host::new();
+async fn task_with_devices_fails_at_once_without_device_plugins() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, with_devices(service("s"), 1)).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
@@ -195,8 +195,8 @@ async fn without_any_keeper_a_task_that_asks_for_devices_fails_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_ends_a_start_frees_what_was_reserved_for_it() {
-    let (host, table) = (Host::new(), Arc::new(Table::default()));
+async fn any_end_of_a_start_releases_its_reserved_devices() {
+    let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let refused = job("refused", JobKind::Batch, &[("main", json!({ "start_error": 9, "hopeless": 1 }))]);
     let refused = submit(&agent, with_devices(refused, 2)).await;
@@ -222,7 +222,7 @@ async fn whatever_ends_a_start_frees_what_was_reserved_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_task_holds_its_devices_until_it_is_gone_across_agent_deaths() {
-    let (host, table) = (Host::new(), Arc::new(Table::default()));
+    let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let stuck = job("s", JobKind::Service, &[("main", json!({ "deaf": 1, "unkillable": 1 }))]);
     let id = submit(&agent, with_devices(stuck, 1)).await;
@@ -238,8 +238,8 @@ async fn abandoned_task_holds_its_devices_until_it_is_gone_across_agent_deaths()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_holds_its_devices_again_before_a_next_task_can_get_them() {
-    let (host, table) = (Host::new(), Arc::new(Table::default()));
+async fn running_tasks_hold_their_devices_again_before_a_next_task_can_get_them() {
+    let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let id = submit(&agent, with_devices(service("s"), 2)).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -250,7 +250,7 @@ async fn what_runs_holds_its_devices_again_before_a_next_task_can_get_them() {
     agent.shutdown();
     drop(agent);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let table = Arc::new(Table::default());
+    let table = Arc::new(FakeDevices::default());
     let agent = host.start_with_devices(&table).await;
     assert_eq!((shown(&agent, &id), table.all().len()), (vec!["GPU-1".to_owned(), "GPU-2".to_owned()], 3));
     let next = submit(&agent, with_devices(service("next"), 1)).await;
@@ -264,8 +264,8 @@ async fn what_runs_holds_its_devices_again_before_a_next_task_can_get_them() {
 
 /// Its handle is recorded, but its driver was never called.
 #[tokio::test(start_paused = true)]
-async fn what_was_prepared_and_never_started_frees_its_devices_if_it_is_not_to_start_any_more() {
-    let (host, table) = (Host::new(), Arc::new(Table::default()));
+async fn prepared_task_that_never_started_releases_its_devices_once_stopped() {
+    let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
     let agent = host.start_with_devices(&table).await;
     let slow = job("s", JobKind::Service, &[("main", json!({ "start_ms": 60_000 }))]);
     let id = submit(&agent, with_devices(slow, 2)).await;
@@ -284,7 +284,7 @@ async fn what_was_prepared_and_never_started_frees_its_devices_if_it_is_not_to_s
 async fn a_death_after_any_write_leaves_no_device_held_twice_and_none_held_for_ever() {
     for writes in 0..12 {
         for ran in [20, 60, 12_000] {
-            let (host, table) = (Host::new(), Arc::new(Table::default()));
+            let (host, table) = (TestHost::new(), Arc::new(FakeDevices::default()));
             table.takes_ms.store(5, SeqCst);
             let agent = host.start_with_devices(&table).await;
             host.faults.fail_after(writes);
@@ -320,8 +320,8 @@ impl Dice {
 #[tokio::test(start_paused = true)]
 async fn in_fifty_random_kills_no_device_is_held_twice_and_none_is_leaked() {
     for seed in 1..=2 {
-        let (mut dice, host) = (Dice(seed), Host::new());
-        let mut table = Arc::new(Table::default());
+        let (mut dice, host) = (Dice(seed), TestHost::new());
+        let mut table = Arc::new(FakeDevices::default());
         let mut agent = host.start_with_devices(&table).await;
         let mut ids = Vec::new();
         for n in 0..5 {

@@ -5,8 +5,8 @@ use crate::model::units::Timestamp;
 use crate::runner::disk::{Rounds, StopSign};
 
 #[tokio::test(start_paused = true)]
-async fn disk_of_each_alloc_is_measured_once_more_after_its_end_and_goes_with_it() {
-    let mut host = Host::new();
+async fn alloc_disk_usage_is_measured_after_its_end_and_removed_with_the_alloc() {
+    let mut host = TestHost::new();
     host.config.gc.max_terminal = 0;
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;

@@ -16,9 +16,9 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health,
-    KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest,
+    KILL_SIGNAL, RecoveryOutcome, SeenDirs, StartRequest, UnrecordedAttempt,
 };
-use crate::runner::kept::datadir::{Place, TaskDirs};
+use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
 
 /// A wall clock that follows tokio's paused time.
 pub(super) struct TokioClock;
@@ -83,8 +83,8 @@ impl Clock for SetClock {
 
 /// Every process that was ever started, by its run directory.
 #[derive(Default)]
-pub(super) struct World {
-    pub processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
+pub(super) struct FakeWorld {
+    pub processes: Mutex<BTreeMap<PathBuf, Arc<FakeProcess>>>,
     /// The error that the driver returns from `recover`.
     pub recover_error: Mutex<Option<String>>,
     /// No descriptors are left for recovery.
@@ -107,7 +107,7 @@ pub(super) struct World {
     pub reader: Mutex<Option<Arc<TaskReader>>>,
 }
 
-pub(super) struct Process {
+pub(super) struct FakeProcess {
     pub handle: TaskHandle,
     pub env: BTreeMap<String, String>,
     task: Task,
@@ -117,7 +117,7 @@ pub(super) struct Process {
     reader: Option<Arc<TaskReader>>,
 }
 
-impl World {
+impl FakeWorld {
     /// Number of processes that were ever started: [`FakeDriver::start`] refuses a second start of one attempt.
     pub fn started(&self) -> usize {
         self.processes.lock().unwrap().len()
@@ -125,12 +125,12 @@ impl World {
     pub fn living(&self) -> usize {
         self.processes.lock().unwrap().values().filter(|p| p.end.borrow().is_none()).count()
     }
-    pub fn last(&self) -> Arc<Process> {
+    pub fn last(&self) -> Arc<FakeProcess> {
         let processes = self.processes.lock().unwrap();
         Arc::clone(processes.values().max_by_key(|p| p.handle.started_at).unwrap())
     }
     /// The newest attempt of a task.
-    pub fn of(&self, task: &TaskName) -> Arc<Process> {
+    pub fn of(&self, task: &TaskName) -> Arc<FakeProcess> {
         let processes = self.processes.lock().unwrap();
         Arc::clone(processes.values().filter(|p| p.task.name == *task).max_by_key(|p| p.handle.started_at).unwrap())
     }
@@ -139,7 +139,7 @@ impl World {
     }
 }
 
-impl Process {
+impl FakeProcess {
     fn option(&self, name: &str) -> Option<u64> {
         self.task.config.get(name).and_then(serde_json::Value::as_u64)
     }
@@ -177,25 +177,25 @@ impl Process {
 }
 
 /// A fingerprint that does not change.
-pub(super) struct Unchanging(Option<Fingerprint>);
+pub(super) struct ConstantFingerprint(Option<Fingerprint>);
 
-impl Unchanging {
+impl ConstantFingerprint {
     pub fn as_reported(fingerprint: Fingerprint) -> Box<dyn Fingerprints> {
-        Box::new(Unchanging(Some(fingerprint)))
+        Box::new(ConstantFingerprint(Some(fingerprint)))
     }
 }
 
-impl Fingerprints for Unchanging {
+impl Fingerprints for ConstantFingerprint {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         match self.0.take() {
             report @ Some(_) => Box::pin(std::future::ready(report)),
-            // Ends: with the agent, which drops it; the fingerprint does not change.
+            // The fingerprint does not change.
             None => Box::pin(std::future::pending()),
         }
     }
 }
 
-pub(super) struct FakeDriver(pub Arc<World>);
+pub(super) struct FakeDriver(pub Arc<FakeWorld>);
 
 impl Driver for FakeDriver {
     fn name(&self) -> &'static str {
@@ -247,7 +247,7 @@ impl Driver for FakeDriver {
         self.0.kill_signal.lock().unwrap().unwrap_or(KILL_SIGNAL)
     }
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
-        Unchanging::as_reported(Fingerprint::of(Health::Healthy, "pretends"))
+        ConstantFingerprint::as_reported(Fingerprint::of(Health::Healthy, "pretends"))
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Ok(request.handle("fake", &BootId("boot".to_owned()), None))
@@ -272,7 +272,7 @@ impl Driver for FakeDriver {
             if let Some((cgroup, state)) = self.0.learns.lock().unwrap().clone() {
                 (handle.cgroup, handle.driver_state) = (Some(cgroup), Some(state));
             }
-            let process = Arc::new(Process {
+            let process = Arc::new(FakeProcess {
                 handle: handle.clone(),
                 env: request.env,
                 task: request.task.clone(),
@@ -296,7 +296,7 @@ impl Driver for FakeDriver {
             Ok(Arc::new(FakeAttempt(process)) as Arc<dyn Attempt>)
         })
     }
-    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         Box::pin(async move {
             self.0.recovering.lock().unwrap().push(handle.clone());
             if self.0.wants.load(std::sync::atomic::Ordering::Relaxed) {
@@ -306,18 +306,21 @@ impl Driver for FakeDriver {
                 return Err(DriverError::Failed { message });
             }
             let found = self.0.processes.lock().unwrap().get(&handle.run_dir).cloned();
-            let Some(process) = found else { return Ok(Recovered::NeverStarted) };
+            let Some(process) = found else { return Ok(RecoveryOutcome::NeverStarted) };
             let hidden = |hidden: &Vec<&str>| hidden.contains(&process.task.name.as_str());
             self.0.hidden.subscribe().wait_for(|names| !hidden(names)).await.unwrap();
-            Ok(Recovered::Attempt(Arc::new(FakeAttempt(process))))
+            Ok(RecoveryOutcome::Attempt(Arc::new(FakeAttempt(process))))
         })
     }
-    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+    fn left(&self, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
         if let Some(message) = self.0.left_error.lock().unwrap().clone() {
             return Err(DriverError::Failed { message });
         }
         let found = self.0.processes.lock().unwrap().get(&place.run_dir).cloned();
-        let of = |process: Arc<Process>| Left { lives: process.end.borrow().is_none(), handle: process.handle.clone() };
+        let of = |process: Arc<FakeProcess>| UnrecordedAttempt {
+            lives: process.end.borrow().is_none(),
+            handle: process.handle.clone(),
+        };
         Ok(found.map(of))
     }
     fn alive_below(&self, top: &Path) -> std::io::Result<Vec<PathBuf>> {
@@ -327,7 +330,7 @@ impl Driver for FakeDriver {
     }
 }
 
-struct FakeAttempt(Arc<Process>);
+struct FakeAttempt(Arc<FakeProcess>);
 
 impl Attempt for FakeAttempt {
     fn handle(&self) -> TaskHandle {

@@ -1,5 +1,5 @@
-//! Drivers that misbehave: each call in the life of a task with each fault, as a product of two lists. [`Case::check`]
-//! has the invariants, and [`expected`] the end of each case.
+//! Drivers that misbehave: each call in the life of a task with each fault, as a product of two lists.
+//! [`FaultCase::check`] has the invariants, and [`expected`] the end of each case.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::model::event::EventKind;
 use crate::model::task::Outcome;
 use crate::runner::Wait;
 use crate::runner::drivers::mock::{Call, Fault};
-use crate::runner::drivers::{Driver, DriverContext, Mock, SupervisorPool, call};
+use crate::runner::drivers::{Driver, DriverContext, MockDriver, SupervisorPool, call};
 
 /// The constructor of a driver for each agent.
 pub(super) fn mock() -> Arc<dyn Driver> {
@@ -28,27 +28,27 @@ pub(super) fn mock_that_says(script: &str) -> Arc<dyn Driver> {
         let layout = Layout::detect(&roots).unwrap();
         Sampling::new(roots, layout, FdBudget::from_limit())
     });
-    Arc::new(Mock::new(&DriverContext {
+    Arc::new(MockDriver::new(&DriverContext {
         sampling: Arc::clone(sampling),
         clock: Arc::new(TokioClock::new()),
         boot_id: BootId("boot".to_owned()),
         supervisors: SupervisorPool::new("/nowhere".into(), None, 10_000),
         descriptors: None,
         no_cgroups: None,
-        settings: [((Mock::NAME, "fingerprint"), script.to_owned())].into(),
+        settings: [((MockDriver::NAME, "fingerprint"), script.to_owned())].into(),
         metrics: Arc::default(),
     }))
 }
 
 fn pretending(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
     let mut job = job(id, kind, tasks);
-    job.groups[0].tasks.iter_mut().for_each(|t| t.driver = Mock::NAME.to_owned());
+    job.groups[0].tasks.iter_mut().for_each(|t| t.driver = MockDriver::NAME.to_owned());
     job
 }
 
 /// The end of the task with the fault.
 #[derive(Debug, PartialEq, Eq)]
-struct End {
+struct FaultEnd {
     outcome: Outcome,
     failed: bool,
     /// Its last event.
@@ -59,17 +59,17 @@ struct End {
     force: bool,
 }
 
-const KILLED: End =
-    End { outcome: Outcome::Killed, failed: false, last: EventKind::Killed, may_run: false, force: false };
-const BY_FORCE: End = End { force: true, ..KILLED };
-const GIVEN_UP: End = End { failed: true, may_run: true, ..BY_FORCE };
-const LOST: End =
-    End { outcome: Outcome::Unknown, failed: true, last: EventKind::FailedRestore, may_run: true, force: false };
-const NOT_STARTED: End =
-    End { outcome: Outcome::Error, failed: true, last: EventKind::NotRestarting, may_run: false, force: false };
+const KILLED: FaultEnd =
+    FaultEnd { outcome: Outcome::Killed, failed: false, last: EventKind::Killed, may_run: false, force: false };
+const BY_FORCE: FaultEnd = FaultEnd { force: true, ..KILLED };
+const GIVEN_UP: FaultEnd = FaultEnd { failed: true, may_run: true, ..BY_FORCE };
+const LOST: FaultEnd =
+    FaultEnd { outcome: Outcome::Unknown, failed: true, last: EventKind::FailedRestore, may_run: true, force: false };
+const NOT_STARTED: FaultEnd =
+    FaultEnd { outcome: Outcome::Error, failed: true, last: EventKind::NotRestarting, may_run: false, force: false };
 
 /// Exhaustive: a new call or fault fails the build here.
-fn expected(call: Call, fault: Fault) -> End {
+fn expected(call: Call, fault: Fault) -> FaultEnd {
     use Call::{Destroy, Kill, Recover, Signal, Start, Stats, Wait};
     use Fault::{Die, DieOnce, Garbage, Hang, Lie, Refuse, Repeat};
     match (call, fault) {
@@ -78,16 +78,16 @@ fn expected(call: Call, fault: Fault) -> End {
         // In recovery, and running.
         (Start, Die | DieOnce | Repeat) => KILLED,
         (Start, Refuse | Lie) => NOT_STARTED,
-        (Start, Garbage) => End { may_run: true, ..NOT_STARTED },
+        (Start, Garbage) => FaultEnd { may_run: true, ..NOT_STARTED },
         (Recover, Hang | Die | Refuse | Lie | Garbage) => LOST,
         // Retried.
         (Recover, DieOnce | Repeat) => KILLED,
         (Wait, Hang) => GIVEN_UP,
         // Retries are limited; an abandoned task is killed, which succeeds.
-        (Wait, Die) => End { may_run: false, ..LOST },
+        (Wait, Die) => FaultEnd { may_run: false, ..LOST },
         (Wait, DieOnce | Garbage | Repeat) => KILLED,
-        (Wait, Refuse) => End { outcome: Outcome::Unknown, ..NOT_STARTED },
-        (Wait, Lie) => End { outcome: Outcome::Success, last: EventKind::Terminated, ..KILLED },
+        (Wait, Refuse) => FaultEnd { outcome: Outcome::Unknown, ..NOT_STARTED },
+        (Wait, Lie) => FaultEnd { outcome: Outcome::Success, last: EventKind::Terminated, ..KILLED },
         (Signal, Hang | Die | DieOnce | Refuse | Lie | Garbage) => BY_FORCE,
         (Signal, Repeat) => KILLED,
         (Kill, Hang | Die | Refuse | Lie | Garbage) => GIVEN_UP,
@@ -97,9 +97,9 @@ fn expected(call: Call, fault: Fault) -> End {
     }
 }
 
-struct Case {
+struct FaultCase {
     name: String,
-    host: Host,
+    host: TestHost,
     agent: Handle,
     /// `main` has the fault, `beside` in the same alloc has none.
     odd: AllocId,
@@ -107,10 +107,10 @@ struct Case {
     good: AllocId,
 }
 
-impl Case {
-    async fn new(call: Call, fault: Fault) -> Case {
+impl FaultCase {
+    async fn new(call: Call, fault: Fault) -> FaultCase {
         let name = format!("{} {}", call.word(), fault.word());
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let config = json!({
             "faults": { call.word(): fault.word() },
@@ -121,7 +121,7 @@ impl Case {
         let odd = pretending("odd", JobKind::Batch, &[("main", config), ("beside", json!({}))]);
         let odd = submit(&agent, odd).await;
         let good = submit(&agent, pretending("good", JobKind::Service, &[("main", json!({}))])).await;
-        Case { name, host, agent, odd, good }
+        FaultCase { name, host, agent, odd, good }
     }
 
     /// The agent works: requests for other allocs are served at once.
@@ -162,7 +162,7 @@ impl Case {
     }
 
     /// Invariants for every driver.
-    async fn check(&self, end: &End) {
+    async fn check(&self, end: &FaultEnd) {
         let name = &self.name;
         let alloc = status_of(&self.agent, &self.odd);
         assert!(alloc.is_terminal(), "{name}");
@@ -172,7 +172,7 @@ impl Case {
         tokio::time::sleep(Duration::from_secs(120)).await;
         let exit = main.last_exit().unwrap_or_else(|| panic!("{name}: no exit"));
         let of = totals(&self.agent, "odd");
-        let found = End {
+        let found = FaultEnd {
             outcome: exit.outcome,
             failed: main.failed,
             last: main.events.back().unwrap().kind,
@@ -234,12 +234,17 @@ fn alloc_run(agent: &Handle) -> Vec<crate::model::units::Nanos> {
 
 /// Calls: start, recover, wait, signal, kill, destroy, stats. Faults: hang, panic, panic once, refuse, lie, garbage,
 /// repeat. Each attempt has one exit, each kill one event; nothing runs after the agent has stopped.
+///
+/// Promise (Durability and recovery): T-9.1 Each driver call with each fault ends in time and as declared, and affects
+/// no other task
+/// Promise (Task groups and lifecycle order): B.7 Whatever state a task was in when the agent died, it continues as
+/// that table says
 #[tokio::test(start_paused = true)]
 async fn each_call_with_each_fault_ends_in_time_as_declared_and_affects_no_other_alloc() {
     let before = alive();
     for call in Call::ALL {
         for fault in Fault::ALL {
-            let mut case = Case::new(*call, *fault).await;
+            let mut case = FaultCase::new(*call, *fault).await;
             // A hang fails this test instead of blocking it.
             let done = tokio::time::timeout(Duration::from_secs(1_800), case.run(*call)).await;
             assert!(done.is_ok(), "{}: it goes on for ever", case.name);
@@ -277,12 +282,14 @@ fn counters(agent: &Handle) -> BTreeMap<String, u64> {
 }
 
 /// Whatever its driver does, and whenever the agent is killed: no shown counter falls.
+///
+/// Promise (Durability and recovery): Exposed usage of an attempt stays counted, once, where its end was not seen
 #[tokio::test(start_paused = true)]
 async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
     let mut measured = 0;
     for call in Call::ALL {
         for fault in Fault::ALL {
-            let mut case = Case::new(*call, *fault).await;
+            let mut case = FaultCase::new(*call, *fault).await;
             let mut known = BTreeMap::new();
             for step in 0..60 {
                 tokio::time::sleep(Duration::from_millis(700)).await;
@@ -311,9 +318,11 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
 }
 
 /// A task that cannot be killed gets no second attempt.
+///
+/// Promise (Durability and recovery): A task reported as ended that still runs is killed before another attempt begins
 #[tokio::test(start_paused = true)]
 async fn task_running_after_its_reported_end_is_killed_before_another_attempt() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({ "lies": 1 }))])).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
@@ -326,8 +335,8 @@ async fn task_running_after_its_reported_end_is_killed_before_another_attempt() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_on_and_cannot_be_ended_gets_no_second_attempt_beside_it() {
-    let host = Host::new();
+async fn task_that_outlives_its_kill_gets_no_second_attempt() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({ "lies": 1, "unkillable": 1 }))])).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
@@ -342,10 +351,15 @@ async fn what_runs_on_and_cannot_be_ended_gets_no_second_attempt_beside_it() {
 }
 
 /// Samples of a task whose driver misbehaves in reporting them: nothing waits for them.
+///
+/// Promise (Durability and recovery): P-9.1, P-9.2 The mock driver's fields are checked at their place; its readings
+/// follow a script
+/// Promise (Durability and recovery): An impossible reading of a driver does not become a value of the node: the last
+/// possible one stays
 #[tokio::test(start_paused = true)]
 async fn readings_that_hang_fall_or_are_garbage_cost_their_own_task_alone() {
     for fault in Fault::ALL {
-        let case = Case::new(Call::Stats, *fault).await;
+        let case = FaultCase::new(Call::Stats, *fault).await;
         until_state(&case.agent, &case.odd, TaskState::Running).await;
         let reader = published(&case.agent, &case.odd).readers[0].clone().expect("it is measured");
         let (mut cpu, mut times) = (0, std::collections::BTreeSet::new());
@@ -387,6 +401,11 @@ fn all_hang(but: &[Call]) -> Value {
 
 /// With 1,000 stops of one task: each returns, the task is abandoned with an error, recovered never and not started
 /// twice.
+///
+/// Promise (Durability and recovery): P-10.1, T-10.1, T-10.2 A driver that hangs in every call affects only its tasks,
+/// over a restart of the agent too
+/// Promise (Task groups and lifecycle order): P-18.4 Blocking work runs in a few bounded places; kills and removals do
+/// not wait for each other
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_hangs_in_every_call_costs_its_tasks_alone() {
     // A hang fails this test instead of blocking it.
@@ -394,7 +413,7 @@ async fn a_driver_that_hangs_in_every_call_costs_its_tasks_alone() {
 }
 
 async fn hangs_in_every_call() {
-    let host = Host::new();
+    let host = TestHost::new();
     let mut agent = host.start().await;
     let never = submit(&agent, pretending("never", JobKind::Service, &[("main", all_hang(&[]))])).await;
     let killed = submit(&agent, pretending("killed", JobKind::Service, &[("main", all_hang(&[Call::Start]))])).await;

@@ -6,20 +6,20 @@ use super::*;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 use crate::model::event::{Event, EventKind};
 use crate::runner::Wait;
-use crate::runner::drivers::{DriverInfo, Health, Mock};
+use crate::runner::drivers::{DriverInfo, Health, MockDriver};
 
 const FOR_EVER: usize = usize::MAX;
 
 /// An agent whose `mock` has these fingerprints.
-async fn agent(host: &Host, script: &str) -> (Handle, Arc<Metrics>) {
+async fn agent(host: &TestHost, script: &str) -> (Handle, Arc<Metrics>) {
     let mut parts = host.parts();
-    parts.drivers.insert(Mock::NAME, faults::mock_that_says(script));
+    parts.drivers.insert(MockDriver::NAME, faults::mock_that_says(script));
     let metrics = Arc::clone(&parts.metrics);
     (Handle::start(parts).await.unwrap(), metrics)
 }
 
 fn known(agent: &Handle) -> DriverInfo {
-    agent.driver_infos().into_iter().find(|(name, _)| *name == Mock::NAME).unwrap().1
+    agent.driver_infos().into_iter().find(|(name, _)| *name == MockDriver::NAME).unwrap().1
 }
 async fn until_health(agent: &Handle, health: Health) {
     until(health.as_str(), || known(agent).health() == Some(health)).await;
@@ -30,7 +30,7 @@ fn shown(metrics: &Metrics) -> (Option<f64>, f64) {
     let families = metrics.gather();
     let of_mock = |name: &str| {
         let family = families.iter().find(|f| f.name() == name)?;
-        family.get_metric().iter().find(|m| m.get_label()[0].value() == Mock::NAME).cloned()
+        family.get_metric().iter().find(|m| m.get_label()[0].value() == MockDriver::NAME).cloned()
     };
     let healthy = of_mock("allostat_driver_healthy").map(|m| m.get_gauge().get_value());
     (healthy, of_mock("allostat_driver_health_changes_total").map_or(0.0, |m| m.get_counter().get_value()))
@@ -47,7 +47,7 @@ fn healths(agent: &Handle) -> Vec<String> {
 
 fn pretending(id: &str) -> Job {
     let mut job = service(id);
-    job.groups[0].tasks[0].driver = Mock::NAME.to_owned();
+    job.groups[0].tasks[0].driver = MockDriver::NAME.to_owned();
     job
 }
 
@@ -57,7 +57,7 @@ fn main_events(agent: &Handle, id: &AllocId) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_is_well_from_its_start_on_is_no_news() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (agent, metrics) = agent(&host, "healthy").await;
     until_health(&agent, Health::Healthy).await;
     assert_eq!(shown(&metrics), (Some(1.0), 0.0));
@@ -70,11 +70,11 @@ async fn a_driver_that_is_well_from_its_start_on_is_no_news() {
 /// The driver's attributes follow each fingerprint; other attributes stay.
 #[tokio::test(start_paused = true)]
 async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
-    let host = Host::new();
+    let host = TestHost::new();
     let parts = host.parts();
     parts.facts.apply(AttributeDiff::default().with(HostAttribute::OsName, Some("debian".into())));
     let (facts, mut drivers) = (Arc::clone(&parts.facts), parts.drivers.clone());
-    drivers.insert(Mock::NAME, faults::mock_that_says("undetected 60s, healthy 60s, unhealthy"));
+    drivers.insert(MockDriver::NAME, faults::mock_that_says("undetected 60s, healthy 60s, unhealthy"));
     let agent = Handle::start(Parts { drivers, ..parts }).await.unwrap();
     let mut job = pretending("facts");
     let said = "${attr.driver.mock} ${attr.driver.mock.pretends} ${attr.os.name}";
@@ -96,10 +96,13 @@ async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
 }
 
 /// T-7.1.
+///
+/// Promise (Durability and recovery): T-7.1 A driver that is unhealthy at the start recovers without a restart, and
+/// waiting tasks start
 #[tokio::test(start_paused = true)]
 async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
     for (word, gauge, news) in [("undetected", None, 0), ("unhealthy", Some(0.0), 1)] {
-        let host = Host::new();
+        let host = TestHost::new();
         let (agent, metrics) = agent(&host, &format!("{word} 90s, healthy")).await;
         let id = submit(&agent, pretending("waits")).await;
         tokio::time::sleep(Duration::from_secs(80)).await;
@@ -117,8 +120,8 @@ async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_is_left_alone_by_a_driver_that_becomes_unhealthy_and_what_is_to_start_waits() {
-    let host = Host::new();
+async fn unhealthy_driver_leaves_running_tasks_alone_and_delays_new_ones() {
+    let host = TestHost::new();
     let (agent, metrics) = agent(&host, "healthy 60s, unhealthy 60s, healthy").await;
     let runs = submit(&agent, pretending("runs")).await;
     until_state(&agent, &runs, TaskState::Running).await;
@@ -150,7 +153,7 @@ async fn what_runs_is_left_alone_by_a_driver_that_becomes_unhealthy_and_what_is_
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_of_the_agent_finds_what_runs_though_the_driver_is_not_well() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (first, _) = agent(&host, "healthy").await;
     let id = submit(&first, pretending("runs")).await;
     until_state(&first, &id, TaskState::Running).await;
@@ -165,7 +168,7 @@ async fn a_restart_of_the_agent_finds_what_runs_though_the_driver_is_not_well() 
 /// A waiting task reports each health once, and continues to wait after a restart of the agent.
 #[tokio::test(start_paused = true)]
 async fn waiting_task_reports_each_health_and_waits_across_an_agent_restart() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (first, _) = agent(&host, "undetected 60s, unhealthy").await;
     let id = submit(&first, pretending("waits")).await;
     tokio::time::sleep(Duration::from_secs(90)).await;
@@ -180,13 +183,15 @@ async fn waiting_task_reports_each_health_and_waits_across_an_agent_restart() {
     assert_eq!(main_task(&second, &id).attempt, 0);
 }
 
+/// Promise (Durability and recovery): P-7.4 Reports that end, hang or die make the driver unhealthy until the next one,
+/// and affect nothing else
 #[tokio::test(start_paused = true)]
-async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_is_heard_again() {
+async fn driver_with_ended_or_missing_reports_is_unhealthy_until_it_reports_again() {
     for (word, said) in [
         ("end", "the end of its fingerprints"),
         ("die", "its driver panicked: the mock driver is configured to panic in `fingerprint`"),
     ] {
-        let host = Host::new();
+        let host = TestHost::new();
         let (agent, metrics) = agent(&host, &format!("healthy 60s, {word} 1s, healthy")).await;
         until_health(&agent, Health::Healthy).await;
         until_health(&agent, Health::Unhealthy).await;
@@ -195,7 +200,7 @@ async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_
         until_health(&agent, Health::Healthy).await;
         assert_eq!((shown(&metrics).1, healths(&agent).len()), (2.0, 2));
     }
-    let host = Host::new();
+    let host = TestHost::new();
     let (agent, metrics) = agent(&host, "hang 1s, healthy").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let id = submit(&agent, pretending("waits")).await;
@@ -207,15 +212,17 @@ async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_
 
 #[tokio::test(start_paused = true)]
 async fn silence_after_a_report_is_no_news() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (agent, _) = agent(&host, "healthy 60s, hang").await;
     tokio::time::sleep(Duration::from_secs(86_400)).await;
     assert_eq!((known(&agent).is_healthy(), driver_events(&agent).len()), (true, 0));
 }
 
+/// Promise (Durability and recovery): P-7.1, P-7.3 A driver's report replaces the previous one whole; a repeated one
+/// changes nothing
 #[tokio::test(start_paused = true)]
 async fn attributes_that_cannot_be_are_left_out_and_those_before_are_gone() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (agent, _) = agent(&host, "healthy 60s, garbage").await;
     until_health(&agent, Health::Healthy).await;
     assert!(known(&agent).fingerprint.unwrap().attributes.contains_key("pretends"));
@@ -228,7 +235,7 @@ async fn attributes_that_cannot_be_are_left_out_and_those_before_are_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn flapping_driver_is_reported_at_most_four_times_a_second() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (agent, metrics) = agent(&host, "healthy 1ms, unhealthy 1ms, again").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let times = driver_events(&agent).len();

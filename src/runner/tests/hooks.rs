@@ -5,23 +5,23 @@ use serde_json::json;
 use super::*;
 use crate::collectors::{FdBudget, Sampling, TaskReader};
 use crate::host::roots::Roots;
-use crate::model::alloc::Forced;
+use crate::model::alloc::ForcedOutcome;
 use crate::model::id::CgroupPath;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::hooks::{Hook, HookError, HookOutcome, More, OfAlloc, OfTask, Phase};
-use crate::runner::{Collect, Restarted, Wait};
+use crate::runner::hooks::{ExtraHooks, Hook, HookError, HookOutcome, HookPhase, OfAlloc, OfTask};
+use crate::runner::{GcScope, RestartTarget, Wait};
 
 /// Observed phases and their subjects; and the phase that fails or hangs.
 #[derive(Default)]
-struct Log {
+struct PhaseLog {
     seen: std::sync::Mutex<Vec<String>>,
-    fails: std::sync::Mutex<Option<Phase>>,
-    hangs: std::sync::Mutex<Option<Phase>>,
+    fails: std::sync::Mutex<Option<HookPhase>>,
+    hangs: std::sync::Mutex<Option<HookPhase>>,
     /// The task whose prestart hangs.
     hangs_for: std::sync::Mutex<Option<&'static str>>,
 }
 
-impl Log {
+impl PhaseLog {
     fn seen(&self) -> Vec<String> {
         self.seen.lock().unwrap().clone()
     }
@@ -33,9 +33,9 @@ impl Log {
         let place = |what: &str| seen.iter().position(|s| s == what);
         place(first).is_some() && place(first) < place(second)
     }
-    async fn look(&self, phase: Phase, whom: &str) -> Result<HookOutcome, HookError> {
+    async fn look(&self, phase: HookPhase, whom: &str) -> Result<HookOutcome, HookError> {
         self.seen.lock().unwrap().push(format!("{whom}:{}", phase.as_str()));
-        let its_start = phase == Phase::Prestart && *self.hangs_for.lock().unwrap() == Some(whom);
+        let its_start = phase == HookPhase::Prestart && *self.hangs_for.lock().unwrap() == Some(whom);
         if its_start || *self.hangs.lock().unwrap() == Some(phase) {
             std::future::pending::<()>().await;
         }
@@ -47,45 +47,51 @@ impl Log {
     }
 }
 
-struct Looks(Arc<Log>);
+struct LoggingHook(Arc<PhaseLog>);
 
-impl Hook<OfAlloc> for Looks {
+impl Hook<OfAlloc> for LoggingHook {
     fn name(&self) -> &'static str {
         "looks"
     }
-    fn phases(&self) -> &'static [Phase] {
-        Phase::ALL
+    fn phases(&self) -> &'static [HookPhase] {
+        HookPhase::ALL
     }
-    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, phase: HookPhase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(self.0.look(phase, "alloc"))
     }
 }
 
-impl Hook<OfTask> for Looks {
+impl Hook<OfTask> for LoggingHook {
     fn name(&self) -> &'static str {
         "looks"
     }
-    fn phases(&self) -> &'static [Phase] {
-        Phase::ALL
+    fn phases(&self) -> &'static [HookPhase] {
+        HookPhase::ALL
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let whom = subject.task().name.to_string();
         Box::pin(async move { self.0.look(phase, &whom).await })
     }
 }
 
-impl Host {
-    async fn start_with(&self, log: &Arc<Log>) -> Handle {
-        let hooks =
-            More { alloc: vec![Box::new(Looks(Arc::clone(log)))], task: vec![Box::new(Looks(Arc::clone(log)))] };
+impl TestHost {
+    async fn start_with(&self, log: &Arc<PhaseLog>) -> Handle {
+        let hooks = ExtraHooks {
+            alloc: vec![Box::new(LoggingHook(Arc::clone(log)))],
+            task: vec![Box::new(LoggingHook(Arc::clone(log)))],
+        };
         Handle::start_with(self.parts(), hooks).await.unwrap()
     }
 }
 
 /// A stop runs prekill, stop and postrun, nothing else; a stop after the end changes nothing and says so.
+///
+/// Promise (Task groups and lifecycle order): P-13.4, P-13.5 A stop is a request of its own and runs prekill, stop and
+/// postrun, nothing else
+/// Promise (Hooks of allocs and tasks): Each phase runs at its moment
 #[tokio::test(start_paused = true)]
 async fn each_phase_comes_at_its_moment_and_no_other() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     let agent = host.start_with(&log).await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -99,23 +105,26 @@ async fn each_phase_comes_at_its_moment_and_no_other() {
         "ended in this order"
     );
     agent.collectable([id.clone()]);
-    agent.collect(Collect::One(id)).await.unwrap();
+    agent.collect(GcScope::One(id)).await.unwrap();
     assert_eq!(log.seen()[8..], ["alloc:destroy"]);
 }
 
 /// P-13.2, T-13.2.
+///
+/// Promise (Task groups and lifecycle order): P-13.2, T-13.2 A destroy that fails is reported, with what is left, and
+/// the next agent continues it
 #[tokio::test(start_paused = true)]
 async fn failed_destroy_is_reported_removes_the_rest_and_the_next_agent_continues() {
     for hangs in [false, true] {
-        let (host, log) = (Host::new(), Arc::new(Log::default()));
+        let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
         let agent = host.start_with(&log).await;
         let id = submit(&agent, batch("b", 1, 0)).await;
         until_over(&agent, &id).await;
         until("cleared", || log.count("alloc:postrun") == 1).await;
         let broken = if hangs { &log.hangs } else { &log.fails };
-        *broken.lock().unwrap() = Some(Phase::Destroy);
+        *broken.lock().unwrap() = Some(HookPhase::Destroy);
         agent.collectable([id.clone()]);
-        let done = agent.collect(Collect::One(id.clone())).await.unwrap();
+        let done = agent.collect(GcScope::One(id.clone())).await.unwrap();
         assert_eq!(done.removed.len(), 1, "forgotten");
         let [(of, why)] = &done.left[..] else { panic!("{:?}", done.left) };
         assert_eq!(*of, id);
@@ -134,7 +143,7 @@ async fn failed_destroy_is_reported_removes_the_rest_and_the_next_agent_continue
 
 #[tokio::test(start_paused = true)]
 async fn each_attempt_has_its_own_prestart_poststart_and_exited_and_one_stop_ends_them() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     let agent = host.start_with(&log).await;
     let mut job = batch("b", 50, 1);
     job.groups[0].tasks[0].restart.attempts = 2;
@@ -150,10 +159,13 @@ async fn each_attempt_has_its_own_prestart_poststart_and_exited_and_one_stop_end
 
 /// An alloc whose setup fails fails as a whole: none of its tasks starts, and a restart retries. A failed setup under
 /// running tasks ends none of them.
+///
+/// Promise (Hooks of allocs and tasks): An alloc that cannot be set up fails as a whole; set up again under running
+/// tasks, a failure ends none
 #[tokio::test(start_paused = true)]
 async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_starts() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
-    *log.fails.lock().unwrap() = Some(Phase::Prerun);
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
+    *log.fails.lock().unwrap() = Some(HookPhase::Prerun);
     let agent = host.start_with(&log).await;
     let mut two = service("s");
     let beside = Task { name: "beside".into(), ..two.groups[0].tasks[0].clone() };
@@ -161,7 +173,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     let id = submit(&agent, two).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let found = status_of(&agent, &id);
-    assert_eq!(found.forced, Some(Forced::SetupFailed));
+    assert_eq!(found.forced, Some(ForcedOutcome::SetupFailed));
     assert_eq!(found.description(), "it could not be set up");
     for task in &found.tasks {
         assert!(task.failed && task.last_exit().unwrap().status.never_ran());
@@ -172,34 +184,34 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     // The next agent knows the failure and does not retry.
     let agent = host.restart(agent).await;
     let found = status_of(&agent, &id);
-    assert_eq!((found.state, found.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
+    assert_eq!((found.state, found.forced), (AllocState::Failed, Some(ForcedOutcome::SetupFailed)));
     assert_eq!(events(&found.tasks[0]), ["Received", "Setup Failure"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_alloc_that_could_not_be_set_up_can_be_restarted() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
-    *log.fails.lock().unwrap() = Some(Phase::Prerun);
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
+    *log.fails.lock().unwrap() = Some(HookPhase::Prerun);
     let agent = host.start_with(&log).await;
     let id = submit(&agent, service("s")).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     until("postrun", || log.count("alloc:postrun") == 1).await;
     *log.fails.lock().unwrap() = None;
-    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.restart(&id, RestartTarget::All).await.unwrap();
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!((log.count("alloc:prerun"), status_of(&agent, &id).forced), (2, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn set_up_again_after_a_restart_of_the_agent_and_a_failure_then_ends_no_running_task() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
+async fn alloc_hooks_run_again_after_an_agent_restart_and_failure_ends_no_running_task() {
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     let agent = host.start_with(&log).await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
     agent.shutdown();
     drop(agent);
     tokio::task::yield_now().await;
-    *log.fails.lock().unwrap() = Some(Phase::Prerun);
+    *log.fails.lock().unwrap() = Some(HookPhase::Prerun);
     let agent = host.start_with(&log).await;
     until("prerun again", || log.count("alloc:prerun") == 2).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -209,8 +221,8 @@ async fn set_up_again_after_a_restart_of_the_agent_and_a_failure_then_ends_no_ru
 
 #[tokio::test(start_paused = true)]
 async fn a_prestart_that_fails_is_a_failed_start_for_the_policy() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
-    *log.fails.lock().unwrap() = Some(Phase::Prestart);
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
+    *log.fails.lock().unwrap() = Some(HookPhase::Prestart);
     let agent = host.start_with(&log).await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Backoff).await;
@@ -222,8 +234,8 @@ async fn a_prestart_that_fails_is_a_failed_start_for_the_policy() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_hooks_beside_a_task_are_reported_and_end_nothing() {
-    for phase in [Phase::Poststart, Phase::Prekill, Phase::Exited, Phase::Stop] {
-        let (host, log) = (Host::new(), Arc::new(Log::default()));
+    for phase in [HookPhase::Poststart, HookPhase::Prekill, HookPhase::Exited, HookPhase::Stop] {
+        let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
         *log.fails.lock().unwrap() = Some(phase);
         let agent = host.start_with(&log).await;
         let id = submit(&agent, service("s")).await;
@@ -240,8 +252,8 @@ async fn failed_hooks_beside_a_task_are_reported_and_end_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_hooks_are_cancelled_at_their_deadline_in_every_phase() {
-    for phase in Phase::ALL {
-        let (host, log) = (Host::new(), Arc::new(Log::default()));
+    for phase in HookPhase::ALL {
+        let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
         *log.hangs.lock().unwrap() = Some(*phase);
         let agent = host.start_with(&log).await;
         let id = submit(&agent, service("s")).await;
@@ -253,19 +265,21 @@ async fn hanging_hooks_are_cancelled_at_their_deadline_in_every_phase() {
         }
         until_over(&agent, &id).await;
         agent.collectable([id.clone()]);
-        agent.collect(Collect::One(id.clone())).await.unwrap();
+        agent.collect(GcScope::One(id.clone())).await.unwrap();
         assert!(agent.board().get(&id).is_none(), "{phase:?}");
     }
 }
 
+/// Promise (Durability and recovery): A task cancelled before its start, by its sibling or a stop, has the reason and
+/// no failure
 #[tokio::test(start_paused = true)]
 async fn a_stop_calls_off_what_sets_up() {
-    for phase in [Phase::Prerun, Phase::Prestart] {
-        let (host, log) = (Host::new(), Arc::new(Log::default()));
+    for phase in [HookPhase::Prerun, HookPhase::Prestart] {
+        let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
         *log.hangs.lock().unwrap() = Some(phase);
         let agent = host.start_with(&log).await;
         let id = submit(&agent, service("s")).await;
-        let what = if phase == Phase::Prerun { "alloc:prerun" } else { "main:prestart" };
+        let what = if phase == HookPhase::Prerun { "alloc:prerun" } else { "main:prestart" };
         until(what, || log.count(what) == 1).await;
         let asked = tokio::time::Instant::now();
         agent.stop(&id, Wait::UntilEnded).await.unwrap();
@@ -273,7 +287,7 @@ async fn a_stop_calls_off_what_sets_up() {
         assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
         assert_eq!(host.world.started(), 0);
         let task = main_task(&agent, &id);
-        let begun: &[_] = if phase == Phase::Prerun { &[] } else { &["Task Setup", "Killing"] };
+        let begun: &[_] = if phase == HookPhase::Prerun { &[] } else { &["Task Setup", "Killing"] };
         assert_eq!(events(&task), [&["Received"], begun, &["Killed"]].concat(), "no failure is reported");
         assert!(task.last_exit().is_none_or(|exit| exit.outcome == crate::model::task::Outcome::Killed));
         assert_eq!((task.failed, task.exit_counts), (false, [0; 6]));
@@ -282,8 +296,8 @@ async fn a_stop_calls_off_what_sets_up() {
 
 /// One hook fails while the other is being set up.
 #[tokio::test(start_paused = true)]
-async fn a_task_that_is_called_off_for_its_sibling_says_so_and_has_not_failed() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
+async fn task_cancelled_for_its_sibling_reports_so_and_has_not_failed() {
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     *log.hangs_for.lock().unwrap() = Some("slow");
     let agent = host.start_with(&log).await;
     let mut job = job("s", JobKind::Batch, &[("fails", json!({ "run_ms": 50, "exit_code": 1 })), ("slow", json!({}))]);
@@ -300,8 +314,8 @@ async fn a_task_that_is_called_off_for_its_sibling_says_so_and_has_not_failed() 
 
 #[tokio::test(start_paused = true)]
 async fn an_exit_calls_off_what_comes_before_the_kill_signal() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
-    *log.hangs.lock().unwrap() = Some(Phase::Prekill);
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
+    *log.hangs.lock().unwrap() = Some(HookPhase::Prekill);
     let agent = host.start_with(&log).await;
     let mut job = service("s");
     job.groups[0].tasks[0].config = json!({ "run_ms": 20_000 }).as_object().unwrap().clone();
@@ -316,7 +330,7 @@ async fn an_exit_calls_off_what_comes_before_the_kill_signal() {
 
 #[tokio::test(start_paused = true)]
 async fn prekill_of_the_alloc_runs_before_the_first_task_is_signalled() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
     let agent = host.start_with(&log).await;
     let mut job = service("s");
     job.groups[0].tasks[0].leader = true;
@@ -332,19 +346,19 @@ async fn prekill_of_the_alloc_runs_before_the_first_task_is_signalled() {
 }
 
 /// Fetches once, for all later starts.
-struct Fetches(Arc<Log>);
+struct FetchOnceHook(Arc<PhaseLog>);
 
-impl Hook<OfTask> for Fetches {
+impl Hook<OfTask> for FetchOnceHook {
     fn name(&self) -> &'static str {
         "fetches"
     }
     fn after(&self) -> &'static [&'static str] {
         &["task_dir"]
     }
-    fn phases(&self) -> &'static [Phase] {
-        &[Phase::Prestart]
+    fn phases(&self) -> &'static [HookPhase] {
+        &[HookPhase::Prestart]
     }
-    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+    fn run<'a>(&'a self, phase: HookPhase, _: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             self.0.look(phase, "fetched").await?;
             Ok(HookOutcome::Done(json!("what it fetched")))
@@ -355,21 +369,22 @@ impl Hook<OfTask> for Fetches {
     }
 }
 
+/// Promise (Hooks of allocs and tasks): A completed hook is not repeated by later starts or later agents
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_did_for_good_is_known_to_later_starts_and_later_agents() {
-    let (host, log) = (Host::new(), Arc::new(Log::default()));
-    let more = || More { task: vec![Box::new(Fetches(Arc::clone(&log)))], ..More::default() };
+async fn completed_hook_is_recorded_for_later_starts_and_later_agents() {
+    let (host, log) = (TestHost::new(), Arc::new(PhaseLog::default()));
+    let more = || ExtraHooks { task: vec![Box::new(FetchOnceHook(Arc::clone(&log)))], ..ExtraHooks::default() };
     let agent = Handle::start_with(host.parts(), more()).await.unwrap();
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    agent.restart(&id, Restarted::Running).await.unwrap();
+    agent.restart(&id, RestartTarget::Running).await.unwrap();
     until("a second attempt", || host.world.started() == 2 && main_task(&agent, &id).state == TaskState::Running).await;
     assert_eq!(log.seen(), ["fetched:prestart", "again: what it fetched"]);
     agent.shutdown();
     drop(agent);
     tokio::task::yield_now().await;
     let agent = Handle::start_with(host.parts(), more()).await.unwrap();
-    agent.restart(&id, Restarted::Running).await.unwrap();
+    agent.restart(&id, RestartTarget::Running).await.unwrap();
     until("a third attempt", || host.world.started() == 3).await;
     assert_eq!(log.count("fetched:prestart"), 1);
     assert_eq!(log.count("again: what it fetched"), 2);
@@ -377,9 +392,9 @@ async fn what_a_hook_did_for_good_is_known_to_later_starts_and_later_agents() {
 
 /// Cgroups that are names only.
 #[derive(Default)]
-struct Names(std::sync::Mutex<std::collections::BTreeSet<String>>);
+struct NamedCgroups(std::sync::Mutex<std::collections::BTreeSet<String>>);
 
-impl crate::runner::AllocCgroups for Names {
+impl crate::runner::AllocCgroups for NamedCgroups {
     fn create(&self, path: &CgroupPath) -> Result<(), String> {
         self.0.lock().unwrap().insert(path.to_string());
         Ok(())
@@ -403,11 +418,13 @@ impl crate::runner::AllocCgroups for Names {
 
 /// An agent may die before, during and after any of them: each hook of the agent in each of its phases, alone and
 /// twice, before any setup and after the removal.
+///
+/// Promise (Hooks of allocs and tasks): Each built-in hook can run any phase twice and without its predecessor
 #[tokio::test]
 async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
-    let host = Host::new();
+    let host = TestHost::new();
     *host.world.has_processes.lock().unwrap() = true;
-    let cgroups = Arc::new(Names::default());
+    let cgroups = Arc::new(NamedCgroups::default());
     let parts = crate::runner::Parts { cgroups: Some(Arc::clone(&cgroups) as _), ..host.parts() };
     let agent = Handle::start(parts).await.unwrap();
     let id = submit(&agent, batch("b", 1, 0)).await;
@@ -443,15 +460,15 @@ async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
         }
     }
     // All together, set up twice and torn down twice: nothing is left.
-    for phase in [Phase::Prerun, Phase::Prerun] {
+    for phase in [HookPhase::Prerun, HookPhase::Prerun] {
         assert_eq!(alloc.hooks.alloc.run(phase, &mut alloc.subject()).await, []);
     }
     for _ in 0..2 {
         let mut subject = alloc.subject_of(0);
-        assert_eq!(alloc.hooks.task.run(Phase::Prestart, &mut subject).await, []);
+        assert_eq!(alloc.hooks.task.run(HookPhase::Prestart, &mut subject).await, []);
         assert!(subject.dirs.unwrap().local.is_dir() && subject.prepared.is_some());
     }
-    for phase in [Phase::Postrun, Phase::Postrun, Phase::Destroy, Phase::Destroy] {
+    for phase in [HookPhase::Postrun, HookPhase::Postrun, HookPhase::Destroy, HookPhase::Destroy] {
         assert_eq!(alloc.hooks.alloc.run(phase, &mut alloc.subject()).await, []);
     }
     assert!(!ctx.data_dir.alloc(&id).exists() && !ctx.data_dir.run(&id).exists());

@@ -15,7 +15,7 @@ async fn started(agent: &Handle, config: Value) -> AllocId {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({})).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
@@ -30,7 +30,7 @@ async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id =
         submit(&agent, job("l", JobKind::Batch, &[("main", json!({ "run_ms": 10, "lost_bytes": 4_977_152 }))])).await;
@@ -46,9 +46,12 @@ async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
 
 /// Escalation ends in a declared state, counted, with the handle kept; all concurrent requests return and it happens
 /// once; the shutdown of the agent waits for no task.
+///
+/// Promise (Task groups and lifecycle order): P-10.3, P-10.4, P-10.5 Escalation ends in a declared state, happens once,
+/// and the agent's exit waits for none
 #[tokio::test(start_paused = true)]
 async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     let asked = tokio::time::Instant::now();
@@ -67,9 +70,10 @@ async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     assert_eq!(totals(&agent, "s").kill_escalations, 1, "as durable as the exit beside it");
 }
 
+/// Promise (Durability and recovery): Forced kills and abandoned tasks are counted over any death of the agent
 #[tokio::test(start_paused = true)]
 async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_that_moment() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
     agent.stop(&id, Wait::No).await.unwrap();
@@ -82,9 +86,11 @@ async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_tha
     assert_eq!((of.kill_escalations, of.abandoned), (2, 1), "the next agent used force again");
 }
 
+/// Promise (Task groups and lifecycle order): P-10.2 The longest time that a stop can take is reported with it, and
+/// kept
 #[tokio::test(start_paused = true)]
 async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
     let asked = tokio::time::Instant::now();
@@ -109,7 +115,7 @@ async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends()
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_the_start_ends_the_process_as_soon_as_there_is_one() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 2_000 }))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
@@ -122,7 +128,7 @@ async fn a_stop_during_the_start_ends_the_process_as_soon_as_there_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = job("s", JobKind::Service, &[("main", json!({ "start_ms": 2_000 }))]);
     job.groups[0].tasks[0].shutdown_delay = Duration::from_secs(60);
@@ -147,9 +153,12 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
 }
 
 /// A stop meanwhile keeps the task's `shutdown_delay`.
+///
+/// Promise (Durability and recovery): A start that hangs is abandoned, not repeated beside itself, and its late result
+/// is ended
 #[tokio::test(start_paused = true)]
 async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 })), ("beside", json!({}))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
@@ -161,17 +170,17 @@ async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
     assert_eq!(events(&task), ["Received", "Task Setup", "Driver Failure"]);
     assert!(task.events.back().unwrap().message.contains("has not started it within 300s"), "{:?}", task.events.back());
     // It may still start: its alloc is not restarted beside it.
-    let restarted = agent.restart(&id, crate::runner::Restarted::All).await;
+    let restarted = agent.restart(&id, crate::runner::RestartTarget::All).await;
     assert!(matches!(restarted, Err(crate::runner::RunnerError::MayStillRun { .. })), "{restarted:?}");
     until("late start", || host.world.started() == 2).await;
     until("killed", || host.world.living() == 0 && host.world.undestroyed() == 0).await;
     until("forgotten", || agent.0.alloc(&id).unwrap().handle(0).is_none()).await;
-    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    agent.restart(&id, crate::runner::RestartTarget::All).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_start_is_abandoned_and_its_late_process_is_killed() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 }))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
@@ -185,7 +194,7 @@ async fn hanging_start_is_abandoned_and_its_late_process_is_killed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_backoff_does_not_start_again() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 1)).await;
     until_state(&agent, &id, TaskState::Backoff).await;
@@ -202,9 +211,12 @@ async fn a_stop_during_backoff_does_not_start_again() {
 }
 
 /// An announced restart is no restart yet; SIGKILL of the agent before and after it begins.
+///
+/// Promise (Durability and recovery): A restart counts once, when it begins; one that a stop overtakes in its backoff
+/// does not count
 #[tokio::test(start_paused = true)]
 async fn a_restart_counts_once_when_it_begins() {
-    let host = Host::new();
+    let host = TestHost::new();
     let mut agent = host.start().await;
     let id = submit(&agent, batch("b", 60_000, 1)).await;
     for n in 0..2 {
@@ -228,8 +240,10 @@ async fn a_restart_counts_once_when_it_begins() {
 }
 
 /// Its stop is recorded, but not the signal: the disk was full. Then the agent dies, and the task dies of its signal.
+///
+/// Promise (Durability and recovery): An exit is judged by the desired state and the policy of its alloc at that time
 #[tokio::test(start_paused = true)]
-async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_then() {
+async fn exit_outcome_follows_the_requested_stop_and_then_the_policy() {
     for (status, outcome) in [
         (ExitStatus::Signal(2), Outcome::Killed),
         (ExitStatus::Signal(9), Outcome::Killed),
@@ -237,7 +251,7 @@ async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_the
         (ExitStatus::Signal(11), Outcome::Signal),
         (ExitStatus::Code(1), Outcome::Error),
     ] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let id = started(&agent, json!({ "deaf": 1 })).await;
         host.faults.fail_after(1);
@@ -258,8 +272,8 @@ async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_the
 
 /// Its leader is still ending, and its own rank has not been reached.
 #[tokio::test(start_paused = true)]
-async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
-    let host = Host::new();
+async fn task_that_crashes_while_its_alloc_ends_is_not_restarted() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("leader", json!({ "stop_ms": 4_000 })), ("other", json!({ "deaf": 1 }))];
     let mut job = job("s", JobKind::Service, &tasks);
@@ -279,7 +293,7 @@ async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_works_with_a_full_disk() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({})).await;
     host.faults.fail_writes(true);
@@ -290,7 +304,7 @@ async fn a_stop_works_with_a_full_disk() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(1);
     let id = submit(&agent, service("s")).await;
@@ -304,9 +318,12 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
 
 /// 1,000 stops of one task, and as many restarts and signals beside them: one Killing, one Killed, one sequence of
 /// signals, and each request returns.
+///
+/// Promise (Durability and recovery): T-10.3 1,000 stops of one task with as many restarts and signals: one kill, and
+/// each has its answer
 #[tokio::test(start_paused = true)]
-async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
-    let host = Host::new();
+async fn thousand_concurrent_stops_restarts_and_signals_are_one_kill_and_all_return() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     let mut stops = tokio::task::JoinSet::new();
@@ -321,7 +338,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
         // Too late or overruled: a refusal is a response.
         others.spawn(async move {
             match n % 2 {
-                0 => agent.restart(&id, crate::runner::Restarted::Running).await.is_ok(),
+                0 => agent.restart(&id, crate::runner::RestartTarget::Running).await.is_ok(),
                 _ => agent.signal(&id, None, "SIGHUP").await.is_ok(),
             }
         });
@@ -340,7 +357,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
 
 #[tokio::test(start_paused = true)]
 async fn all_tasks_of_an_alloc_are_stopped_at_the_same_time() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let deaf = json!({ "deaf": 1 });
     let id =
@@ -353,8 +370,8 @@ async fn all_tasks_of_an_alloc_are_stopped_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_a_task_in_backoff_whose_exit_waits_for_the_disk() {
-    let host = Host::new();
+async fn stop_ends_a_task_in_backoff_while_its_exit_waits_for_the_disk() {
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(2);
     let id = submit(&agent, batch("b", 5, 1)).await;
@@ -370,8 +387,8 @@ async fn a_stop_ends_a_task_in_backoff_whose_exit_waits_for_the_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_task_is_being_killed_is_known_after_a_restart() {
-    let host = Host::new();
+async fn task_kill_in_progress_is_recovered_after_a_restart() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     agent.stop(&id, Wait::No).await.unwrap();

@@ -7,7 +7,7 @@ use crate::host::clock::Clock;
 use crate::model::launching::{
     DispatchParameters, DispatchPayload, DispatchRefusal, JobLaunching, Parameterized, PayloadRule, Periodic,
 };
-use crate::runner::{Collect, LaunchedChild, RunnerError, Wait};
+use crate::runner::{GcScope, LaunchedChild, RunnerError, Wait};
 use crate::telemetry::launches::LaunchOutcome;
 
 fn periodic(id: &str, cron: &str, ms: u64) -> Job {
@@ -45,13 +45,13 @@ fn launched_at(agent: &Handle) -> Vec<u64> {
 fn count(agent: &Handle, job: &str, outcome: LaunchOutcome) -> u64 {
     agent.0.ctx.metrics.launches.count(job, outcome)
 }
-fn seconds(host: &Host) -> u64 {
+fn seconds(host: &TestHost) -> u64 {
     host.clock.now().0 / 1_000_000_000
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_periodic_job_is_launched_at_each_due_second_and_its_children_count_as_one_workload() {
-    let host = Host::new();
+async fn periodic_job_is_launched_each_due_second_and_its_children_are_one_workload() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let began = seconds(&host);
     let reply = agent.submit(periodic("tick", "* * * * * * *", 5)).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_periodic_job_is_launched_at_each_due_second_and_its_children_count_as
 
 #[tokio::test(start_paused = true)]
 async fn a_launch_that_was_missed_while_the_agent_was_down_is_made_once() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(periodic("hourly", "0 * * * *", 5)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -90,9 +90,10 @@ async fn a_launch_that_was_missed_while_the_agent_was_down_is_made_once() {
     assert_eq!(jobs(&agent).len(), 1, "the next agent makes it no second time");
 }
 
+/// Promise (Input validation): A clock that is set back launches nothing twice; of many missed launches one is made
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_back_launches_nothing_twice() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(periodic("tick", "*/10 * * * * * *", 5)).await.unwrap();
     until("three launches", || jobs(&agent).len() == 3).await;
@@ -110,7 +111,7 @@ async fn a_clock_that_is_set_back_launches_nothing_twice() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_after_any_write_launches_no_due_time_twice_and_leaves_none_out() {
     for writes in 0..8 {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         agent.submit(periodic("tick", "*/10 * * * * * *", 5)).await.unwrap();
         host.faults.fail_after(writes);
@@ -131,7 +132,7 @@ async fn a_crash_after_any_write_launches_no_due_time_twice_and_leaves_none_out(
 
 #[tokio::test(start_paused = true)]
 async fn prohibit_overlap_skips_while_a_child_runs_also_after_a_restart() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = periodic("slow", "*/10 * * * * * *", 45_000);
     job.launching.periodic.as_mut().unwrap().prohibit_overlap = true;
@@ -148,7 +149,7 @@ async fn prohibit_overlap_skips_while_a_child_runs_also_after_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_parent_launches_nothing_and_its_children_run_on() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(periodic("tick", "*/10 * * * * * *", 600_000)).await.unwrap();
     until("two launches", || jobs(&agent).len() == 2).await;
@@ -168,7 +169,7 @@ async fn a_stopped_parent_launches_nothing_and_its_children_run_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forced_launch_comes_at_once_and_once_a_second_and_not_where_it_is_not_enabled() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(periodic("yearly", "@yearly", 5)).await.unwrap();
     let first = agent.force("yearly").await.unwrap();
@@ -187,7 +188,7 @@ async fn a_forced_launch_comes_at_once_and_once_a_second_and_not_where_it_is_not
 
 #[tokio::test(start_paused = true)]
 async fn a_dispatched_child_has_its_payload_and_its_metadata_until_it_is_collected() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = parameterized("mail");
     job.groups[0].tasks[0].dispatch_payload = Some("in/letter".to_owned());
@@ -206,12 +207,12 @@ async fn a_dispatched_child_has_its_payload_and_its_metadata_until_it_is_collect
     // The agent is gone, and so is the file: the next start of the task creates it again.
     let agent = host.restart(agent).await;
     std::fs::remove_file(&file).unwrap();
-    agent.restart(id, crate::runner::Restarted::Running).await.unwrap();
+    agent.restart(id, crate::runner::RestartTarget::Running).await.unwrap();
     until("another attempt", || main_task(&agent, id).attempt == 1 && file.exists()).await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "hello");
     agent.stop(id, Wait::UntilEnded).await.unwrap();
     agent.collectable([id.clone()]);
-    agent.collect(Collect::All).await.unwrap();
+    agent.collect(GcScope::All).await.unwrap();
     assert!(host.store.scan("job/").unwrap().is_empty(), "its payload went with it");
     assert_eq!(host.store.scan("parent/").unwrap().len(), 1);
 }
@@ -219,7 +220,7 @@ async fn a_dispatched_child_has_its_payload_and_its_metadata_until_it_is_collect
 /// The user of a task may plant links anywhere below its directory.
 #[tokio::test(start_paused = true)]
 async fn a_payload_is_written_through_no_link_that_a_task_planted() {
-    let host = Host::new();
+    let host = TestHost::new();
     let outside = tempfile::tempdir().unwrap();
     let agent = host.start().await;
     let mut job = parameterized("mail");
@@ -231,7 +232,7 @@ async fn a_payload_is_written_through_no_link_that_a_task_planted() {
     let local = host.data_dir.alloc(id).join("main/local");
     std::fs::remove_dir_all(local.join("in")).unwrap();
     std::os::unix::fs::symlink(outside.path(), local.join("in")).unwrap();
-    agent.restart(id, crate::runner::Restarted::Running).await.unwrap();
+    agent.restart(id, crate::runner::RestartTarget::Running).await.unwrap();
     let failed = |agent: &Handle| events(&main_task(agent, id)).contains(&"Setup Failure");
     until("the hook fails", || failed(&agent)).await;
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
@@ -240,7 +241,7 @@ async fn a_payload_is_written_through_no_link_that_a_task_planted() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idempotency_token_launches_one_child_while_it_is_on_record() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(parameterized("mail")).await.unwrap();
     let first = agent.dispatch("mail", given(Some("t"))).await.unwrap();
@@ -259,7 +260,7 @@ async fn an_idempotency_token_launches_one_child_while_it_is_on_record() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_neither_becomes_a_parent_nor_stops_being_one_while_it_is_there() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let plain = submit(&agent, batch("b", 60_000, 0)).await;
     let refused = agent.submit(periodic("b", "@daily", 5)).await.unwrap_err();
@@ -276,7 +277,7 @@ async fn a_job_neither_becomes_a_parent_nor_stops_being_one_while_it_is_there() 
 
 #[tokio::test(start_paused = true)]
 async fn with_a_failing_database_no_parent_is_registered_or_stopped() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_writes(true);
     let refused = agent.submit(periodic("b", "@daily", 5)).await.unwrap_err();
@@ -294,9 +295,11 @@ async fn with_a_failing_database_no_parent_is_registered_or_stopped() {
 }
 
 /// Ten minutes of a cron of each second: allocs and records do not accumulate.
+///
+/// Promise (Input validation): Children of a job are one workload, and the newest 100 are retained
 #[tokio::test(start_paused = true)]
 async fn a_job_of_each_second_does_not_grow_the_store_without_end() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(periodic("tick", "* * * * * * *", 5)).await.unwrap();
     let mut most = 0;
@@ -316,14 +319,14 @@ async fn a_job_of_each_second_does_not_grow_the_store_without_end() {
 
 /// A day after its last child the totals of a workload move to the node's, unless the job still exists.
 #[tokio::test(start_paused = true)]
-async fn the_totals_of_a_registered_parent_stay_however_long_it_launches_nothing() {
-    let host = Host::new();
+async fn totals_of_a_registered_parent_outlast_a_day_without_launches() {
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(periodic("yearly", "@yearly", 5)).await.unwrap();
     let launched = agent.force("yearly").await.unwrap();
     until_over(&agent, &launched.allocs[0]).await;
     agent.collectable(launched.allocs.clone());
-    agent.collect(Collect::All).await.unwrap();
+    agent.collect(GcScope::All).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2 * 86_400)).await;
     assert_eq!(totals(&agent, "yearly").exits.iter().sum::<u64>(), 1);
 }

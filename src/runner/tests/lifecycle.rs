@@ -9,7 +9,7 @@ use crate::telemetry::durations::StartPhase;
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_task_runs_once_and_completes_with_four_durable_writes() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let before = host.faults.commits();
     let id = submit(&agent, batch("b", 20, 0)).await;
@@ -28,7 +28,7 @@ async fn a_batch_task_runs_once_and_completes_with_four_durable_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_of_some_milliseconds_costs_three_durable_writes() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let before = host.faults.commits();
     let id = submit(&agent, batch("b", 5, 0)).await;
@@ -39,7 +39,7 @@ async fn a_task_of_some_milliseconds_costs_three_durable_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn an_alloc_with_two_tasks_ends_with_the_last_one() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "run_ms": 10 })), ("slow", json!({ "run_ms": 3_000 }))];
     let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
@@ -56,7 +56,7 @@ async fn an_alloc_with_two_tasks_ends_with_the_last_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_loop_restarts_by_policy_and_then_fails_with_everything_added_up() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 1_000, 3)).await;
     until_state(&agent, &id, TaskState::Backoff).await;
@@ -90,8 +90,8 @@ async fn a_crash_loop_restarts_by_policy_and_then_fails_with_everything_added_up
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_ends_well_is_started_again_and_oom_says_so() {
-    let host = Host::new();
+async fn service_that_ends_well_is_restarted_and_oom_is_reported() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "run_ms": 5 }))])).await;
     until("second attempt", || main_task(&agent, &id).attempt == 1).await;
@@ -108,7 +108,7 @@ async fn a_service_that_ends_well_is_started_again_and_oom_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_failure_is_no_exit_and_is_tried_again_where_that_can_help() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_error": 1, "run_ms": 5 }))];
     let id = submit(&agent, job("once", JobKind::Batch, &tasks)).await;
@@ -128,8 +128,8 @@ async fn a_start_failure_is_no_exit_and_is_tried_again_where_that_can_help() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_started_before_its_handle_is_durable() {
-    let host = Host::new();
+async fn task_is_not_started_before_its_handle_is_durable() {
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(1);
     let id = submit(&agent, batch("b", 5, 0)).await;
@@ -143,8 +143,8 @@ async fn nothing_is_started_before_its_handle_is_durable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exit_that_cannot_be_saved_is_shown_retried_and_kept_on_the_host_until_it_is() {
-    let host = Host::new();
+async fn exit_that_cannot_be_saved_is_shown_retried_and_retained_on_the_host() {
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(2);
     let id = submit(&agent, batch("b", 5, 0)).await;
@@ -159,7 +159,7 @@ async fn an_exit_that_cannot_be_saved_is_shown_retried_and_kept_on_the_host_unti
 
 #[tokio::test(start_paused = true)]
 async fn references_are_resolved_and_one_that_cannot_be_fails_the_start_without_a_retry() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut good = service("good");
     good.groups[0].tasks[0].env.insert("WHO".to_owned(), "${NOMAD_ALLOC_NAME} on ${node.unique.name}".to_owned());
@@ -181,7 +181,7 @@ async fn references_are_resolved_and_one_that_cannot_be_fails_the_start_without_
 
 #[tokio::test(start_paused = true)]
 async fn each_start_is_measured_in_its_phases_and_a_failed_one_is_none() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id =
         submit(&agent, job("s", JobKind::Service, &[("main", json!({ "start_ms": 700, "start_error": 1 }))])).await;
@@ -204,7 +204,7 @@ async fn each_start_is_measured_in_its_phases_and_a_failed_one_is_none() {
 
 #[tokio::test(start_paused = true)]
 async fn the_latest_exit_of_each_kind_names_its_alloc_and_its_event() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let first = submit(&agent, batch("b", 5, 0)).await;
     until_over(&agent, &first).await;

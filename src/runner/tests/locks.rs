@@ -1,4 +1,7 @@
 //! Blocking work happens without locks: a kernel file that responds late does not delay requests for the alloc.
+//!
+//! Promise (Task groups and lifecycle order): No kernel file is read under an alloc's lock: a request for the alloc
+//! waits for no cgroup
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,7 +23,7 @@ use crate::runner::alloc::Alloc;
 
 /// For each reading: its subject, and whether another thread could query the alloc meanwhile.
 #[derive(Debug, Default)]
-struct Watched {
+struct AllocLockProbe {
     alloc: OnceLock<Weak<Alloc>>,
     seen: Mutex<Vec<(&'static str, bool)>>,
 }
@@ -31,7 +34,7 @@ impl std::fmt::Debug for Alloc {
     }
 }
 
-impl Watched {
+impl AllocLockProbe {
     fn note(&self, whose: &'static str) {
         let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
         let (sender, receiver) = mpsc::channel();
@@ -42,23 +45,23 @@ impl Watched {
 }
 
 #[derive(Debug)]
-struct Probe(&'static str, Arc<Watched>);
+struct ReadingProbe(&'static str, Arc<AllocLockProbe>);
 
-impl ReadingStore for Probe {
+impl ReadingStore for ReadingProbe {
     fn keep(&self, _: &Reading) {
         self.1.note(self.0);
     }
 }
 
 /// A unified tree that is a directory.
-struct Tree {
+struct FakeCgroupTree {
     sampling: Arc<Sampling>,
-    watched: Arc<Watched>,
+    watched: Arc<AllocLockProbe>,
     dir: tempfile::TempDir,
 }
 
-impl Tree {
-    fn new() -> Tree {
+impl FakeCgroupTree {
+    fn new() -> FakeCgroupTree {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         let root = roots.sys.join("fs/cgroup");
@@ -70,7 +73,7 @@ impl Tree {
             std::fs::write(file, text).unwrap();
         }
         let layout = Layout::detect(&roots).unwrap();
-        Tree { sampling: Sampling::new(roots, layout, FdBudget::of(0)), watched: Arc::default(), dir }
+        FakeCgroupTree { sampling: Sampling::new(roots, layout, FdBudget::of(0)), watched: Arc::default(), dir }
     }
     fn at(&self, path: &CgroupPath) -> std::path::PathBuf {
         self.dir.path().join("sys/fs/cgroup").join(path.relative())
@@ -82,7 +85,7 @@ impl Tree {
     }
 }
 
-impl crate::runner::AllocCgroups for Tree {
+impl crate::runner::AllocCgroups for FakeCgroupTree {
     fn create(&self, path: &CgroupPath) -> Result<(), String> {
         self.make(&self.at(path));
         Ok(())
@@ -92,7 +95,7 @@ impl crate::runner::AllocCgroups for Tree {
     }
     fn reader(&self, path: &CgroupPath) -> TaskReader {
         let reader = TaskReader::for_alloc_cgroup(&self.sampling, path.clone());
-        reader.persist_in(None, Box::new(Probe("alloc", Arc::clone(&self.watched))));
+        reader.persist_in(None, Box::new(ReadingProbe("alloc", Arc::clone(&self.watched))));
         reader
     }
     fn counted(&self, _: &CgroupPath) -> Usage {
@@ -106,13 +109,13 @@ impl crate::runner::AllocCgroups for Tree {
 
 #[tokio::test(start_paused = true)]
 async fn no_kernel_file_is_read_under_the_lock_of_an_alloc() {
-    let host = Host::new();
+    let host = TestHost::new();
     *host.world.has_processes.lock().unwrap() = true;
-    let tree = Arc::new(Tree::new());
+    let tree = Arc::new(FakeCgroupTree::new());
     let path = CgroupPath::new("/task");
     tree.make(&tree.at(&path));
     let reader = TaskReader::for_cgroup(&tree.sampling, path);
-    reader.persist_in(None, Box::new(Probe("task", Arc::clone(&tree.watched))));
+    reader.persist_in(None, Box::new(ReadingProbe("task", Arc::clone(&tree.watched))));
     *host.world.reader.lock().unwrap() = Some(Arc::new(reader));
     let parts = Parts { cgroups: Some(Arc::clone(&tree) as _), ..host.parts() };
     let agent = Handle::start(parts).await.unwrap();
@@ -142,7 +145,7 @@ async fn no_kernel_file_is_read_under_the_lock_of_an_alloc() {
 /// Ports of other programs; each test of one is noted.
 #[derive(Default)]
 struct WatchedPorts {
-    watched: Watched,
+    watched: AllocLockProbe,
     used: Mutex<BTreeSet<u16>>,
 }
 
@@ -163,7 +166,7 @@ impl PortsInUse for WatchedPorts {
 /// A search of an exhausted range takes seconds.
 #[tokio::test(start_paused = true)]
 async fn no_port_is_tested_under_the_lock_of_an_alloc() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     host.config.network.dynamic_ports = (20_000, 20_003);
     let ports = Arc::new(WatchedPorts::default());
     let parts = Parts { ports_in_use: Arc::clone(&ports) as _, ..host.parts() };
@@ -172,7 +175,7 @@ async fn no_port_is_tested_under_the_lock_of_an_alloc() {
     until_state(&agent, &id, TaskState::Running).await;
     ports.watched.alloc.set(Arc::downgrade(&agent.0.alloc(&id).unwrap())).unwrap();
     ports.used.lock().unwrap().extend(20_000..=20_003);
-    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    agent.restart(&id, crate::runner::RestartTarget::All).await.unwrap();
     until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
     until_state(&agent, &id, TaskState::Running).await;
     let seen = ports.watched.seen.lock().unwrap();

@@ -23,13 +23,13 @@ fn changed(job: &Job, n: usize) -> Job {
     job
 }
 
-fn place(host: &Host, id: &AllocId, path: &str) -> PathBuf {
+fn place(host: &TestHost, id: &AllocId, path: &str) -> PathBuf {
     host.data_dir.alloc(id).join(path)
 }
-fn write(host: &Host, id: &AllocId, path: &str, text: &str) {
+fn write(host: &TestHost, id: &AllocId, path: &str, text: &str) {
     std::fs::write(place(host, id, path), text).unwrap();
 }
-fn read(host: &Host, id: &AllocId, path: &str) -> Option<String> {
+fn read(host: &TestHost, id: &AllocId, path: &str) -> Option<String> {
     std::fs::read_to_string(place(host, id, path)).ok()
 }
 fn migrations(agent: &Handle, outcome: &str) -> f64 {
@@ -50,7 +50,7 @@ async fn update_of_a_sticky_group_takes_over_shared_data_and_local() {
         (EphemeralDisk { sticky: false, migrate: true }, Some("kept")),
         (EphemeralDisk::default(), None),
     ] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let tasks = [("main", json!({})), ("side", json!({}))];
         let first = sticky(job("s", JobKind::Service, &tasks), disk);
@@ -84,7 +84,7 @@ async fn update_of_a_sticky_group_takes_over_shared_data_and_local() {
 
 #[tokio::test(start_paused = true)]
 async fn rescheduled_alloc_takes_over_the_data_of_the_failed_one() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut fails = sticky(job("s", JobKind::Service, &[("main", json!({ "run_ms": 1_000, "exit_code": 1 }))]), STICKY);
     fails.groups[0].tasks[0].restart.attempts = 0;
@@ -104,7 +104,7 @@ async fn rescheduled_alloc_takes_over_the_data_of_the_failed_one() {
 /// The allocs between never started: none of them breaks the chain from the first to the last.
 #[tokio::test(start_paused = true)]
 async fn data_passes_allocs_that_were_replaced_before_they_began() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let first = sticky(job("s", JobKind::Service, &[("main", json!({ "stop_ms": 3_000 }))]), STICKY);
     let old = submit(&agent, first.clone()).await;
@@ -120,9 +120,12 @@ async fn data_passes_allocs_that_were_replaced_before_they_began() {
 }
 
 /// P-14.2: while it waits none of its tasks starts, across a restart of the agent too; a stop ends the wait at once.
+///
+/// Promise (Input validation): P-14.2 A replacement waits for the alloc before it, over a restart of the agent; a stop
+/// ends the wait within 100 ms
 #[tokio::test(start_paused = true)]
-async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_off_at_once() {
-    let host = Host::new();
+async fn replacement_waits_for_the_previous_alloc_across_restarts_and_stops_at_once() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let first = sticky(job("s", JobKind::Service, &[("main", json!({ "stop_ms": 4_000 }))]), STICKY);
     let old = submit(&agent, first.clone()).await;
@@ -143,9 +146,11 @@ async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_o
     assert_eq!(read(&host, &old, "main/local/file").as_deref(), Some("kept"), "nor take anything of it");
 }
 
+/// Promise (Input validation): P-14.4 What cannot be moved begins empty, with an event and a counter; no link is
+/// followed
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_moved_begins_empty_with_an_event_and_a_counter() {
-    let host = Host::new();
+async fn data_that_cannot_be_migrated_starts_empty_with_an_event_and_a_counter() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let first = sticky(service("s"), STICKY);
     let old = submit(&agent, first.clone()).await;
@@ -167,10 +172,13 @@ async fn what_cannot_be_moved_begins_empty_with_an_event_and_a_counter() {
 }
 
 /// Whichever commit is the last one: the data is complete in the old alloc or in the new one, and ends in the new one.
+///
+/// Promise (Input validation): P-14.3 Sticky data moves whole: renamed, or copied, synced, renamed; a crash leaves the
+/// old or the new
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_of_an_update_loses_no_data() {
     for writes in 0..16 {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let first = sticky(service("s"), STICKY);
         let old = submit(&agent, first.clone()).await;
@@ -196,8 +204,8 @@ async fn crash_after_any_write_of_an_update_loses_no_data() {
 
 /// Garbage collection does not remove a directory that a replacement is about to take over.
 #[tokio::test(start_paused = true)]
-async fn alloc_whose_data_is_awaited_is_not_collected() {
-    let mut host = Host::new();
+async fn alloc_with_data_awaited_by_a_replacement_is_not_collected() {
+    let mut host = TestHost::new();
     host.config.gc.max_terminal = 0;
     let agent = host.start().await;
     let mut first = sticky(service("s"), STICKY);
@@ -210,12 +218,12 @@ async fn alloc_whose_data_is_awaited_is_not_collected() {
     }
     let new = agent.submit(changed(&first, 1)).await.unwrap().allocs;
     agent.collectable(old.clone());
-    agent.collect(crate::runner::Collect::All).await.unwrap();
+    agent.collect(crate::runner::GcScope::All).await.unwrap();
     for (old, new) in old.iter().zip(&new) {
         until_state(&agent, new, TaskState::Running).await;
         assert_eq!(read(&host, new, "main/local/file").as_deref(), Some(old.as_str()), "each from its own place");
     }
     agent.collectable(old);
-    agent.collect(crate::runner::Collect::All).await.unwrap();
+    agent.collect(crate::runner::GcScope::All).await.unwrap();
     until("collected", || agent.0.allocs.count() == 2).await;
 }

@@ -39,11 +39,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::fake::{FakeDriver, SetClock, TokioClock, World};
+use self::fake::{FakeDriver, FakeWorld, SetClock, TokioClock};
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::{Config, Drivers, Handle, Parts};
-use crate::board::Published;
+use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
@@ -55,8 +55,8 @@ use crate::store::{FailingStore, MemoryStore, Store, StoreFaults};
 use crate::telemetry::Metrics;
 
 /// One host: the state that outlives an agent.
-struct Host {
-    world: Arc<World>,
+struct TestHost {
+    world: Arc<FakeWorld>,
     store: Arc<dyn Store>,
     faults: Arc<StoreFaults>,
     data_dir: Arc<DataDir>,
@@ -69,11 +69,11 @@ struct Host {
     _dir: tempfile::TempDir,
 }
 
-impl Host {
-    fn new() -> Host {
+impl TestHost {
+    fn new() -> TestHost {
         let dir = tempfile::tempdir().unwrap();
         let (store, faults) = FailingStore::new(MemoryStore::default());
-        Host {
+        TestHost {
             world: Arc::default(),
             store: Arc::new(store),
             faults,
@@ -163,7 +163,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         ..Task::new(name, "fake", config.as_object().unwrap().clone(), kind)
     };
     let group = TaskGroup {
-        placing: crate::model::job::Placing::default(),
+        placing: crate::model::job::PlacementRules::default(),
         name: "g".into(),
         count: 1,
         meta: BTreeMap::new(),
@@ -182,7 +182,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
     };
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
-        placing: crate::model::job::Placing::default(),
+        placing: crate::model::job::PlacementRules::default(),
         launching: crate::model::launching::JobLaunching::default(),
         id: id.into(),
         name: id.to_owned(),
@@ -210,14 +210,14 @@ async fn submit(agent: &Handle, job: Job) -> AllocId {
     agent.submit(job).await.unwrap().allocs[0].clone()
 }
 
-fn published(agent: &Handle, id: &AllocId) -> Arc<Published> {
+fn published(agent: &Handle, id: &AllocId) -> Arc<PublishedAlloc> {
     agent.board().get(id).unwrap()
 }
 fn status_of(agent: &Handle, id: &AllocId) -> Arc<AllocStatus> {
     lifecycle(&published(agent, id))
 }
 /// The runner publishes managed allocs.
-fn lifecycle(alloc: &Published) -> Arc<AllocStatus> {
+fn lifecycle(alloc: &PublishedAlloc) -> Arc<AllocStatus> {
     Arc::clone(alloc.status.as_ref().unwrap())
 }
 fn main_task(agent: &Handle, id: &AllocId) -> Arc<TaskStatus> {

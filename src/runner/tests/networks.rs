@@ -60,8 +60,8 @@ fn isolated(id: &str, mode: NetworkMode) -> Job {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_there_from_before_the_first_task_to_the_end_over_restarts_of_the_agent() {
-    let host = Host::new();
+async fn network_namespace_exists_until_the_last_task_ends_over_agent_restarts() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, isolated("web", NetworkMode::Bridge)).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -85,8 +85,8 @@ async fn a_namespace_is_there_from_before_the_first_task_to_the_end_over_restart
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alloc_whose_network_cannot_be_made_fails_and_says_why() {
-    let host = Host::new();
+async fn alloc_without_its_network_fails_with_the_reason() {
+    let host = TestHost::new();
     *host.networks.refuses.lock().unwrap() = Some("there is no CNI plugin bridge".to_owned());
     let agent = host.start().await;
     let id = submit(&agent, isolated("web", NetworkMode::Bridge)).await;
@@ -99,7 +99,7 @@ async fn an_alloc_whose_network_cannot_be_made_fails_and_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn name_servers_and_arguments_of_a_network_are_interpolated() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let with_args = |id: &str, value: &str| {
         let mut job = isolated(id, NetworkMode::Cni("lan".to_owned()));
@@ -131,7 +131,7 @@ async fn name_servers_and_arguments_of_a_network_are_interpolated() {
 
 #[tokio::test(start_paused = true)]
 async fn the_hosts_network_needs_no_namespace() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, isolated("web", NetworkMode::Host)).await;
     until_state(&agent, &id, TaskState::Running).await;

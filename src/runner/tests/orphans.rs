@@ -10,7 +10,7 @@ use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
 use crate::runner::{Fate, Orphan};
 use crate::store::Batch;
 
-fn forget(host: &Host, wanted: impl Fn(&str) -> bool) {
+fn forget(host: &TestHost, wanted: impl Fn(&str) -> bool) {
     let mut batch = Batch::default();
     for (key, _) in host.store.scan("").unwrap() {
         if wanted(&key) && key != crate::runner::kept::record::VERSION_KEY {
@@ -20,7 +20,7 @@ fn forget(host: &Host, wanted: impl Fn(&str) -> bool) {
     host.store.commit(&batch).unwrap();
 }
 
-fn forget_all(host: &Host) {
+fn forget_all(host: &TestHost) {
     forget(host, |_| true);
 }
 
@@ -31,7 +31,7 @@ async fn detach(agent: Handle) {
 }
 
 /// A job of one task with this config runs, and then the state is lost.
-async fn orphaned(host: &Host, config: Value) -> AllocId {
+async fn orphaned(host: &TestHost, config: Value) -> AllocId {
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", config)])).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -51,8 +51,11 @@ fn fates(agent: &Handle) -> Vec<Fate> {
 }
 
 /// Nor is an alloc that is being removed or whose record was unreadable; its running tasks are reported.
+///
+/// Promise (Durability and recovery): A recorded, copied, containerized or foreign process is no orphan: it is not
+/// touched
 #[test]
-fn whose_an_alloc_is_follows_from_what_names_it() {
+fn alloc_ownership_follows_from_the_records_that_name_it() {
     let ids: Vec<AllocId> = (0..6).map(|_| AllocId::random()).collect();
     let [recorded, buried, alloc_aside, task_aside, both, unknown] = ids.as_slice() else { unreachable!() };
     let keys = [
@@ -79,8 +82,8 @@ fn whose_an_alloc_is_follows_from_what_names_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_a_state_that_is_lost_is_ended_counted_and_listed_and_its_logs_stay() {
-    let host = Host::new();
+async fn orphan_of_a_lost_state_is_ended_counted_and_listed_and_its_logs_remain() {
+    let host = TestHost::new();
     let id = orphaned(&host, json!({ "stop_ms": 100 })).await;
     assert_eq!(host.world.living(), 1);
     let agent = host.start().await;
@@ -108,8 +111,8 @@ async fn a_task_of_a_state_that_is_lost_is_ended_counted_and_listed_and_its_logs
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_deaf_is_ended_by_force_after_its_grace() {
-    let host = Host::new();
+async fn orphan_that_ignores_signals_is_killed_after_its_grace() {
+    let host = TestHost::new();
     orphaned(&host, json!({ "deaf": 1 })).await;
     let agent = host.start().await;
     let began = tokio::time::Instant::now();
@@ -121,7 +124,7 @@ async fn one_that_is_deaf_is_ended_by_force_after_its_grace() {
 
 #[tokio::test(start_paused = true)]
 async fn unkillable_orphan_blocks_nothing_is_reported_and_retried_by_each_agent() {
-    let host = Host::new();
+    let host = TestHost::new();
     let id = orphaned(&host, json!({ "deaf": 1, "unkillable": 1 })).await;
     let mut agent = host.start().await;
     for again in 0..2 {
@@ -152,7 +155,7 @@ async fn unkillable_orphan_blocks_nothing_is_reported_and_retried_by_each_agent(
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_leaves_in_the_middle_leaves_the_rest_to_the_next() {
-    let host = Host::new();
+    let host = TestHost::new();
     let id = orphaned(&host, json!({ "deaf": 1 })).await;
     let agent = host.start().await;
     until("signalled", || !host.world.last().signals.lock().unwrap().is_empty()).await;
@@ -166,8 +169,8 @@ async fn an_agent_that_leaves_in_the_middle_leaves_the_rest_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_already_is_cleared_away_and_not_counted() {
-    let host = Host::new();
+async fn orphan_that_has_ended_is_cleared_away_and_not_counted() {
+    let host = TestHost::new();
     let id = orphaned(&host, json!({})).await;
     host.world.last().end(ExitStatus::Code(0));
     let agent = host.start().await;
@@ -177,8 +180,8 @@ async fn what_has_ended_already_is_cleared_away_and_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_whose_directory_was_removed_too_is_found_by_its_supervisor() {
-    let host = Host::new();
+async fn orphan_without_run_directory_is_found_by_its_supervisor() {
+    let host = TestHost::new();
     let id = orphaned(&host, json!({})).await;
     crate::host::tree::remove(&host.data_dir.run(&id)).unwrap();
     let agent = host.start().await;
@@ -187,7 +190,7 @@ async fn one_whose_directory_was_removed_too_is_found_by_its_supervisor() {
 }
 
 /// Half of a record is left.
-fn spoil(host: &Host, key: &str) {
+fn spoil(host: &TestHost, key: &str) {
     let mut batch = Batch::default();
     batch.put(key, b"{\"half".to_vec());
     host.store.commit(&batch).unwrap();
@@ -195,7 +198,7 @@ fn spoil(host: &Host, key: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn task_with_unreadable_record_is_left_alone_and_reported_at_each_start() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -222,8 +225,8 @@ async fn task_with_unreadable_record_is_left_alone_and_reported_at_each_start() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_on_record_or_submitted_since_is_never_taken_for_an_orphan() {
-    let host = Host::new();
+async fn recorded_or_newly_submitted_tasks_are_never_orphans() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -236,7 +239,7 @@ async fn what_is_on_record_or_submitted_since_is_never_taken_for_an_orphan() {
 
 #[tokio::test(start_paused = true)]
 async fn orphan_without_proof_is_left_alone_until_there_is_one() {
-    let host = Host::new();
+    let host = TestHost::new();
     let id = orphaned(&host, json!({})).await;
     *host.world.left_error.lock().unwrap() = Some("nothing proves that it is ours".to_owned());
     let agent = host.start().await;
@@ -249,8 +252,8 @@ async fn orphan_without_proof_is_left_alone_until_there_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_driver_knows_stays_and_what_is_empty_goes() {
-    let host = Host::new();
+async fn run_directory_unknown_to_every_driver_remains_and_an_empty_one_is_removed() {
+    let host = TestHost::new();
     let ids = [AllocId::random(), AllocId::random()];
     for id in &ids {
         std::fs::create_dir_all(host.data_dir.run_task(id, &TaskName::from("t")).join("0")).unwrap();
@@ -267,8 +270,8 @@ async fn what_no_driver_knows_stays_and_what_is_empty_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_seemed_to_run_is_not_listed_any_more() {
-    let host = Host::new();
+async fn orphan_reported_as_possibly_running_is_unlisted_once_it_has_ended() {
+    let host = TestHost::new();
     let id = orphaned(&host, json!({})).await;
     host.world.last().end(ExitStatus::Code(0));
     *host.world.recover_error.lock().unwrap() = Some("no descriptor is left".to_owned());
@@ -283,13 +286,13 @@ async fn what_only_seemed_to_run_is_not_listed_any_more() {
 /// The record of one task is lost or damaged; its alloc is recorded. It continues as the same attempt. If its state is
 /// unknown it is not started again, also if the agent dies right then, and is reported as possibly running.
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
+async fn task_without_record_is_recovered_by_its_run_directory_and_supervisor() {
     for (damaged, removed) in [(false, false), (true, false), (true, true)] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let id = submit(&agent, service("s")).await;
         until_state(&agent, &id, TaskState::Running).await;
-        agent.restart(&id, crate::runner::Restarted::Task("main")).await.unwrap();
+        agent.restart(&id, crate::runner::RestartTarget::Task("main")).await.unwrap();
         until("a second attempt", || host.world.started() == 2 && main_task(&agent, &id).state == TaskState::Running)
             .await;
         detach(agent).await;
@@ -316,9 +319,12 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
 }
 
 /// It may run: it is not started beside itself, and it is not reported as gone.
+///
+/// Promise (Durability and recovery): A task whose record is lost is recovered from `run/`, or not started a second
+/// time
 #[tokio::test(start_paused = true)]
-async fn task_without_record_and_with_unknown_state_keeps_its_handle() {
-    let host = Host::new();
+async fn task_without_record_and_with_unknown_state_retains_its_handle() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;

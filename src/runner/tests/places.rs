@@ -1,5 +1,7 @@
 //! Blocking work has few permits, and kills have their own. Here the clock is real, because blocked threads stop the
 //! paused one.
+//!
+//! Promise (Durability and recovery): Hanging launches delay no kill; a hanging kill does not delay abandonment
 
 use std::time::Instant;
 
@@ -20,11 +22,11 @@ async fn deaf(agent: &Handle, config: Value) -> AllocId {
 }
 
 /// Blocks until this is dropped.
-struct Hanging(Vec<std::sync::mpsc::Sender<()>>);
+struct OccupiedPermits(Vec<std::sync::mpsc::Sender<()>>);
 
-impl Hanging {
+impl OccupiedPermits {
     /// One in every permit for blocking work, and as many that wait for one.
-    async fn everywhere(agent: &Handle) -> Hanging {
+    async fn everywhere(agent: &Handle) -> OccupiedPermits {
         let mut senders = Vec::new();
         for _ in 0..8 {
             let (sender, held) = std::sync::mpsc::channel::<()>();
@@ -33,16 +35,16 @@ impl Hanging {
             senders.push(sender);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        Hanging(senders)
+        OccupiedPermits(senders)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_launches_do_not_block_kills() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = deaf(&agent, json!({ "deaf": 1 })).await;
-    let hanging = Hanging::everywhere(&agent).await;
+    let hanging = OccupiedPermits::everywhere(&agent).await;
     let blocked = agent.0.ctx.blocking.block(|| ());
     assert!(tokio::time::timeout(GRACE, blocked).await.is_err(), "every place is taken");
     agent.stop(&id, Wait::No).await.unwrap();
@@ -55,7 +57,7 @@ async fn hanging_launches_do_not_block_kills() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_kill_does_not_delay_abandonment() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     host.config.kill_budget = Duration::from_millis(200);
     let agent = host.start().await;
     let hang = Duration::from_secs(4);

@@ -32,26 +32,26 @@ impl PortsInUse for FakePorts {
 #[derive(Default)]
 struct SlowPorts {
     used: FakePorts,
-    slow: Mutex<Option<Slow>>,
+    slow: Mutex<Option<SlowCall>>,
     began: AtomicBool,
     released: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slow {
+enum SlowCall {
     /// The test of any port but this one.
     TestOfAnyBut(u16),
     LookUp,
 }
 
 impl SlowPorts {
-    async fn start(host: &Host) -> (Arc<SlowPorts>, Handle) {
+    async fn start(host: &TestHost) -> (Arc<SlowPorts>, Handle) {
         let ports = Arc::new(SlowPorts::default());
         let parts = Parts { ports_in_use: Arc::clone(&ports) as _, ..host.parts() };
         (ports, Handle::start(parts).await.unwrap())
     }
     /// It blocks as long as this lives.
-    fn block(&self, slow: Slow) -> mpsc::Sender<()> {
+    fn block(&self, slow: SlowCall) -> mpsc::Sender<()> {
         let (sender, receiver) = mpsc::channel();
         self.began.store(false, Ordering::SeqCst);
         *self.released.lock().unwrap() = Some(receiver);
@@ -61,13 +61,13 @@ impl SlowPorts {
     async fn until_blocked(&self) {
         until("it blocks", || self.began.load(Ordering::SeqCst)).await;
     }
-    fn pass(&self, is_slow: impl FnOnce(Slow) -> bool) {
+    fn pass(&self, is_slow: impl FnOnce(SlowCall) -> bool) {
         if self.slow.lock().unwrap().take_if(|slow| is_slow(*slow)).is_none() {
             return;
         }
         let released = self.released.lock().unwrap().take().expect("one for each");
         self.began.store(true, Ordering::SeqCst);
-        // Ends: with its sender.
+        // Until its sender is dropped.
         let _ = released.recv();
     }
 }
@@ -77,11 +77,11 @@ impl PortsInUse for SlowPorts {
         self.is_used(at.port())
     }
     fn is_used(&self, port: u16) -> bool {
-        self.pass(|slow| matches!(slow, Slow::TestOfAnyBut(other) if other != port));
+        self.pass(|slow| matches!(slow, SlowCall::TestOfAnyBut(other) if other != port));
         self.used.is_used(port)
     }
     fn user(&self, at: SocketAddr, until: Instant) -> Option<String> {
-        self.pass(|slow| slow == Slow::LookUp);
+        self.pass(|slow| slow == SlowCall::LookUp);
         self.used.user(at, until)
     }
 }
@@ -100,7 +100,7 @@ fn ports_of(agent: &Handle, id: &AllocId) -> Vec<AllocPort> {
     status_of(agent, id).ports.clone()
 }
 
-fn env_of(host: &Host, id: &AllocId) -> BTreeMap<String, String> {
+fn env_of(host: &TestHost, id: &AllocId) -> BTreeMap<String, String> {
     let processes = host.world.processes.lock().unwrap();
     let of = |dir: &&std::path::PathBuf| dir.to_string_lossy().contains(id.as_str());
     let newest = processes.iter().filter(|(dir, _)| of(dir)).max_by_key(|(dir, _)| (*dir).clone());
@@ -112,8 +112,8 @@ fn said(agent: &Handle, id: &AllocId) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ports_are_reserved_before_the_first_task_and_it_knows_them() {
-    let host = Host::new();
+async fn ports_are_reserved_before_the_first_task_and_are_in_its_environment() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", None), port("admin", Some(9901))])).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -129,7 +129,7 @@ async fn ports_are_reserved_before_the_first_task_and_it_knows_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_static_port_of_another_job_is_waited_for_and_named() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let first = submit(&agent, with_ports(service("one"), vec![port("http", Some(8080))])).await;
     until_state(&agent, &first, TaskState::Running).await;
@@ -148,7 +148,7 @@ async fn a_static_port_of_another_job_is_waited_for_and_named() {
 
 #[tokio::test(start_paused = true)]
 async fn alloc_waiting_for_a_port_can_be_stopped() {
-    let host = Host::new();
+    let host = TestHost::new();
     host.in_use.0.lock().unwrap().insert(8080);
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
@@ -165,7 +165,7 @@ async fn alloc_waiting_for_a_port_can_be_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_job_has_its_static_port_when_its_allocs_have_left_it() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let job = with_ports(service("web"), vec![port("http", Some(8080))]);
     let first = submit(&agent, job.clone()).await;
@@ -179,8 +179,8 @@ async fn a_changed_job_has_its_static_port_when_its_allocs_have_left_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
-    let host = Host::new();
+async fn reserved_ports_are_still_held_after_an_agent_restart() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("a", None), port("b", Some(8080))])).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -191,7 +191,7 @@ async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
     let second = submit(&agent, with_ports(service("two"), vec![port("b", Some(8080))])).await;
     until("it waits", || said(&agent, &second).iter().any(|text| text.starts_with("not placed"))).await;
     // Its next attempt has the same ports.
-    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    agent.restart(&id, crate::runner::RestartTarget::All).await.unwrap();
     until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(ports_of(&agent, &id), ports);
@@ -202,7 +202,7 @@ async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
 /// Its process may bind the port again at any time.
 #[tokio::test(start_paused = true)]
 async fn abandoned_task_holds_its_port_until_it_is_gone_across_agent_deaths() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let stuck = job("one", JobKind::Service, &[("main", json!({ "deaf": 1, "unkillable": 1 }))]);
     let first = submit(&agent, with_ports(stuck, vec![port("http", Some(8080))])).await;
@@ -223,7 +223,7 @@ async fn abandoned_task_holds_its_port_until_it_is_gone_across_agent_deaths() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_dynamic_ports_are_a_thousand_ports() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let ports = |from: usize| (from..from + 100).map(|n| port(&format!("p{n}"), None)).collect();
     let mut all = BTreeSet::new();
@@ -237,7 +237,7 @@ async fn a_thousand_dynamic_ports_are_a_thousand_ports() {
 
 #[tokio::test(start_paused = true)]
 async fn ports_that_are_not_on_record_are_not_shown_and_start_nothing() {
-    let host = Host::new();
+    let host = TestHost::new();
     host.in_use.0.lock().unwrap().insert(8080);
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
@@ -256,14 +256,14 @@ async fn ports_that_are_not_on_record_are_not_shown_and_start_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn dynamic_port_that_a_program_took_is_exchanged_before_the_next_start() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", None), port("admin", Some(9901))])).await;
     until_state(&agent, &id, TaskState::Running).await;
     let before = ports_of(&agent, &id);
     // The task itself uses its ports while it runs: only a start tests them.
     host.in_use.0.lock().unwrap().extend([before[0].value, 9901]);
-    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    agent.restart(&id, crate::runner::RestartTarget::All).await.unwrap();
     until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
     until_state(&agent, &id, TaskState::Running).await;
     let after = ports_of(&agent, &id);
@@ -283,7 +283,7 @@ async fn dynamic_port_that_a_program_took_is_exchanged_before_the_next_start() {
 
 #[tokio::test(start_paused = true)]
 async fn ports_of_an_alloc_with_a_running_task_are_not_tested_again() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = with_ports(service("web"), vec![port("http", None)]);
     let mut other = job.groups[0].tasks[0].clone();
@@ -295,7 +295,7 @@ async fn ports_of_an_alloc_with_a_running_task_are_not_tested_again() {
     let before = ports_of(&agent, &id);
     host.in_use.0.lock().unwrap().insert(before[0].value);
     let first = status_of(&agent, &id).tasks[0].name.clone();
-    agent.restart(&id, crate::runner::Restarted::Task(first.as_str())).await.unwrap();
+    agent.restart(&id, crate::runner::RestartTarget::Task(first.as_str())).await.unwrap();
     until("it was restarted", || status_of(&agent, &id).tasks[0].attempt == 1).await;
     until("both run", || both(TaskState::Running)(&status_of(&agent, &id))).await;
     assert_eq!(ports_of(&agent, &id), before);
@@ -304,11 +304,11 @@ async fn ports_of_an_alloc_with_a_running_task_are_not_tested_again() {
 // The clock is real in these tests, because blocked threads stop the paused one.
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_look_up_of_a_program_keeps_no_other_alloc_from_its_ports() {
-    let host = Host::new();
+async fn slow_program_lookup_does_not_delay_ports_of_another_alloc() {
+    let host = TestHost::new();
     let (ports, agent) = SlowPorts::start(&host).await;
     ports.used.0.lock().unwrap().insert(8080);
-    let look_up = ports.block(Slow::LookUp);
+    let look_up = ports.block(SlowCall::LookUp);
     let waits = submit(&agent, with_ports(service("waits"), vec![port("http", Some(8080))])).await;
     ports.until_blocked().await;
     let other = submit(&agent, with_ports(service("other"), vec![port("http", None)])).await;
@@ -320,9 +320,9 @@ async fn slow_look_up_of_a_program_keeps_no_other_alloc_from_its_ports() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_search_for_ports_leaves_the_places_of_other_hooks() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (ports, agent) = SlowPorts::start(&host).await;
-    let test = ports.block(Slow::TestOfAnyBut(0));
+    let test = ports.block(SlowCall::TestOfAnyBut(0));
     let mut ids = Vec::new();
     for n in 0..8 {
         ids.push(submit(&agent, with_ports(service(&format!("web-{n}")), vec![port("http", None)])).await);
@@ -338,7 +338,7 @@ async fn slow_search_for_ports_leaves_the_places_of_other_hooks() {
 }
 
 /// An alloc that waits for its next attempt, without processes.
-async fn in_backoff(host: &Host, agent: &Handle) -> AllocId {
+async fn in_backoff(host: &TestHost, agent: &Handle) -> AllocId {
     let mut job = with_ports(service("web"), vec![port("http", None)]);
     job.groups[0].tasks[0].restart.delay = Duration::from_secs(3_600);
     let id = submit(agent, job).await;
@@ -350,7 +350,7 @@ async fn in_backoff(host: &Host, agent: &Handle) -> AllocId {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_launch_exchanges_no_port_afterwards() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (ports, agent) = SlowPorts::start(&host).await;
     let id = in_backoff(&host, &agent).await;
     let before = ports_of(&agent, &id);
@@ -358,7 +358,7 @@ async fn cancelled_launch_exchanges_no_port_afterwards() {
     let events = said(&agent, &id);
     ports.used.0.lock().unwrap().insert(before[0].value);
 
-    let test = ports.block(Slow::TestOfAnyBut(before[0].value));
+    let test = ports.block(SlowCall::TestOfAnyBut(before[0].value));
     let owners = Arc::strong_count(&alloc);
     tokio::select! {
         () = alloc.renew_ports(0) => panic!("its search blocks"),
@@ -378,7 +378,7 @@ async fn cancelled_launch_exchanges_no_port_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn ports_exchanged_for_a_cancelled_launch_are_recorded_by_the_next_one() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = in_backoff(&host, &agent).await;
     let before = ports_of(&agent, &id);
@@ -402,7 +402,7 @@ async fn ports_exchanged_for_a_cancelled_launch_are_recorded_by_the_next_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn search_for_a_port_that_the_alloc_has_left_adds_no_event() {
-    let host = Host::new();
+    let host = TestHost::new();
     let (ports, agent) = SlowPorts::start(&host).await;
     let id = in_backoff(&host, &agent).await;
     let before = ports_of(&agent, &id);
@@ -410,7 +410,7 @@ async fn search_for_a_port_that_the_alloc_has_left_adds_no_event() {
     let events = said(&agent, &id);
     ports.used.0.lock().unwrap().insert(before[0].value);
 
-    let test = ports.block(Slow::TestOfAnyBut(before[0].value));
+    let test = ports.block(SlowCall::TestOfAnyBut(before[0].value));
     let keeper = &agent.0.ctx.ports;
     let left = AllocPort { value: 1, ..before[0].clone() };
     let leaves = async {

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::fake::Process;
+use super::fake::FakeProcess;
 use super::restore::{found, only};
 use super::*;
 use crate::model::event::EventKind;
@@ -11,10 +11,10 @@ use crate::model::job::{Lifecycle, LifecycleHook};
 use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::drivers::call;
 use crate::runner::manager::PATIENCE;
-use crate::runner::{Restarted, RunnerError, Wait};
+use crate::runner::{RestartTarget, RunnerError, Wait};
 
-struct Stage {
-    host: Host,
+struct RecoveryScene {
+    host: TestHost,
     agent: Handle,
     /// Its task `slow` is not found; `main` is in the same alloc.
     odd: AllocId,
@@ -22,8 +22,8 @@ struct Stage {
 }
 
 /// Both run, and the next agent has started.
-async fn stage(config: Value) -> Stage {
-    let host = Host::new();
+async fn stage(config: Value) -> RecoveryScene {
+    let host = TestHost::new();
     let agent = host.start().await;
     let odd = submit(&agent, job("odd", JobKind::Service, &[("main", json!({})), ("slow", config)])).await;
     let good = submit(&agent, service("good")).await;
@@ -33,7 +33,7 @@ async fn stage(config: Value) -> Stage {
     let begun = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
     assert!(begun.elapsed() < PATIENCE + Duration::from_secs(1), "{:?}", begun.elapsed());
-    Stage { host, agent, odd, good }
+    RecoveryScene { host, agent, odd, good }
 }
 
 fn states(agent: &Handle, id: &AllocId) -> Vec<TaskState> {
@@ -46,9 +46,9 @@ fn count(agent: &Handle, id: &AllocId, task: usize, kind: EventKind) -> u64 {
     status_of(agent, id).tasks[task].event_counts.get(kind.label()).copied().unwrap_or(0)
 }
 
-impl Stage {
+impl RecoveryScene {
     /// The newest attempt of a task of the odd alloc.
-    fn newest(&self, task: &str) -> Arc<Process> {
+    fn newest(&self, task: &str) -> Arc<FakeProcess> {
         let dir = self.host.data_dir.run_task(&self.odd, &task.into());
         let processes = self.host.world.processes.lock().unwrap();
         let own = processes.values().filter(|p| p.handle.run_dir.starts_with(&dir));
@@ -64,7 +64,7 @@ impl Stage {
 
 #[tokio::test(start_paused = true)]
 async fn requests_beside_a_task_in_recovery_are_served_and_it_is_shown_as_recorded() {
-    let Stage { host, agent, odd, good } = &stage(json!({})).await;
+    let RecoveryScene { host, agent, odd, good } = &stage(json!({})).await;
     assert_eq!(states(agent, odd), [TaskState::Running; 2]);
     assert_eq!((recovering(agent, odd), recovering(agent, good)), (vec!["slow".to_owned()], vec![]));
     assert_eq!((found(agent).0["reattached"], found(agent).0["failed"]), (2.0, 0.0), "all but that one, so far");
@@ -77,13 +77,13 @@ async fn requests_beside_a_task_in_recovery_are_served_and_it_is_shown_as_record
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_found_late_goes_on_and_counts_once() {
+async fn task_recovered_late_continues_and_is_counted_once() {
     let stage = stage(json!({})).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(recovering(&stage.agent, &stage.odd), ["slow"]);
     stage.show();
     stage.until_found().await;
-    let Stage { host, agent, odd, .. } = &stage;
+    let RecoveryScene { host, agent, odd, .. } = &stage;
     assert_eq!(states(agent, odd), [TaskState::Running; 2]);
     for task in 0..2 {
         assert_eq!(count(agent, odd, task, EventKind::Restored), 1);
@@ -101,9 +101,9 @@ async fn what_is_found_late_goes_on_and_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ended_meanwhile_and_is_found_late_counts_once() {
+async fn task_that_ended_before_its_late_recovery_is_counted_once() {
     let stage = stage(json!({})).await;
-    let Stage { host, agent, odd, .. } = &stage;
+    let RecoveryScene { host, agent, odd, .. } = &stage;
     host.world.of(&"slow".into()).end(ExitStatus::Code(0));
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(states(agent, odd), [TaskState::Running; 2], "as recorded");
@@ -118,7 +118,7 @@ async fn what_ended_meanwhile_and_is_found_late_counts_once() {
 #[tokio::test(start_paused = true)]
 async fn stop_of_a_task_in_recovery_is_accepted_and_done_when_it_is_recovered() {
     let stage = stage(json!({})).await;
-    let Stage { host, agent, odd, .. } = &stage;
+    let RecoveryScene { host, agent, odd, .. } = &stage;
     let asked = tokio::time::timeout(Duration::from_secs(1), agent.stop(odd, Wait::No)).await;
     asked.expect("the request does not wait").unwrap();
     until("its sibling ended", || states(agent, odd)[0] == TaskState::Dead).await;
@@ -135,7 +135,7 @@ async fn stop_of_a_task_in_recovery_is_accepted_and_done_when_it_is_recovered() 
 #[tokio::test(start_paused = true)]
 async fn signal_to_a_task_in_recovery_is_refused_and_reaches_its_siblings() {
     let stage = stage(json!({})).await;
-    let Stage { agent, odd, .. } = &stage;
+    let RecoveryScene { agent, odd, .. } = &stage;
     let refused = RunnerError::InRecovery { task: "slow".into() };
     for (task, answer) in [
         (Some("slow"), Err(refused.clone())),
@@ -157,13 +157,13 @@ async fn signal_to_a_task_in_recovery_is_refused_and_reaches_its_siblings() {
 #[tokio::test(start_paused = true)]
 async fn siblings_of_a_task_in_recovery_run_as_usual() {
     let stage = stage(json!({})).await;
-    let Stage { host, agent, odd, .. } = &stage;
+    let RecoveryScene { host, agent, odd, .. } = &stage;
     for attempt in 1..3 {
         stage.newest("main").end(ExitStatus::Code(1));
         let again = || status_of(agent, odd).tasks[0].attempt == attempt && states(agent, odd)[0] == TaskState::Running;
         until("restarted by its policy", again).await;
     }
-    agent.restart(odd, Restarted::Task("main")).await.unwrap();
+    agent.restart(odd, RestartTarget::Task("main")).await.unwrap();
     until("restarted as it was asked", || status_of(agent, odd).tasks[0].attempt == 3).await;
     assert_eq!(recovering(agent, odd), ["slow"], "all that while");
     stage.show();
@@ -174,7 +174,7 @@ async fn siblings_of_a_task_in_recovery_run_as_usual() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_waiting_for_a_task_in_recovery_do_not_start() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = job("ordered", JobKind::Batch, &[("pre", json!({})), ("side", json!({})), ("main", json!({}))]);
     for (at, sidecar) in [(0, false), (1, true)] {
@@ -196,19 +196,19 @@ async fn tasks_waiting_for_a_task_in_recovery_do_not_start() {
 
 #[tokio::test(start_paused = true)]
 async fn restart_of_a_task_in_recovery_is_accepted_and_done_once() {
-    for what in [Restarted::Task("slow"), Restarted::All] {
+    for what in [RestartTarget::Task("slow"), RestartTarget::All] {
         let stage = stage(json!({})).await;
-        let Stage { host, agent, odd, .. } = &stage;
+        let RecoveryScene { host, agent, odd, .. } = &stage;
         let asked = tokio::time::timeout(Duration::from_secs(1), agent.restart(odd, what)).await;
         asked.expect("the request does not wait").unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(host.world.started(), 3, "{what:?}");
-        assert_eq!(host.world.living(), if what == Restarted::All { 2 } else { 3 }, "{what:?}: its sibling waits");
+        assert_eq!(host.world.living(), if what == RestartTarget::All { 2 } else { 3 }, "{what:?}: its sibling waits");
         stage.show();
         let second = || status_of(agent, odd).tasks[1].attempt == 1 && states(agent, odd) == [TaskState::Running; 2];
         until("started again", second).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let all = what == Restarted::All;
+        let all = what == RestartTarget::All;
         assert_eq!((host.world.started(), host.world.living()), (if all { 5 } else { 4 }, 3), "{what:?}");
         assert_eq!(count(agent, odd, 1, EventKind::RestartSignaled), 1, "{what:?}");
     }
@@ -217,7 +217,7 @@ async fn restart_of_a_task_in_recovery_is_accepted_and_done_once() {
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_never_answers_costs_its_task_and_not_what_runs_beside_it() {
     let stage = stage(json!({})).await;
-    let Stage { host, agent, odd, good } = &stage;
+    let RecoveryScene { host, agent, odd, good } = &stage;
     assert_eq!(until_over(agent, odd).await, AllocState::Failed);
     assert_eq!(count(agent, odd, 1, EventKind::FailedRestore), 1);
     assert_eq!(status_of(agent, odd).tasks[0].last_exit().unwrap().outcome, Outcome::Killed, "by its sibling");
@@ -226,10 +226,11 @@ async fn a_driver_that_never_answers_costs_its_task_and_not_what_runs_beside_it(
     assert_eq!(host.world.started(), 3);
 }
 
+/// Promise (Durability and recovery): A shortage of descriptors, memory or processes changes no task's state
 #[tokio::test(start_paused = true)]
-async fn want_of_what_it_takes_to_look_is_no_verdict_however_long_it_lasts() {
+async fn recovery_without_resources_is_undecided_however_long_it_lasts() {
     use std::sync::atomic::Ordering;
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -243,7 +244,7 @@ async fn want_of_what_it_takes_to_look_is_no_verdict_however_long_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_dies_while_it_looks_leaves_everything_to_the_next_one() {
+async fn agent_that_dies_during_recovery_leaves_everything_to_the_next_one() {
     let before = alive();
     let mut stage = stage(json!({})).await;
     stage.agent.stop(&stage.odd, Wait::No).await.unwrap();

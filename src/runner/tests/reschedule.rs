@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::model::id::JobId;
 use crate::model::task::ExitStatus;
-use crate::runner::{Collect, Restarted, RunnerError, Wait};
+use crate::runner::{GcScope, RestartTarget, RunnerError, Wait};
 
 fn policy(attempts: u64, delay: u64, function: DelayFunction, max_delay: u64) -> ReschedulePolicy {
     ReschedulePolicy {
@@ -42,7 +42,7 @@ async fn next_of(agent: &Handle, id: &AllocId) -> AllocId {
 
 #[tokio::test(start_paused = true)]
 async fn failed_alloc_is_replaced_by_a_linked_one_after_each_delay() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut id = submit(&agent, failing(policy(0, 5, DelayFunction::Exponential, 20), JobKind::Service, 1_000)).await;
     let first = id.clone();
@@ -79,7 +79,7 @@ async fn failed_alloc_is_replaced_by_a_linked_one_after_each_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_used_up_leave_it_dead_with_a_reason() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let first = submit(&agent, failing(policy(1, 5, DelayFunction::Constant, 0), JobKind::Batch, 10)).await;
     let second = next_of(&agent, &first).await;
@@ -96,14 +96,14 @@ async fn attempts_used_up_leave_it_dead_with_a_reason() {
 #[tokio::test(start_paused = true)]
 async fn only_failures_of_jobs_that_are_replaced_are() {
     for kind in [JobKind::System, JobKind::Sysbatch] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let id = submit(&agent, failing(policy(0, 5, DelayFunction::Constant, 0), kind, 10)).await;
         assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(known(&agent), [id], "{kind:?}");
     }
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut done = batch("s", 10, 0);
     done.groups[0].reschedule = Some(policy(0, 5, DelayFunction::Constant, 0));
@@ -116,9 +116,11 @@ async fn only_failures_of_jobs_that_are_replaced_are() {
     assert_eq!(known(&agent), [done, stopped]);
 }
 
+/// Promise (Input validation): A failed alloc is rescheduled once, when due, over a SIGKILL in the delay and a crash at
+/// any write
 #[tokio::test(start_paused = true)]
 async fn agent_that_is_gone_during_the_delay_replaces_once_at_the_same_moment() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, failing(policy(0, 60, DelayFunction::Constant, 0), JobKind::Service, 10)).await;
     until_over(&agent, &id).await;
@@ -146,7 +148,7 @@ async fn agent_that_is_gone_during_the_delay_replaces_once_at_the_same_moment() 
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_reschedules_nothing_twice_and_loses_none() {
     for writes in 0..14 {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let id = submit(&agent, failing(policy(2, 5, DelayFunction::Constant, 0), JobKind::Batch, 50)).await;
         host.faults.fail_after(writes);
@@ -176,7 +178,7 @@ async fn crash_after_any_write_reschedules_nothing_twice_and_loses_none() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_record_is_retried_and_replaces_once() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, failing(policy(1, 5, DelayFunction::Constant, 0), JobKind::Batch, 10)).await;
     until("reported", || main_task(&agent, &id).event_counts.contains("rescheduling")).await;
@@ -189,9 +191,10 @@ async fn refused_record_is_retried_and_replaces_once() {
     assert_eq!((known(&agent).len(), host.world.started(), reschedules(&agent)), (2, 2, 1));
 }
 
+/// Promise (Input validation): A stop, a submission or a restart in the delay cancels a reschedule for good
 #[tokio::test(start_paused = true)]
 async fn stop_during_the_delay_cancels_it_for_good() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, failing(policy(0, 60, DelayFunction::Constant, 0), JobKind::Service, 10)).await;
     until_over(&agent, &id).await;
@@ -211,7 +214,7 @@ async fn stop_during_the_delay_cancels_it_for_good() {
 
 #[tokio::test(start_paused = true)]
 async fn submission_during_the_delay_takes_its_place() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, failing(policy(0, 60, DelayFunction::Constant, 0), JobKind::Service, 10)).await;
     until_over(&agent, &id).await;
@@ -221,7 +224,7 @@ async fn submission_during_the_delay_takes_its_place() {
     // Even if the later one is removed.
     agent.stop(&reply.allocs[0], Wait::UntilEnded).await.unwrap();
     agent.collectable(reply.allocs.clone());
-    agent.collect(Collect::One(reply.allocs[0].clone())).await.unwrap();
+    agent.collect(GcScope::One(reply.allocs[0].clone())).await.unwrap();
     let agent = host.restart(agent).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((known(&agent), host.world.started()), (vec![id], 2));
@@ -229,7 +232,7 @@ async fn submission_during_the_delay_takes_its_place() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_submission_during_the_delay_cancels_nothing() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, failing(policy(0, 60, DelayFunction::Constant, 0), JobKind::Service, 10)).await;
     until_over(&agent, &id).await;
@@ -241,23 +244,23 @@ async fn refused_submission_during_the_delay_cancels_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn restart_during_the_delay_makes_it_live_and_a_replaced_one_is_not_restarted() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, failing(policy(0, 60, DelayFunction::Constant, 0), JobKind::Service, 10_000)).await;
     until_over(&agent, &id).await;
-    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.restart(&id, RestartTarget::All).await.unwrap();
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(status_of(&agent, &id).lineage.reschedule_at, None);
     let next = next_of(&agent, &id).await;
     assert_eq!((known(&agent).len(), main_task(&agent, &id).event_counts["rescheduling"]), (2, 2));
-    let refused = agent.restart(&id, Restarted::All).await.unwrap_err();
+    let refused = agent.restart(&id, RestartTarget::All).await.unwrap_err();
     assert!(matches!(&refused, RunnerError::Final { why, .. } if why.contains("replaced")), "{refused:?}");
     until_state(&agent, &next, TaskState::Running).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoned_task_keeps_its_alloc_from_being_replaced() {
-    let host = Host::new();
+async fn abandoned_task_prevents_replacement_of_its_alloc() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut job = failing(policy(0, 5, DelayFunction::Constant, 0), JobKind::Service, 10);
     let clings = json!({ "deaf": 1, "unkillable": 1 });
@@ -273,14 +276,16 @@ async fn abandoned_task_keeps_its_alloc_from_being_replaced() {
 }
 
 /// Weeks of a crash loop: records do not accumulate, and no counter falls.
+///
+/// Promise (Input validation): An endless reschedule loop keeps store and allocs bounded, and no counter falls
 #[tokio::test(start_paused = true)]
-async fn endless_rescheduling_keeps_the_store_bounded() {
+async fn endless_rescheduling_leaves_the_store_bounded() {
     const LOOPS: usize = 120;
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     host.config.gc.max_terminal = 5;
     let agent = host.start().await;
     submit(&agent, failing(policy(0, 5, DelayFunction::Fibonacci, 60), JobKind::Service, 10)).await;
-    let size = |host: &Host| -> (usize, usize) {
+    let size = |host: &TestHost| -> (usize, usize) {
         let all = ["job/", "alloc/", "task/", "totals/", "tombstone/"].map(|prefix| host.store.scan(prefix).unwrap());
         (all.iter().map(Vec::len).sum(), all.iter().flatten().map(|(key, value)| key.len() + value.len()).sum())
     };
@@ -302,16 +307,16 @@ async fn endless_rescheduling_keeps_the_store_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn alloc_that_is_to_be_replaced_is_not_collected() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     host.config.gc.max_terminal = 0;
     let agent = host.start().await;
     let id = submit(&agent, failing(policy(0, 600, DelayFunction::Constant, 0), JobKind::Service, 10)).await;
     until_over(&agent, &id).await;
     agent.collectable([id.clone()]);
-    let collected = agent.collect(Collect::One(id.clone())).await.unwrap();
+    let collected = agent.collect(GcScope::One(id.clone())).await.unwrap();
     assert!(collected.removed.is_empty() && collected.kept[0].1.contains("to be rescheduled"), "{collected:?}");
-    agent.collect(Collect::All).await.unwrap();
-    agent.collect(Collect::Limits).await.unwrap();
+    agent.collect(GcScope::All).await.unwrap();
+    agent.collect(GcScope::Limits).await.unwrap();
     until("replaced, then collected", || matches!(known(&agent).as_slice(), [next] if *next != id)).await;
     assert_eq!(reschedules(&agent), 1);
 }
@@ -320,7 +325,7 @@ async fn alloc_that_is_to_be_replaced_is_not_collected() {
 /// fail.
 #[tokio::test(start_paused = true)]
 async fn records_of_agents_that_replaced_none_are_taken_as_they_were_meant() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let dead = submit(&agent, failing(policy(0, 60, DelayFunction::Constant, 0), JobKind::Service, 10)).await;
     until_over(&agent, &dead).await;

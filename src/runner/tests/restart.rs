@@ -5,12 +5,12 @@ use serde_json::json;
 use super::coordinate::{POSTSTOP, PRESTART, SIDECAR, ends, forever, group, leading, over, running, task};
 use super::*;
 use crate::model::task::{Outcome, RestartReason};
-use crate::runner::alloc::Recall;
-use crate::runner::{Restarted, RunnerError, Wait};
+use crate::runner::alloc::AllocRestart;
+use crate::runner::{RestartTarget, RunnerError, Wait};
 
 const REQUESTED: usize = 3;
 
-fn processes(host: &Host, name: &str) -> usize {
+fn processes(host: &TestHost, name: &str) -> usize {
     host.world.processes.lock().unwrap().keys().filter(|dir| dir.iter().any(|part| part == name)).count()
 }
 
@@ -23,16 +23,16 @@ async fn attempt(agent: &Handle, id: &AllocId, name: &str, attempt: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_task_gets_a_new_attempt_at_once_and_its_policy_does_not_count_it() {
+async fn restart_of_one_task_starts_an_attempt_at_once_and_its_policy_does_not_count_it() {
     assert_eq!(RestartReason::ALL[REQUESTED], RestartReason::Requested);
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("a", None, json!({ "stop_ms": 300 })), ("b", None, forever())];
     let id = submit(&agent, group(JobKind::Service, &tasks)).await;
     running(&agent, &id, &["a", "b"]).await;
     let before = task(&agent, &id, "a");
     let asked = tokio::time::Instant::now();
-    assert_eq!(agent.restart(&id, Restarted::Task("a")).await.unwrap(), ["a".into()]);
+    assert_eq!(agent.restart(&id, RestartTarget::Task("a")).await.unwrap(), ["a".into()]);
     assert_eq!(task(&agent, &id, "a").state, TaskState::Killing, "until it has ended");
     attempt(&agent, &id, "a", 1).await;
     let took = asked.elapsed();
@@ -59,7 +59,7 @@ async fn one_task_gets_a_new_attempt_at_once_and_its_policy_does_not_count_it() 
     assert_eq!(task(&agent, &id, "b").attempt, 0, "its neighbour is left alone");
     // A policy without restarts allows requested ones, repeatedly.
     for n in 2..6 {
-        agent.restart(&id, Restarted::Task("a")).await.unwrap();
+        agent.restart(&id, RestartTarget::Task("a")).await.unwrap();
         attempt(&agent, &id, "a", n).await;
     }
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
@@ -68,12 +68,12 @@ async fn one_task_gets_a_new_attempt_at_once_and_its_policy_does_not_count_it() 
 
 #[tokio::test(start_paused = true)]
 async fn without_a_name_all_that_runs_is_restarted_in_its_place() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("init", PRESTART, ends(5, 0)), ("a", None, forever()), ("side", SIDECAR, forever())];
     let id = submit(&agent, group(JobKind::Service, &tasks)).await;
     running(&agent, &id, &["a", "side"]).await;
-    assert_eq!(agent.restart(&id, Restarted::Running).await.unwrap(), ["a".into(), "side".into()]);
+    assert_eq!(agent.restart(&id, RestartTarget::Running).await.unwrap(), ["a".into(), "side".into()]);
     attempt(&agent, &id, "a", 1).await;
     attempt(&agent, &id, "side", 1).await;
     assert_eq!((task(&agent, &id, "init").state, task(&agent, &id, "init").attempt), (TaskState::Dead, 0));
@@ -81,8 +81,8 @@ async fn without_a_name_all_that_runs_is_restarted_in_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_run_is_not_restarted_alone_and_the_refusal_says_what_it_does() {
-    let host = Host::new();
+async fn restart_of_a_task_that_is_not_running_is_refused_with_its_state() {
+    let host = TestHost::new();
     let agent = host.start().await;
     for (state, config) in [
         (TaskState::Starting, json!({ "start_ms": 60_000 })),
@@ -93,16 +93,16 @@ async fn what_does_not_run_is_not_restarted_alone_and_the_refusal_says_what_it_d
         let id = submit(&agent, job(state.as_str(), kind, &[("main", config)])).await;
         until_state(&agent, &id, state).await;
         let refused = RunnerError::NotRunning { task: "main".into(), state };
-        assert_eq!(agent.restart(&id, Restarted::Task("main")).await, Err(refused));
-        assert_eq!(agent.restart(&id, Restarted::Running).await, Err(RunnerError::NothingRunning(id.clone())));
+        assert_eq!(agent.restart(&id, RestartTarget::Task("main")).await, Err(refused));
+        assert_eq!(agent.restart(&id, RestartTarget::Running).await, Err(RunnerError::NothingRunning(id.clone())));
         assert_eq!(main_task(&agent, &id).event_counts.get("restart_signaled"), None);
     }
-    assert!(matches!(agent.restart(&"x".into(), Restarted::All).await, Err(RunnerError::UnknownAlloc(_))));
+    assert!(matches!(agent.restart(&"x".into(), RestartTarget::All).await, Err(RunnerError::UnknownAlloc(_))));
     let id = submit(&agent, job("deaf", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
-    assert!(matches!(agent.restart(&id, Restarted::Task("x")).await, Err(RunnerError::UnknownTask { .. })));
+    assert!(matches!(agent.restart(&id, RestartTarget::Task("x")).await, Err(RunnerError::UnknownTask { .. })));
     agent.stop(&id, Wait::No).await.unwrap();
-    for what in [Restarted::Task("main"), Restarted::Running, Restarted::All] {
+    for what in [RestartTarget::Task("main"), RestartTarget::Running, RestartTarget::All] {
         assert!(matches!(agent.restart(&id, what).await, Err(RunnerError::Final { .. })), "a stop is final: {what:?}");
     }
 }
@@ -110,15 +110,15 @@ async fn what_does_not_run_is_not_restarted_alone_and_the_refusal_says_what_it_d
 /// Announced, and never begun.
 #[tokio::test(start_paused = true)]
 async fn a_restart_by_policy_that_a_restart_of_the_whole_alloc_overtakes_is_none() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 1)).await;
     until_state(&agent, &id, TaskState::Backoff).await;
-    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.restart(&id, RestartTarget::All).await.unwrap();
     until("the next attempt", || main_task(&agent, &id).attempt == 1 && host.world.started() == 2).await;
     assert_eq!(main_task(&agent, &id).restarts, [0, 0, 0, 1]);
     until_state(&agent, &id, TaskState::Backoff).await;
-    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.restart(&id, RestartTarget::All).await.unwrap();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     let task = main_task(&agent, &id);
     let begun = u64::try_from(host.world.started()).unwrap() - 1;
@@ -126,15 +126,15 @@ async fn a_restart_by_policy_that_a_restart_of_the_whole_alloc_overtakes_is_none
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deaf_task_is_restarted_by_force_and_asking_again_meanwhile_changes_nothing() {
-    let host = Host::new();
+async fn task_that_ignores_signals_is_restarted_by_force_once_despite_repeated_requests() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
     let first = host.world.last();
     let asked = tokio::time::Instant::now();
     for _ in 0..50 {
-        agent.restart(&id, Restarted::Task("main")).await.unwrap();
+        agent.restart(&id, RestartTarget::Task("main")).await.unwrap();
     }
     attempt(&agent, &id, "main", 1).await;
     assert!(asked.elapsed() >= Duration::from_secs(5) && asked.elapsed() < Duration::from_secs(6));
@@ -147,12 +147,12 @@ async fn a_deaf_task_is_restarted_by_force_and_asking_again_meanwhile_changes_no
 
 #[tokio::test(start_paused = true)]
 async fn kill_during_a_restart_takes_precedence_and_repeats_no_delay() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
     let asked = tokio::time::Instant::now();
-    agent.restart(&id, Restarted::Task("main")).await.unwrap();
+    agent.restart(&id, RestartTarget::Task("main")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert!(asked.elapsed() < Duration::from_secs(6), "the grace that had begun goes on: {:?}", asked.elapsed());
@@ -165,7 +165,7 @@ async fn kill_during_a_restart_takes_precedence_and_repeats_no_delay() {
     // At the same moment: whichever comes first, nothing is left running.
     let id = submit(&agent, service("both")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let (restarted, stopped) = tokio::join!(agent.restart(&id, Restarted::Task("main")), agent.stop(&id, Wait::No));
+    let (restarted, stopped) = tokio::join!(agent.restart(&id, RestartTarget::Task("main")), agent.stop(&id, Wait::No));
     assert!(restarted.is_ok() && stopped.is_ok());
     until_over(&agent, &id).await;
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -174,10 +174,10 @@ async fn kill_during_a_restart_takes_precedence_and_repeats_no_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn task_outliving_its_restart_is_abandoned_and_gets_no_second_process() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "deaf": 1, "unkillable": 1 }))];
-    for (name, what) in [("one", Restarted::Task("main")), ("whole", Restarted::All)] {
+    for (name, what) in [("one", RestartTarget::Task("main")), ("whole", RestartTarget::All)] {
         let before = host.world.started();
         let id = submit(&agent, job(name, JobKind::Service, &tasks)).await;
         until_state(&agent, &id, TaskState::Running).await;
@@ -186,18 +186,18 @@ async fn task_outliving_its_restart_is_abandoned_and_gets_no_second_process() {
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert_eq!(host.world.started(), before + 1);
         let refused = RunnerError::MayStillRun { task: "main".into() };
-        assert_eq!(agent.restart(&id, Restarted::All).await, Err(refused));
+        assert_eq!(agent.restart(&id, RestartTarget::All).await, Err(refused));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_in_progress_is_gone_on_with_by_the_next_agent_and_starts_one_attempt() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
     let asked = tokio::time::Instant::now();
-    agent.restart(&id, Restarted::Task("main")).await.unwrap();
+    agent.restart(&id, RestartTarget::Task("main")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let agent = host.restart(agent).await;
     assert_eq!(main_task(&agent, &id).state, TaskState::Killing);
@@ -208,7 +208,7 @@ async fn a_restart_in_progress_is_gone_on_with_by_the_next_agent_and_starts_one_
     assert_eq!((host.world.started(), host.world.living()), (2, 1));
 
     // It ended while no agent ran.
-    agent.restart(&id, Restarted::Task("main")).await.unwrap();
+    agent.restart(&id, RestartTarget::Task("main")).await.unwrap();
     until("reported", || main_task(&agent, &id).event_counts["killing"] == 2).await;
     agent.shutdown();
     drop(agent);
@@ -225,14 +225,14 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
     for whole in [false, true] {
         // Not after none: a request without a record never happened.
         for writes in 1..12 {
-            let host = Host::new();
+            let host = TestHost::new();
             let agent = host.start().await;
             let tasks =
                 [("init", PRESTART, ends(5, 0)), ("a", None, json!({ "stop_ms": 40 })), ("side", SIDECAR, forever())];
             let id = submit(&agent, group(JobKind::Service, &tasks)).await;
             running(&agent, &id, &["a", "side"]).await;
             host.faults.fail_after(writes);
-            agent.restart(&id, if whole { Restarted::All } else { Restarted::Task("a") }).await.unwrap();
+            agent.restart(&id, if whole { RestartTarget::All } else { RestartTarget::Task("a") }).await.unwrap();
             tokio::time::sleep(Duration::from_millis(400)).await;
             host.faults.fail_writes(false);
             let agent = host.restart(agent).await;
@@ -255,9 +255,12 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
 }
 
 /// A whole alloc restarts in lifecycle order; an ended one lives again, and no total falls or counts twice.
+///
+/// Promise (Durability and recovery): A whole alloc restarts in the order of its lifecycle; no total falls or counts
+/// twice
 #[tokio::test(start_paused = true)]
 async fn whole_alloc_restarts_in_lifecycle_order() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [
         ("after", POSTSTOP, ends(10, 0)),
@@ -267,7 +270,7 @@ async fn whole_alloc_restarts_in_lifecycle_order() {
     ];
     let id = submit(&agent, group(JobKind::Service, &tasks)).await;
     running(&agent, &id, &["main"]).await;
-    let all = agent.restart(&id, Restarted::All).await.unwrap();
+    let all = agent.restart(&id, RestartTarget::All).await.unwrap();
     assert_eq!(all.len(), 4);
     assert_eq!(task(&agent, &id, "init").state, TaskState::Pending, "one that had ended waits again");
     until("the second beginning", || task(&agent, &id, "init").state == TaskState::Running).await;
@@ -291,8 +294,8 @@ async fn whole_alloc_restarts_in_lifecycle_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost() {
-    let host = Host::new();
+async fn restart_requested_at_the_moment_of_the_last_end_is_not_lost() {
+    let host = TestHost::new();
     let agent = host.start().await;
     // Alone: a task that had ended before would be pending already, and keep its alloc from ending.
     let id = submit(&agent, group(JobKind::Batch, &[("main", None, forever())])).await;
@@ -300,7 +303,7 @@ async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost()
     host.world.last().end(crate::model::task::ExitStatus::Code(0));
     // Its owner has not evaluated it yet.
     let alloc = agent.0.alloc(&id).unwrap();
-    let Recall::Asked(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
+    let AllocRestart::Asked(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
     alloc.shown(saves).await.unwrap();
     attempt(&agent, &id, "main", 1).await;
     assert_eq!(processes(&host, "main"), 2);
@@ -310,13 +313,13 @@ async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost()
 
 #[tokio::test(start_paused = true)]
 async fn stop_during_a_whole_restart_takes_precedence_and_poststop_runs() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks =
         [("after", POSTSTOP, ends(10, 0)), ("main", None, json!({ "stop_ms": 500 })), ("side", SIDECAR, forever())];
     let id = submit(&agent, leading(group(JobKind::Service, &tasks), "main")).await;
     running(&agent, &id, &["main", "side"]).await;
-    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.restart(&id, RestartTarget::All).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -327,7 +330,7 @@ async fn stop_during_a_whole_restart_takes_precedence_and_poststop_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn an_alloc_that_has_ended_lives_again_and_no_total_falls_or_counts_twice() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 1_000, 3)).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
@@ -338,7 +341,7 @@ async fn an_alloc_that_has_ended_lives_again_and_no_total_falls_or_counts_twice(
     agent.collectable([id.clone()]);
 
     let asked = tokio::time::Instant::now();
-    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.restart(&id, RestartTarget::All).await.unwrap();
     assert_eq!(status_of(&agent, &id).finished_at, None);
     assert!(!main_task(&agent, &id).failed);
     attempt(&agent, &id, "main", 3).await;
@@ -364,9 +367,9 @@ async fn an_alloc_that_has_ended_lives_again_and_no_total_falls_or_counts_twice(
 
 #[tokio::test(start_paused = true)]
 async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
-    let why = async |id: &AllocId| match agent.restart(id, Restarted::All).await {
+    let why = async |id: &AllocId| match agent.restart(id, RestartTarget::All).await {
         Err(RunnerError::Final { why, .. }) => why,
         other => panic!("{other:?}"),
     };
@@ -389,11 +392,12 @@ async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
 
     let waits = submit(&agent, job("never", JobKind::Service, &[("main", json!({ "start_ms": 600_000 }))])).await;
     until_state(&agent, &waits, TaskState::Starting).await;
-    agent.restart(&waits, Restarted::All).await.unwrap();
+    agent.restart(&waits, RestartTarget::All).await.unwrap();
 }
 
+/// Promise (Durability and recovery): Records of an agent with fewer restart reasons are read
 #[test]
-fn records_from_before_restarts_could_be_asked_for_are_read() {
+fn records_of_agents_without_requested_restarts_are_read() {
     // As an earlier agent wrote them.
     let task = include_str!("records/task-of-schema-2.json");
     let task: crate::runner::kept::record::TaskRecord = serde_json::from_str(task).unwrap();

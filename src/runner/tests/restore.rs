@@ -23,9 +23,12 @@ pub(super) fn only(outcome: &str) -> BTreeMap<String, f64> {
 }
 
 /// Each start of the agent reports how it recovered every task; all outcomes occur, and unreadable records are counted.
+///
+/// Promise (Durability and recovery): Each start of the agent reports how it found every task, and counts unreadable
+/// records
 #[tokio::test(start_paused = true)]
-async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before_found() {
-    let host = Host::new();
+async fn each_start_reports_how_it_recovered_every_task_and_resets_earlier_counts() {
+    let host = TestHost::new();
     let agent = host.start().await;
     assert_eq!(found(&agent).0, only("none"), "all outcomes are there");
     let id = submit(&agent, service("s")).await;
@@ -55,8 +58,8 @@ async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_task_is_found_again_with_one_started_and_one_received() {
-    let host = Host::new();
+async fn recovered_running_task_has_one_started_and_one_received_event() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -75,7 +78,7 @@ async fn a_running_task_is_found_again_with_one_started_and_one_received() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_while_no_agent_was_there_is_processed_as_usual() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5_000, 0)).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -96,7 +99,7 @@ async fn an_end_while_no_agent_was_there_is_processed_as_usual() {
 
 #[tokio::test(start_paused = true)]
 async fn a_prepared_task_that_never_started_is_started() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 1_000, "run_ms": 5 }))];
     let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
@@ -114,7 +117,7 @@ async fn a_prepared_task_that_never_started_is_started() {
 
 #[tokio::test(start_paused = true)]
 async fn a_submitted_alloc_that_was_never_begun_is_begun() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_after(1);
     let id = submit(&agent, batch("b", 5, 0)).await;
@@ -125,9 +128,11 @@ async fn a_submitted_alloc_that_was_never_begun_is_begun() {
     assert_eq!(host.world.started(), 1);
 }
 
+/// Promise (Task groups and lifecycle order): P-12.3 Restart trackers with their backoff, and a new version waiting for
+/// the previous one, continue too
 #[tokio::test(start_paused = true)]
-async fn a_crash_loop_is_not_forgiven_and_its_backoff_goes_on() {
-    let host = Host::new();
+async fn crash_loop_backoff_continues_after_an_agent_restart() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 1)).await;
     until_state(&agent, &id, TaskState::Backoff).await;
@@ -151,7 +156,7 @@ async fn a_crash_loop_is_not_forgiven_and_its_backoff_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ended_alloc_is_shown_as_it_ended_and_nothing_is_counted_twice() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 0)).await;
     until_over(&agent, &id).await;
@@ -168,8 +173,8 @@ async fn an_ended_alloc_is_shown_as_it_ended_and_nothing_is_counted_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_goes_on_after_a_restart() {
-    let host = Host::new();
+async fn stop_continues_after_an_agent_restart() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -183,7 +188,7 @@ async fn a_stop_goes_on_after_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -208,7 +213,7 @@ async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_ended_beside_a_living_one_runs_again_with_its_whole_alloc_alone() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("short", json!({ "run_ms": 5 })), ("long", json!({}))];
     let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
@@ -219,11 +224,11 @@ async fn a_task_that_ended_beside_a_living_one_runs_again_with_its_whole_alloc_a
     let agent = host.restart(agent).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((states(&agent), main_task(&agent, &id), host.world.started()), (half.to_vec(), before, 2));
-    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    agent.restart(&id, crate::runner::RestartTarget::All).await.unwrap();
     until("both to have started again", || host.world.started() == 4).await;
 }
 
-fn spoil(host: &Host, prefix: &str) -> String {
+fn spoil(host: &TestHost, prefix: &str) -> String {
     let key = host.store.scan(prefix).unwrap()[0].0.clone();
     let mut batch = crate::store::Batch::default();
     batch.put(key.clone(), b"{\"half".to_vec());
@@ -231,10 +236,12 @@ fn spoil(host: &Host, prefix: &str) -> String {
     key
 }
 
+/// Promise (Task groups and lifecycle order): P-12.4, P-12.5 One bad record is set aside and listed; no counter falls
+/// over a restart
 #[tokio::test(start_paused = true)]
-async fn one_bad_record_is_set_aside_and_blocks_nothing() {
+async fn bad_record_is_quarantined_and_blocks_nothing() {
     for prefix in ["alloc/", "job/bad/"] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let bad = submit(&agent, service("bad")).await;
         until_state(&agent, &bad, TaskState::Running).await;
@@ -255,8 +262,8 @@ async fn one_bad_record_is_set_aside_and_blocks_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_record_is_bad_is_not_started_twice() {
-    let host = Host::new();
+async fn task_with_a_bad_record_is_not_started_twice() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -276,7 +283,7 @@ async fn a_task_whose_record_is_bad_is_not_started_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_schema_is_refused_and_left_as_it_is() {
-    let host = Host::new();
+    let host = TestHost::new();
     let mut batch = crate::store::Batch::default();
     batch.put("meta/version", b"3".to_vec());
     host.store.commit(&batch).unwrap();
@@ -288,7 +295,7 @@ async fn a_newer_schema_is_refused_and_left_as_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replacement_still_waits_for_its_predecessor_after_a_restart() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &old, TaskState::Running).await;
@@ -302,7 +309,7 @@ async fn a_replacement_still_waits_for_its_predecessor_after_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn events_go_on_with_higher_numbers() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -314,7 +321,7 @@ async fn events_go_on_with_higher_numbers() {
     assert!(page.events.iter().all(|e| e.seq > last));
 }
 
-fn set_finished(host: &Host, id: &AllocId, change: impl FnOnce(&mut serde_json::Value)) {
+fn set_finished(host: &TestHost, id: &AllocId, change: impl FnOnce(&mut serde_json::Value)) {
     let key = format!("alloc/{id}");
     let mut record: Value = serde_json::from_slice(&host.store.get(&key).unwrap().unwrap()).unwrap();
     change(&mut record["finished"]);
@@ -325,7 +332,7 @@ fn set_finished(host: &Host, id: &AllocId, change: impl FnOnce(&mut serde_json::
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_was_lost_is_put_together_from_the_tasks() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 1)).await;
     until_over(&agent, &id).await;
@@ -339,7 +346,7 @@ async fn an_end_that_was_lost_is_put_together_from_the_tasks() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_a_task_outlived_is_not_taken() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let ended = submit(&agent, batch("b", 5, 0)).await;
     until_over(&agent, &ended).await;
@@ -355,9 +362,12 @@ async fn an_end_that_a_task_outlived_is_not_taken() {
 }
 
 /// A readable record with the directory of another task, for whatever reason: nothing there is touched.
+///
+/// Promise (Durability and recovery): A record that names a directory of another attempt is not trusted: nothing there
+/// is touched
 #[tokio::test(start_paused = true)]
 async fn record_with_another_tasks_directory_is_refused() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -384,8 +394,8 @@ async fn record_with_another_tasks_directory_is_refused() {
 /// All records of the agent before hooks existed, as it left them when it was killed: one alloc had ended, one ran, the
 /// one before them was collected.
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_agent_recorded_is_restored_whole() {
-    let host = Host::new();
+async fn state_records_of_the_agent_before_hooks_are_restored_completely() {
+    let host = TestHost::new();
     let mut batch = crate::store::Batch::default();
     for record in include_str!("records/state-before-hooks.txt").lines() {
         let (key, value) = record.split_once(' ').unwrap();
@@ -439,9 +449,11 @@ fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
 }
 
 /// After a rollback: records of a newer agent have unknown fields, kinds of events and reasons of restarts.
+///
+/// Promise (Durability and recovery): A record of a newer agent keeps its counters: unknown fields are left out
 #[tokio::test(start_paused = true)]
-async fn what_a_newer_agent_recorded_costs_no_counter() {
-    let host = Host::new();
+async fn state_records_of_a_newer_agent_are_read_without_loss_of_counters() {
+    let host = TestHost::new();
     let mut batch = crate::store::Batch::default();
     let mut changed = 0;
     for record in include_str!("records/state-before-hooks.txt").lines() {

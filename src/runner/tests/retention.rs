@@ -18,8 +18,8 @@ fn known(agent: &Handle) -> Vec<AllocId> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_allocs_above_the_limit_whose_series_have_gone_are_collected_oldest_first() {
-    let mut host = Host::new();
+async fn retired_allocs_above_the_limit_are_collected_oldest_first() {
+    let mut host = TestHost::new();
     host.config.gc.max_terminal = 2;
     let agent = host.start().await;
     let ids = run_batches(&agent, 5).await;
@@ -37,7 +37,7 @@ async fn only_allocs_above_the_limit_whose_series_have_gone_are_collected_oldest
 
 #[tokio::test(start_paused = true)]
 async fn collecting_and_restarting_moves_no_counter() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     host.config.gc.max_terminal = 1;
     let agent = host.start().await;
     let ids = run_batches(&agent, 4).await;
@@ -56,8 +56,8 @@ async fn collecting_and_restarting_moves_no_counter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_day_after_its_last_alloc_a_workload_retires_into_the_node_and_stays_there() {
-    let host = Host::new();
+async fn workload_retires_into_the_node_a_day_after_its_last_alloc() {
+    let host = TestHost::new();
     let agent = host.start().await;
     run_batches(&agent, 2).await;
     let before = totals(&agent, "b");
@@ -81,7 +81,7 @@ async fn a_day_after_its_last_alloc_a_workload_retires_into_the_node_and_stays_t
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_before_the_directories_are_removed_is_made_good_at_the_next_start() {
-    let host = Host::new();
+    let host = TestHost::new();
     let left = AllocId::from("11111111-2222-4333-8444-555555555555");
     host.data_dir.build(&left, &"main".into(), 0, None).unwrap();
     let mut batch = crate::store::Batch::default();

@@ -1,4 +1,11 @@
 //! Properties that drivers may have, and how the runner uses them.
+//!
+//! Promise (Durability and recovery): A task ends with its job's signal, else with its driver's; an unobserved end by
+//! it counts as obeyed
+//! Promise (Durability and recovery): Cgroup and state that a driver learns at the start are recorded, shown and
+//! restored; impossible ones are refused
+//! Promise (Durability and recovery): Messages of a driver during its work are the task's events at once, limited, and
+//! of no other attempt
 
 use super::*;
 use crate::collectors::{FdBudget, Sampling, TaskReader};
@@ -8,11 +15,11 @@ use crate::model::event::EventKind;
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
 use crate::runner::Wait;
-use crate::runner::drivers::Mock;
+use crate::runner::drivers::MockDriver;
 
 #[tokio::test(start_paused = true)]
 async fn a_task_is_ended_with_its_jobs_signal_else_with_its_drivers() {
-    let host = Host::new();
+    let host = TestHost::new();
     *host.world.kill_signal.lock().unwrap() = Some("SIGTERM");
     let agent = host.start().await;
     let mut named = service("named");
@@ -29,9 +36,9 @@ async fn a_task_is_ended_with_its_jobs_signal_else_with_its_drivers() {
 
 /// The agent died right after the signal: an end by the driver's own signal counts as requested, not as a crash.
 #[tokio::test(start_paused = true)]
-async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed() {
+async fn unseen_end_by_the_kill_signal_of_the_driver_counts_as_requested() {
     for (signal, obeyed) in [(15, true), (2, false)] {
-        let host = Host::new();
+        let host = TestHost::new();
         *host.world.kill_signal.lock().unwrap() = Some("SIGTERM");
         let agent = host.start().await;
         let mut job = job("expires", JobKind::Service, &[("main", json!({}))]);
@@ -51,8 +58,8 @@ async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed()
 
 /// Like a runtime that creates cgroups itself and names its containers.
 #[tokio::test(start_paused = true)]
-async fn a_cgroup_and_state_that_are_known_with_the_start_alone_are_recorded_shown_and_come_back() {
-    let host = Host::new();
+async fn cgroup_and_driver_state_learned_at_the_start_are_recorded_shown_and_recovered() {
+    let host = TestHost::new();
     let (cgroup, state) = (CgroupPath::new("/elsewhere/c0ffee"), json!({ "container": "c0ffee" }));
     *host.world.learns.lock().unwrap() = Some((cgroup.clone(), state.clone()));
     let roots = Roots::default();
@@ -83,7 +90,7 @@ async fn a_cgroup_and_state_that_are_known_with_the_start_alone_are_recorded_sho
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_learns_what_cannot_be_is_not_believed() {
     for (cgroup, state) in [("/", json!(1)), ("/elsewhere", json!("x".repeat(20_000)))] {
-        let host = Host::new();
+        let host = TestHost::new();
         *host.world.learns.lock().unwrap() = Some((CgroupPath::new(cgroup), state));
         let agent = host.start().await;
         let id = submit(&agent, service("s")).await;
@@ -95,12 +102,12 @@ async fn a_driver_that_learns_what_cannot_be_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_driver_says_while_it_works_for_a_task_is_the_tasks_event_at_once() {
-    let host = Host::new();
+async fn driver_messages_during_a_start_become_task_events_at_once() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let config = json!({ "events": ["pulling image", "unpacking\u{7}"], "start_block_for": "20s" });
     let mut job = job("slow", JobKind::Service, &[("main", config)]);
-    job.groups[0].tasks[0].driver = Mock::NAME.to_owned();
+    job.groups[0].tasks[0].driver = MockDriver::NAME.to_owned();
     let id = submit(&agent, job).await;
     let said = |agent: &Handle| -> Vec<String> {
         let of_driver = |e: &&Arc<crate::model::event::Event>| e.kind == EventKind::Driver;
@@ -123,10 +130,11 @@ async fn what_a_driver_says_while_it_works_for_a_task_is_the_tasks_event_at_once
     assert_eq!((said(&agent).len(), alloc.take_driver_messages(0).len()), (3, 0));
 }
 
+/// Promise (Durability and recovery): A task learns its directories where its driver can expose them
 #[tokio::test(start_paused = true)]
 async fn task_gets_the_directories_as_its_driver_shows_them() {
     for root in [None, Some("/")] {
-        let host = Host::new();
+        let host = TestHost::new();
         *host.world.root.lock().unwrap() = root.map(Into::into);
         let agent = host.start().await;
         let id = submit(&agent, service("s")).await;

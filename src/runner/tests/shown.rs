@@ -64,14 +64,14 @@ fn looping(ms: u64) -> Job {
 }
 
 /// The agent dies at once, with all owners.
-async fn killed(host: &Host, agent: Handle) -> Handle {
+async fn killed(host: &TestHost, agent: Handle) -> Handle {
     host.restart(agent).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_counter_falls_and_no_event_changes_whenever_the_agent_is_killed() {
     for seed in 0..16_u64 {
-        let host = Host::new();
+        let host = TestHost::new();
         let mut agent = host.start().await;
         let quiet = submit(&agent, service("quiet")).await;
         submit(&agent, looping(17 + seed)).await;
@@ -127,7 +127,7 @@ async fn no_counter_falls_and_no_event_changes_whenever_the_agent_is_killed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_ran_on_without_the_agent_was_running_all_the_time() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -147,7 +147,7 @@ async fn a_task_that_ran_on_without_the_agent_was_running_all_the_time() {
 
 #[tokio::test(start_paused = true)]
 async fn unobserved_end_counts_from_the_recovery_on() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5_000, 0)).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -160,7 +160,7 @@ async fn unobserved_end_counts_from_the_recovery_on() {
 
 #[tokio::test(start_paused = true)]
 async fn unobserved_end_ends_the_running_time_at_its_own_time() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5_000, 0)).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -173,11 +173,11 @@ async fn unobserved_end_ends_the_running_time_at_its_own_time() {
 }
 
 /// Blocks each commit while `closed`.
-struct Gated {
+struct GatedStore {
     inner: MemoryStore,
     closed: AtomicBool,
 }
-impl Store for Gated {
+impl Store for GatedStore {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.inner.get(key)
     }
@@ -196,10 +196,13 @@ impl Store for Gated {
 }
 
 /// On real time: the journal's thread has no other.
+///
+/// Promise (Durability and recovery): Nothing of a task is exposed before its record is durable; a bad disk hides no
+/// task
 #[tokio::test]
 async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
-    let host = Host::new();
-    let store = Arc::new(Gated { inner: MemoryStore::default(), closed: AtomicBool::new(false) });
+    let host = TestHost::new();
+    let store = Arc::new(GatedStore { inner: MemoryStore::default(), closed: AtomicBool::new(false) });
     let mut parts = host.parts();
     parts.journal = Journal::start(store.clone(), Arc::clone(&parts.metrics)).unwrap();
     let agent = Handle::start(parts).await.unwrap();
@@ -220,9 +223,12 @@ async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
     agent.shutdown();
 }
 
+/// Promise (Durability and recovery): A clock that is set back takes nothing from the times in states
+/// Promise (Durability and recovery): A wall clock set by a day changes no limit, delay or grace, collects nothing
+/// early, and moves no event
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_back_takes_nothing_from_what_was_shown() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -239,7 +245,7 @@ async fn a_clock_that_is_set_back_takes_nothing_from_what_was_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_number_that_was_seen_is_never_given_again_even_if_its_alloc_was_forgotten() {
-    let mut host = Host::new();
+    let mut host = TestHost::new();
     host.config.gc.max_terminal = 0;
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 0)).await;
@@ -257,9 +263,10 @@ async fn a_number_that_was_seen_is_never_given_again_even_if_its_alloc_was_forgo
     assert_eq!(agent.events().since(last, 100).events[0].seq, last + 1);
 }
 
+/// Promise (Durability and recovery): A refused submit that reached the disk does not become active, and stops nothing
 #[tokio::test(start_paused = true)]
 async fn a_refused_submit_that_reached_the_disk_does_not_come_alive() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = submit(&agent, service("s")).await;
     until_state(&agent, &old, TaskState::Running).await;
@@ -282,8 +289,8 @@ async fn a_refused_submit_that_reached_the_disk_does_not_come_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_kept_handle_names_is_not_cleared_away() {
-    let host = Host::new();
+async fn run_directory_of_an_abandoned_task_is_not_cleared_away() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "unkillable": 1, "deaf": 1 })), ("second", json!({}))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
@@ -296,7 +303,7 @@ async fn what_a_kept_handle_names_is_not_cleared_away() {
 #[tokio::test(start_paused = true)]
 async fn a_start_that_cannot_help_to_be_repeated_is_not() {
     for (recoverable, restarts) in [(true, 2), (false, 0)] {
-        let host = Host::new();
+        let host = TestHost::new();
         let agent = host.start().await;
         let tasks = [("main", json!({ "run_ms": 5, "not_started": u64::from(recoverable) + 1 }))];
         let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;

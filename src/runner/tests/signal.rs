@@ -1,4 +1,7 @@
 //! Signals in every state of a task: which processes get them, and why not.
+//!
+//! Promise (Durability and recovery): A signal reaches one task or all, and is refused by name in every state without a
+//! process
 
 use serde_json::json;
 
@@ -6,14 +9,14 @@ use super::coordinate::{POSTSTOP, ends, forever, group, running};
 use super::*;
 use crate::runner::{RunnerError, Wait};
 
-fn sent(host: &Host) -> Vec<String> {
+fn sent(host: &TestHost) -> Vec<String> {
     let processes = host.world.processes.lock().unwrap();
     processes.values().flat_map(|p| p.signals.lock().unwrap().clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signal_goes_to_one_task_or_to_all_that_run_with_an_event_that_says_why() {
-    let host = Host::new();
+async fn signal_reaches_one_or_all_running_tasks_with_an_event_that_has_the_reason() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let tasks = [("a", None, forever()), ("b", None, forever()), ("after", POSTSTOP, ends(1, 0))];
     let id = submit(&agent, group(JobKind::Service, &tasks)).await;
@@ -29,7 +32,7 @@ async fn a_signal_goes_to_one_task_or_to_all_that_run_with_an_event_that_says_wh
 
 #[tokio::test(start_paused = true)]
 async fn unknown_signal_is_refused_with_the_nearest_and_sent_to_no_task() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -47,7 +50,7 @@ async fn unknown_signal_is_refused_with_the_nearest_and_sent_to_no_task() {
 #[tokio::test(start_paused = true)]
 async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name() {
     let not_running = |state| RunnerError::NotRunning { task: "main".into(), state };
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     // Each brings its task into a state: its config, and the steps to get there.
     for (state, config) in [

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::coordinate::{SIDECAR, ends, group, leading};
 use super::*;
 use crate::model::update::UpdatePolicy;
-use crate::runner::{Restarted, Wait};
+use crate::runner::{RestartTarget, Wait};
 
 const GROUP: u64 = 2;
 const TASK: u64 = 3;
@@ -14,7 +14,7 @@ const TIMEOUT: u64 = 4;
 const LATER: u64 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum StopCause {
     Stop,
     Newer,
     Update,
@@ -27,36 +27,39 @@ enum Way {
     Sidecar,
 }
 
-const WAYS: [(Way, &str); 10] = [
-    (Way::Stop, "`stop`"),
-    (Way::Newer, "`run` of a newer version of its job"),
-    (Way::Update, "its turn in an [`update`](#update)"),
-    (Way::Running, "`restart ALLOC`"),
-    (Way::Task, "`restart ALLOC TASK`"),
-    (Way::All, "`restart ALLOC --all`"),
-    (Way::Expired, "`max_run_duration` is over"),
-    (Way::Leader, "its leader has ended"),
-    (Way::Sibling, "a task beside it has failed"),
-    (Way::Sidecar, "only sidecars are left"),
+const WAYS: [(StopCause, &str); 10] = [
+    (StopCause::Stop, "`stop`"),
+    (StopCause::Newer, "`run` of a newer version of its job"),
+    (StopCause::Update, "its turn in an [`update`](#update)"),
+    (StopCause::Running, "`restart ALLOC`"),
+    (StopCause::Task, "`restart ALLOC TASK`"),
+    (StopCause::All, "`restart ALLOC --all`"),
+    (StopCause::Expired, "`max_run_duration` is over"),
+    (StopCause::Leader, "its leader has ended"),
+    (StopCause::Sibling, "a task beside it has failed"),
+    (StopCause::Sidecar, "only sidecars are left"),
 ];
 
-fn job_of(way: Way) -> Job {
+fn job_of(way: StopCause) -> Job {
     let later = Duration::from_secs(LATER);
     let ms = LATER * 1_000;
     let deaf = json!({ "deaf": 1 });
     let mut job = match way {
-        Way::Leader => leading(group(JobKind::Batch, &[("a", None, deaf), ("b", None, ends(ms, 0))]), "b"),
-        Way::Sibling => group(JobKind::Batch, &[("a", None, deaf), ("b", None, ends(ms, 1))]),
-        Way::Sidecar => group(JobKind::Batch, &[("a", SIDECAR, deaf), ("b", None, ends(ms, 0))]),
-        Way::Expired => group(JobKind::Batch, &[("a", None, deaf)]),
-        Way::Stop | Way::Newer | Way::Update | Way::Running | Way::Task | Way::All => {
-            group(JobKind::Service, &[("a", None, deaf)])
-        }
+        StopCause::Leader => leading(group(JobKind::Batch, &[("a", None, deaf), ("b", None, ends(ms, 0))]), "b"),
+        StopCause::Sibling => group(JobKind::Batch, &[("a", None, deaf), ("b", None, ends(ms, 1))]),
+        StopCause::Sidecar => group(JobKind::Batch, &[("a", SIDECAR, deaf), ("b", None, ends(ms, 0))]),
+        StopCause::Expired => group(JobKind::Batch, &[("a", None, deaf)]),
+        StopCause::Stop
+        | StopCause::Newer
+        | StopCause::Update
+        | StopCause::Running
+        | StopCause::Task
+        | StopCause::All => group(JobKind::Service, &[("a", None, deaf)]),
     };
     let group = &mut job.groups[0];
     group.shutdown_delay = Duration::from_secs(GROUP);
-    group.update = (way == Way::Update).then(UpdatePolicy::default);
-    group.max_run_duration = (way == Way::Expired).then_some(later);
+    group.update = (way == StopCause::Update).then(UpdatePolicy::default);
+    group.max_run_duration = (way == StopCause::Expired).then_some(later);
     let task = &mut group.tasks[0];
     task.shutdown_delay = Duration::from_secs(TASK);
     task.kill_signal = Some("SIGUSR1".to_owned());
@@ -65,24 +68,26 @@ fn job_of(way: Way) -> Job {
 }
 
 /// From the request to the first signal, and from that to SIGKILL; the agent is restarted in between if `away`.
-async fn ended_by(way: Way, away: bool) -> (Duration, Duration) {
-    let host = Host::new();
+async fn ended_by(way: StopCause, away: bool) -> (Duration, Duration) {
+    let host = TestHost::new();
     let mut agent = host.start().await;
     let id = submit(&agent, job_of(way)).await;
     until_state(&agent, &id, TaskState::Running).await;
     let process = host.world.of(&"a".into());
     let mut asked = tokio::time::Instant::now();
     match way {
-        Way::Stop => drop(agent.stop(&id, Wait::No).await.unwrap()),
-        Way::Newer | Way::Update => {
+        StopCause::Stop => drop(agent.stop(&id, Wait::No).await.unwrap()),
+        StopCause::Newer | StopCause::Update => {
             let mut newer = job_of(way);
             newer.meta.insert("version".to_owned(), "2".to_owned());
             submit(&agent, newer).await;
         }
-        Way::Running => drop(agent.restart(&id, Restarted::Running).await.unwrap()),
-        Way::Task => drop(agent.restart(&id, Restarted::Task("a")).await.unwrap()),
-        Way::All => drop(agent.restart(&id, Restarted::All).await.unwrap()),
-        Way::Expired | Way::Leader | Way::Sibling | Way::Sidecar => asked += Duration::from_secs(LATER),
+        StopCause::Running => drop(agent.restart(&id, RestartTarget::Running).await.unwrap()),
+        StopCause::Task => drop(agent.restart(&id, RestartTarget::Task("a")).await.unwrap()),
+        StopCause::All => drop(agent.restart(&id, RestartTarget::All).await.unwrap()),
+        StopCause::Expired | StopCause::Leader | StopCause::Sibling | StopCause::Sidecar => {
+            asked += Duration::from_secs(LATER)
+        }
     }
     if away {
         tokio::time::sleep(asked + Duration::from_secs(1) - tokio::time::Instant::now()).await;
@@ -102,7 +107,7 @@ fn says(holds: bool) -> &'static str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_word_of_a_stop_holds_as_the_table_of_the_docs_says() {
+async fn every_kind_of_stop_behaves_as_the_table_in_the_docs() {
     let docs = include_str!("../../../docs/job-files.md");
     for (way, text) in WAYS {
         for away in [false, true] {
@@ -120,10 +125,10 @@ async fn every_word_of_a_stop_holds_as_the_table_of_the_docs_says() {
 /// The signal is sent once, when the stop's delay is over.
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_the_delay_of_a_restart_waits_for_its_own_and_nothing_begins() {
-    for what in [Restarted::Running, Restarted::All] {
-        let host = Host::new();
+    for what in [RestartTarget::Running, RestartTarget::All] {
+        let host = TestHost::new();
         let agent = host.start().await;
-        let id = submit(&agent, job_of(Way::Stop)).await;
+        let id = submit(&agent, job_of(StopCause::Stop)).await;
         until_state(&agent, &id, TaskState::Running).await;
         agent.restart(&id, what).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;

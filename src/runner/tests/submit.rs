@@ -1,11 +1,14 @@
 //! Accepted and refused submissions, and replacements.
+//!
+//! Promise (Task groups and lifecycle order): P-13.1 The alloc's runner is a type per state: only an ended alloc can be
+//! forgotten and removed
 
 use serde_json::json;
 
 use super::*;
 use crate::runner::{RunnerError, SubmitReply, Wait};
 
-fn nothing_was_made(host: &Host, agent: &Handle) {
+fn nothing_was_made(host: &TestHost, agent: &Handle) {
     assert!(agent.board().view().allocs.is_empty());
     assert!(host.store.scan("alloc/").unwrap().is_empty());
     assert!(host.store.scan("job/").unwrap().is_empty());
@@ -14,8 +17,8 @@ fn nothing_was_made(host: &Host, agent: &Handle) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_job_leaves_nothing_behind_and_says_where_it_is_wrong() {
-    let host = Host::new();
+async fn refused_job_leaves_nothing_behind_and_has_its_wrong_place_in_the_error() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut unknown = service("s");
     unknown.groups[0].tasks[0].driver = "exec".to_owned();
@@ -33,8 +36,8 @@ async fn a_refused_job_leaves_nothing_behind_and_says_where_it_is_wrong() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_failing_database_no_job_is_taken_on_and_running_ones_stay() {
-    let host = Host::new();
+async fn failing_database_refuses_new_jobs_and_leaves_running_ones_alone() {
+    let host = TestHost::new();
     let agent = host.start().await;
     host.faults.fail_writes(true);
     let error = agent.submit(service("s")).await.unwrap_err();
@@ -53,7 +56,7 @@ async fn with_a_failing_database_no_job_is_taken_on_and_running_ones_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_job_with_live_allocs_is_refused_and_starts_again_after_its_end() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     let error = agent.submit(service("s")).await.unwrap_err();
@@ -67,7 +70,7 @@ async fn unchanged_job_with_live_allocs_is_refused_and_starts_again_after_its_en
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_job_stops_the_old_allocs_and_starts_when_they_have_ended() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &old, TaskState::Running).await;
@@ -83,7 +86,7 @@ async fn a_changed_job_stops_the_old_allocs_and_starts_when_they_have_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replacement_that_is_stopped_while_it_waits_never_starts() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &old, TaskState::Running).await;
@@ -97,7 +100,7 @@ async fn a_replacement_that_is_stopped_while_it_waits_never_starts() {
 
 #[tokio::test(start_paused = true)]
 async fn two_submissions_of_one_job_at_the_same_time_start_it_once() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let (one, two) = tokio::join!(agent.submit(service("s")), agent.submit(service("s")));
     assert_eq!(u8::from(one.is_ok()) + u8::from(two.is_ok()), 1);
@@ -105,7 +108,7 @@ async fn two_submissions_of_one_job_at_the_same_time_start_it_once() {
 
 #[tokio::test(start_paused = true)]
 async fn each_task_of_a_job_has_its_totals_at_0_from_the_submission_on() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut two = job("j", JobKind::Service, &[("main", json!({})), ("side", json!({}))]);
     two.groups[0].count = 3;
@@ -122,7 +125,7 @@ async fn each_task_of_a_job_has_its_totals_at_0_from_the_submission_on() {
 
 #[tokio::test(start_paused = true)]
 async fn two_hundred_allocs_all_run_and_all_stop() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let mut many = service("many");
     many.groups[0].count = 200;
@@ -140,7 +143,7 @@ async fn two_hundred_allocs_all_run_and_all_stop() {
 /// Size of the futures that live as long as a task: a thousand idle tasks must not cost megabytes.
 #[tokio::test(start_paused = true)]
 async fn the_owner_of_a_running_task_is_small() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     let alloc = agent.0.alloc(&id).unwrap();

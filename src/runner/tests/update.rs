@@ -65,9 +65,10 @@ async fn healthy(agent: &Handle, count: u32, max_parallel: u32) -> Vec<AllocId> 
     allocs
 }
 
+/// Promise (Input validation): An update replaces `max_parallel` allocs at a time, and waits until they are healthy
 #[tokio::test(start_paused = true)]
 async fn allocs_are_replaced_max_parallel_at_a_time_and_each_is_waited_for() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = healthy(&agent, 5, 2).await;
     let began = tokio::time::Instant::now();
@@ -92,9 +93,10 @@ async fn allocs_are_replaced_max_parallel_at_a_time_and_each_is_waited_for() {
     assert!(matches!(same, RunnerError::Unchanged { ids, .. } if ids.len() == 5));
 }
 
+/// Promise (Input validation): A failed update stops, or goes back with `auto_revert`; allocs that still run stay
 #[tokio::test(start_paused = true)]
-async fn unhealthy_alloc_fails_the_update_and_the_rest_stays() {
-    let host = Host::new();
+async fn unhealthy_alloc_fails_the_update_and_the_other_allocs_remain() {
+    let host = TestHost::new();
     let agent = host.start().await;
     healthy(&agent, 3, 1).await;
     agent.submit(broken(3, false)).await.unwrap();
@@ -111,8 +113,8 @@ async fn unhealthy_alloc_fails_the_update_and_the_rest_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn auto_revert_goes_back_to_the_last_version_that_was_healthy_and_keeps_its_allocs() {
-    let host = Host::new();
+async fn auto_revert_restores_the_last_healthy_version_and_reuses_its_allocs() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = healthy(&agent, 3, 1).await;
     agent.submit(broken(3, true)).await.unwrap();
@@ -124,7 +126,7 @@ async fn auto_revert_goes_back_to_the_last_version_that_was_healthy_and_keeps_it
     assert!(kept.iter().all(|id| back.allocs.contains(id)), "{kept:?} {back:?}");
     assert_eq!(host.world.started(), 3 + 1 + 1);
     // A kept alloc can be restarted, although there was a later version.
-    agent.restart(&old[1], crate::runner::Restarted::All).await.unwrap();
+    agent.restart(&old[1], crate::runner::RestartTarget::All).await.unwrap();
     // The next version is the third.
     agent.submit(version(3, 3, true, 3)).await.unwrap();
     assert_eq!(until_status(&agent, UpdateState::Successful).await.version, 2);
@@ -132,16 +134,17 @@ async fn auto_revert_goes_back_to_the_last_version_that_was_healthy_and_keeps_it
 
 #[tokio::test(start_paused = true)]
 async fn without_a_healthy_version_there_is_nothing_to_revert_to() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     agent.submit(broken(2, true)).await.unwrap();
     let failed = until_status(&agent, UpdateState::Failed).await;
     assert_eq!((failed.version, failed.reverts_version), (0, None));
 }
 
+/// Promise (Input validation): An update goes on over restarts of the agent and a refusing disk; nothing happens twice
 #[tokio::test(start_paused = true)]
-async fn update_goes_on_over_restarts_of_the_agent_and_nothing_happens_twice() {
-    let host = Host::new();
+async fn update_continues_over_agent_restarts_without_repeating_steps() {
+    let host = TestHost::new();
     let mut agent = host.start().await;
     healthy(&agent, 4, 1).await;
     agent.submit(version(4, 1, true, 2)).await.unwrap();
@@ -160,8 +163,8 @@ async fn update_goes_on_over_restarts_of_the_agent_and_nothing_happens_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn revert_goes_on_over_a_restart_of_the_agent() {
-    let host = Host::new();
+async fn revert_continues_over_an_agent_restart() {
+    let host = TestHost::new();
     let agent = host.start().await;
     healthy(&agent, 2, 1).await;
     agent.submit(broken(2, true)).await.unwrap();
@@ -171,9 +174,10 @@ async fn revert_goes_on_over_a_restart_of_the_agent() {
     assert_eq!((versions(&agent), host.world.started()), (vec!["1".to_owned(); 2], 4));
 }
 
+/// Promise (Input validation): A stop on request cancels the update
 #[tokio::test(start_paused = true)]
 async fn stop_on_request_cancels_the_update_and_nothing_replaces_what_was_stopped() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = healthy(&agent, 3, 1).await;
     agent.submit(version(3, 1, true, 2)).await.unwrap();
@@ -185,8 +189,8 @@ async fn stop_on_request_cancels_the_update_and_nothing_replaces_what_was_stoppe
 }
 
 #[tokio::test(start_paused = true)]
-async fn submission_during_an_update_takes_its_place_and_the_old_version_again_keeps_its_allocs() {
-    let host = Host::new();
+async fn submission_during_an_update_supersedes_it_and_the_old_version_reuses_its_allocs() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let old = healthy(&agent, 3, 1).await;
     agent.submit(version(3, 1, true, 2)).await.unwrap();
@@ -200,7 +204,7 @@ async fn submission_during_an_update_takes_its_place_and_the_old_version_again_k
 
 #[tokio::test(start_paused = true)]
 async fn smaller_and_larger_groups_stop_and_start_at_once_and_roll_the_rest() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     healthy(&agent, 3, 1).await;
     agent.submit(version(2, 1, true, 2)).await.unwrap();
@@ -214,7 +218,7 @@ async fn smaller_and_larger_groups_stop_and_start_at_once_and_roll_the_rest() {
 
 #[tokio::test(start_paused = true)]
 async fn step_that_the_disk_refuses_is_tried_again_and_made_once() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     healthy(&agent, 2, 1).await;
     agent.submit(version(2, 1, true, 2)).await.unwrap();
@@ -229,7 +233,7 @@ async fn step_that_the_disk_refuses_is_tried_again_and_made_once() {
 
 #[tokio::test(start_paused = true)]
 async fn no_healthy_alloc_within_progress_deadline_fails_the_update() {
-    let host = Host::new();
+    let host = TestHost::new();
     let agent = host.start().await;
     healthy(&agent, 2, 1).await;
     let mut slow = version(2, 1, false, 2);
@@ -245,14 +249,14 @@ async fn no_healthy_alloc_within_progress_deadline_fails_the_update() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn record_of_an_update_goes_with_the_last_alloc_of_its_job() {
-    let host = Host::new();
+async fn update_record_is_removed_with_the_last_alloc_of_its_job() {
+    let host = TestHost::new();
     let agent = host.start().await;
     let allocs = healthy(&agent, 1, 1).await;
     assert_eq!(host.store.scan("update/").unwrap().len(), 1);
     agent.stop(&allocs[0], Wait::UntilEnded).await.unwrap();
     agent.collectable(allocs);
-    agent.collect(crate::runner::Collect::All).await.unwrap();
+    agent.collect(crate::runner::GcScope::All).await.unwrap();
     until("it is gone", || host.store.scan("update/").unwrap().is_empty()).await;
     assert!(agent.updates().is_empty());
 }

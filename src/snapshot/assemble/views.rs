@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Assembler;
-use crate::board::{BoardView, Published};
+use crate::board::{BoardView, PublishedAlloc};
 use crate::model::alloc::AllocIdentity;
 use crate::model::id::AllocId;
 use crate::model::totals::Totals;
 use crate::snapshot::AllocView;
-use crate::snapshot::retention::Retired;
+use crate::snapshot::retention::RetiredSeries;
 
 impl Assembler {
     /// A managed job has come, or retired: an observed workload of the same name gets another name.
@@ -26,11 +26,11 @@ impl Assembler {
     }
 
     /// As it is shown. `earlier`: as it was shown before.
-    pub(super) fn identity(&self, published: &Published, earlier: Option<&Arc<AllocView>>) -> Arc<AllocIdentity> {
+    pub(super) fn identity(&self, published: &PublishedAlloc, earlier: Option<&Arc<AllocView>>) -> Arc<AllocIdentity> {
         identity(&self.ours, published, earlier.map(|earlier| &earlier.identity))
     }
 
-    pub(super) fn withdraw(&mut self, retired: &[Retired]) {
+    pub(super) fn withdraw(&mut self, retired: &[RetiredSeries]) {
         if retired.is_empty() {
             return;
         }
@@ -42,7 +42,7 @@ impl Assembler {
 }
 
 /// No observed workload is shown under the name of a managed job.
-fn identity(ours: &Totals, published: &Published, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
+fn identity(ours: &Totals, published: &PublishedAlloc, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
     let identity = &published.identity;
     let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && ours.has(workload));
     let Some(workload) = alike else { return Arc::clone(identity) };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const EXTENSION: &str = "segment";
 
 /// What a queue does with its disk. Concurrency: one owner; every call blocks on the disk.
-pub trait Files: Send {
+pub trait QueueFiles: Send {
     fn list(&mut self) -> io::Result<Vec<u64>>;
     fn read(&mut self, segment: u64) -> io::Result<Vec<u8>>;
     fn read_at(&mut self, segment: u64, offset: u64, length: usize) -> io::Result<Vec<u8>>;
@@ -60,7 +60,7 @@ impl SegmentFiles {
     }
 }
 
-impl Files for SegmentFiles {
+impl QueueFiles for SegmentFiles {
     fn list(&mut self) -> io::Result<Vec<u64>> {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -117,12 +117,12 @@ impl Files for SegmentFiles {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Accepted, Queue, QueueLimits};
+    use super::super::{PushOutcome, Queue, QueueLimits};
     use super::*;
     use crate::model::units::Timestamp;
 
     #[test]
-    fn what_is_called_like_a_segment_and_is_none_is_left_alone() {
+    fn foreign_files_with_segment_names_are_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (elsewhere, queue_dir) = (dir.path().join("elsewhere"), dir.path().join("otlp"));
         fs::write(&elsewhere, "of another program").unwrap();
@@ -138,7 +138,7 @@ mod tests {
         let mut queue = Queue::open(Box::new(SegmentFiles::new(&queue_dir)), limits);
         assert!(queue.refused.is_none() && queue.corrupt_records + queue.truncated_bytes == 0);
         let accepted = [1, 2, 3].map(|at| queue.push(Timestamp(at), 1, vec![1]));
-        assert_eq!(accepted.last(), Some(&Accepted::Durable), "a number that is taken is passed over");
+        assert_eq!(accepted.last(), Some(&PushOutcome::Durable), "a number that is taken is passed over");
         assert_eq!((queue.in_memory(), queue.ledger().queued), (0, 3));
         for path in strange.iter().chain([&elsewhere]) {
             assert_eq!(fs::read_to_string(path).unwrap(), "of another program", "{}", path.display());

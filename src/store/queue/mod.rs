@@ -25,9 +25,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-pub use files::{Files, SegmentFiles};
+pub use files::{QueueFiles, SegmentFiles};
 
-use self::record::{BATCH_HEAD, BatchRecord, HEADER, Mark, Record};
+use self::record::{BATCH_HEAD, BatchRecord, HEADER, QueueMark, SegmentRecord};
 use crate::model::units::{Nanos, Timestamp};
 use crate::telemetry::otlp::{LossReason, PointCounts};
 
@@ -48,7 +48,7 @@ const OVERHEAD: u64 = 256;
 const SEGMENTS: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
+pub enum PushOutcome {
     /// The power may go.
     Durable,
     /// The disk refuses it.
@@ -70,11 +70,11 @@ struct Entry {
     created: Timestamp,
     points: u64,
     before: u64,
-    place: Place,
+    place: BatchLocation,
 }
 
 #[derive(Debug)]
-enum Place {
+enum BatchLocation {
     Disk { segment: u64, offset: u64, length: usize },
     Memory(Vec<u8>),
 }
@@ -91,7 +91,7 @@ struct Segment {
 
 /// Concurrency: one owner; every call may wait for the disk.
 pub struct Queue {
-    files: Box<dyn Files>,
+    files: Box<dyn QueueFiles>,
     limits: QueueLimits,
     /// From the oldest on.
     segments: VecDeque<Segment>,
@@ -101,7 +101,7 @@ pub struct Queue {
     in_flight: Option<u64>,
     /// Was dropped while it was in flight, and is counted when it has landed.
     evicted: Option<(Entry, LossReason)>,
-    mark: Mark,
+    mark: QueueMark,
     /// The disk lacks the last mark.
     is_behind: bool,
     next_segment: u64,
@@ -113,7 +113,7 @@ pub struct Queue {
 
 impl Queue {
     /// Goes on where the last one ended. What cannot be read is left out, and why is in `refused`.
-    pub fn open(files: Box<dyn Files>, limits: QueueLimits) -> Queue {
+    pub fn open(files: Box<dyn QueueFiles>, limits: QueueLimits) -> Queue {
         let mut queue = Queue {
             files,
             limits,
@@ -122,7 +122,7 @@ impl Queue {
             entries: VecDeque::new(),
             in_flight: None,
             evicted: None,
-            mark: Mark { next: 1, ..Mark::default() },
+            mark: QueueMark { next: 1, ..QueueMark::default() },
             is_behind: false,
             next_segment: 1,
             corrupt_records: 0,
@@ -163,18 +163,18 @@ impl Queue {
                 Segment { number, length: found.end as u64, began: Timestamp(u64::MAX), newest: Timestamp(0), last: 0 };
             for (offset, length, record) in found.records {
                 match record {
-                    Record::Mark(mark) => {
-                        let settled = |mark: &Mark| (mark.ledger.settled(), mark.ledger.enqueued);
+                    SegmentRecord::Mark(mark) => {
+                        let settled = |mark: &QueueMark| (mark.ledger.settled(), mark.ledger.enqueued);
                         if settled(&mark) >= settled(&self.mark) {
-                            self.mark = Mark { next: mark.next.max(self.mark.next), ..mark };
+                            self.mark = QueueMark { next: mark.next.max(self.mark.next), ..mark };
                         }
                     }
-                    Record::Batch(batch) => {
+                    SegmentRecord::Batch(batch) => {
                         let created = Timestamp(batch.created);
                         segment.began = segment.began.min(created);
                         segment.newest = segment.newest.max(created);
                         segment.last = segment.last.max(batch.id);
-                        let place = Place::Disk { segment: number, offset: offset as u64, length };
+                        let place = BatchLocation::Disk { segment: number, offset: offset as u64, length };
                         let BatchRecord { id, points, before, .. } = batch;
                         batches.insert(id, Entry { id, created, points, before, place });
                     }
@@ -208,8 +208,8 @@ impl Queue {
     /// What is yet to be delivered of that, and what is in memory.
     pub fn waiting_bytes(&self) -> u64 {
         let length = |entry: &Entry| match &entry.place {
-            Place::Disk { length, .. } => *length as u64,
-            Place::Memory(bytes) => bytes.len() as u64,
+            BatchLocation::Disk { length, .. } => *length as u64,
+            BatchLocation::Memory(bytes) => bytes.len() as u64,
         };
         self.entries.iter().map(length).sum()
     }
@@ -225,39 +225,39 @@ impl Queue {
     }
     /// Batches that the disk does not have.
     pub fn in_memory(&self) -> usize {
-        self.entries.iter().filter(|entry| matches!(entry.place, Place::Memory(_))).count()
+        self.entries.iter().filter(|entry| matches!(entry.place, BatchLocation::Memory(_))).count()
     }
 
     /// Takes a batch of so many points over. After this it is counted, whatever happens.
-    pub fn push(&mut self, now: Timestamp, points: u64, bytes: Vec<u8>) -> Accepted {
+    pub fn push(&mut self, now: Timestamp, points: u64, bytes: Vec<u8>) -> PushOutcome {
         let entry = Entry {
             id: self.mark.next,
             created: now,
             points,
             before: self.mark.ledger.enqueued,
-            place: Place::Memory(Vec::new()),
+            place: BatchLocation::Memory(Vec::new()),
         };
         self.mark.next += 1;
         self.mark.ledger.enqueued += points;
         self.expire(now);
         if (bytes.len() + BATCH_HEAD) as u64 + OVERHEAD > self.limits.bytes.min(u64::from(u32::MAX)) {
             self.lose(LossReason::Capacity, points);
-            return Accepted::Dropped(LossReason::Capacity);
+            return PushOutcome::Dropped(LossReason::Capacity);
         }
         self.mark.ledger.queued += points;
-        self.entries.push_back(Entry { place: Place::Memory(bytes), ..entry });
+        self.entries.push_back(Entry { place: BatchLocation::Memory(bytes), ..entry });
         self.refused = None;
         // First those that an earlier refusal left in memory: the disk has them in order.
         if let Err(error) = self.write_out(now) {
             self.refused = Some(error);
             return self.bound_memory(entry.id);
         }
-        Accepted::Durable
+        PushOutcome::Durable
     }
 
     /// The same, under a number of its own: the next one where that is higher. Who numbers batches after what they are
     /// made of learns from [`Queue::next_id`] up to where they are in it.
-    pub fn push_as(&mut self, now: Timestamp, id: u64, points: u64, bytes: Vec<u8>) -> Accepted {
+    pub fn push_as(&mut self, now: Timestamp, id: u64, points: u64, bytes: Vec<u8>) -> PushOutcome {
         self.mark.next = self.mark.next.max(id);
         self.push(now, points, bytes)
     }
@@ -304,11 +304,11 @@ impl Queue {
             return Err(io::ErrorKind::NotFound.into());
         };
         match &entry.place {
-            Place::Memory(bytes) => Ok(bytes.clone()),
-            Place::Disk { segment, offset, length } => {
+            BatchLocation::Memory(bytes) => Ok(bytes.clone()),
+            BatchLocation::Disk { segment, offset, length } => {
                 let bytes = self.files.read_at(*segment, *offset, *length)?;
-                match Record::decode(&bytes) {
-                    Some((Record::Batch(batch), _)) if batch.id == id => Ok(batch.bytes),
+                match SegmentRecord::decode(&bytes) {
+                    Some((SegmentRecord::Batch(batch), _)) if batch.id == id => Ok(batch.bytes),
                     _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a batch in the queue is damaged")),
                 }
             }
@@ -388,7 +388,7 @@ impl Queue {
         while self.segments.front().is_some_and(|segment| segment.last > self.mark.done && is_old(segment.newest)) {
             self.drop_oldest(LossReason::Age, now);
         }
-        let waits = |entry: &Entry| matches!(entry.place, Place::Memory(_)) && is_old(entry.created);
+        let waits = |entry: &Entry| matches!(entry.place, BatchLocation::Memory(_)) && is_old(entry.created);
         while self.entries.front().is_some_and(waits) {
             self.drop_front(LossReason::Age);
             self.is_behind = true;
@@ -398,13 +398,16 @@ impl Queue {
     /// What memory holds goes onto the disk, in order.
     fn write_out(&mut self, now: Timestamp) -> io::Result<()> {
         // The last ones, and most often the last alone.
-        let first =
-            self.entries.iter().rposition(|entry| matches!(entry.place, Place::Disk { .. })).map_or(0, |at| at + 1);
+        let first = self
+            .entries
+            .iter()
+            .rposition(|entry| matches!(entry.place, BatchLocation::Disk { .. }))
+            .map_or(0, |at| at + 1);
         let mut at = first;
         while at < self.entries.len() {
             let entry = &mut self.entries[at];
             let (id, created) = (entry.id, entry.created);
-            let Place::Memory(bytes) = &mut entry.place else { return Ok(()) };
+            let BatchLocation::Memory(bytes) = &mut entry.place else { return Ok(()) };
             let batch = BatchRecord {
                 id,
                 created: created.0,
@@ -412,7 +415,7 @@ impl Queue {
                 before: entry.before,
                 bytes: std::mem::take(bytes),
             };
-            let record = Record::Batch(batch);
+            let record = SegmentRecord::Batch(batch);
             let encoded = record.encode();
             let before = self.entries.len();
             self.make_room(encoded.len() as u64 + OVERHEAD, now);
@@ -420,15 +423,15 @@ impl Queue {
             at -= before - self.entries.len();
             match self.append(&encoded, now) {
                 Ok((segment, offset)) => {
-                    self.entries[at].place = Place::Disk { segment, offset, length: encoded.len() };
+                    self.entries[at].place = BatchLocation::Disk { segment, offset, length: encoded.len() };
                     if let Some(segment) = self.segments.back_mut() {
                         segment.newest = segment.newest.max(created);
                         segment.last = id;
                     }
                 }
                 Err(error) => {
-                    let Record::Batch(batch) = record else { return Err(error) };
-                    self.entries[at].place = Place::Memory(batch.bytes);
+                    let SegmentRecord::Batch(batch) = record else { return Err(error) };
+                    self.entries[at].place = BatchLocation::Memory(batch.bytes);
                     return Err(error);
                 }
             }
@@ -456,8 +459,8 @@ impl Queue {
     }
 
     /// What is too much of memory goes, from the oldest on. `id`: of the batch that came last.
-    fn bound_memory(&mut self, id: u64) -> Accepted {
-        let held = |entry: &Entry| if let Place::Memory(bytes) = &entry.place { bytes.len() } else { 0 };
+    fn bound_memory(&mut self, id: u64) -> PushOutcome {
+        let held = |entry: &Entry| if let BatchLocation::Memory(bytes) = &entry.place { bytes.len() } else { 0 };
         let mut total: usize = self.entries.iter().map(held).sum();
         while total > self.limits.memory_bytes {
             let Some(at) = self.entries.iter().position(|e| held(e) > 0 && self.in_flight != Some(e.id)) else { break };
@@ -468,17 +471,17 @@ impl Queue {
             self.is_behind = true;
         }
         let is_there = self.entries.back().is_some_and(|entry| entry.id == id);
-        if is_there { Accepted::InMemory } else { Accepted::Dropped(LossReason::Disk) }
+        if is_there { PushOutcome::InMemory } else { PushOutcome::Dropped(LossReason::Disk) }
     }
 
     /// What the disk is to know: of one that is dropped and still in flight, that it is dropped.
-    fn shown_mark(&self) -> Record {
+    fn shown_mark(&self) -> SegmentRecord {
         let mut mark = self.mark;
         if let Some((entry, reason)) = &self.evicted {
             mark.ledger.dropped[reason.index()] += entry.points;
         }
         mark.ledger.queued = 0;
-        Record::Mark(mark)
+        SegmentRecord::Mark(mark)
     }
 
     fn write_mark(&mut self, now: Timestamp) {

@@ -15,16 +15,16 @@ const PAGE: usize = 512;
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug, Default, Clone)]
-struct Image {
+struct FileImage {
     written: Vec<u8>,
     synced: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    files: BTreeMap<u64, Image>,
+struct LossyDiskState {
+    files: BTreeMap<u64, FileImage>,
     /// The disk may not know yet that they are gone.
-    removed: BTreeMap<u64, Image>,
+    removed: BTreeMap<u64, FileImage>,
     /// So many calls more, then the machine is dead.
     left: Option<u32>,
     is_full: bool,
@@ -32,10 +32,14 @@ struct State {
 
 /// Handles of it are the same disk.
 #[derive(Debug, Default, Clone)]
-struct Disk(Arc<Mutex<State>>);
+struct LossyDisk(Arc<Mutex<LossyDiskState>>);
 
-impl Disk {
-    fn change<T>(&self, writes: bool, change: impl FnOnce(&mut State, bool) -> io::Result<T>) -> io::Result<T> {
+impl LossyDisk {
+    fn change<T>(
+        &self,
+        writes: bool,
+        change: impl FnOnce(&mut LossyDiskState, bool) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut state = lock(&self.0);
         let dies = match &mut state.left {
             Some(0) => return Err(io::Error::other("the machine is dead")),
@@ -78,7 +82,7 @@ impl Disk {
                     left.extend_from_slice(page);
                 }
             }
-            *image = Image { written: left.clone(), synced: left };
+            *image = FileImage { written: left.clone(), synced: left };
         }
         state.left = None;
         state.is_full = false;
@@ -90,11 +94,11 @@ impl Disk {
     }
 }
 
-fn there(image: Option<&mut Image>) -> io::Result<&mut Image> {
+fn there(image: Option<&mut FileImage>) -> io::Result<&mut FileImage> {
     image.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-impl Files for Disk {
+impl QueueFiles for LossyDisk {
     fn list(&mut self) -> io::Result<Vec<u64>> {
         self.change(false, |state, _| Ok(state.files.keys().copied().collect()))
     }
@@ -108,7 +112,7 @@ impl Files for Disk {
     }
     fn create(&mut self, segment: u64) -> io::Result<()> {
         self.change(true, |state, _| {
-            state.files.insert(segment, Image::default());
+            state.files.insert(segment, FileImage::default());
             Ok(())
         })
     }
@@ -148,7 +152,7 @@ impl Files for Disk {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum ModelStep {
     Push {
         points: u64,
         bytes: usize,
@@ -185,27 +189,27 @@ enum Step {
     },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ModelStep>> {
     let choice = || prop::collection::vec(any::<u8>(), 1..12);
     let push = || (1_u64..20, 0_usize..3_000);
     let step = prop_oneof![
-        5 => push().prop_map(|(points, bytes)| Step::Push { points, bytes }),
-        4 => (0_u64..3).prop_map(|rejected| Step::Send { rejected }),
-        1 => Just(Step::Fail),
-        1 => push().prop_map(|(points, bytes)| Step::PushInFlight { points, bytes }),
-        1 => (0_u64..4_000).prop_map(|seconds| Step::Wait { seconds }),
-        1 => (0_u64..100_000).prop_map(|seconds| Step::SetBack { seconds }),
-        1 => (1_u64..40_000).prop_map(|bytes| Step::Resize { bytes }),
-        1 => any::<bool>().prop_map(Step::Full),
-        1 => Just(Step::Kill),
-        1 => choice().prop_map(Step::PowerOff),
-        2 => (0_u32..12, prop::option::of(choice())).prop_map(|(calls, power)| Step::DieAfter { calls, power }),
+        5 => push().prop_map(|(points, bytes)| ModelStep::Push { points, bytes }),
+        4 => (0_u64..3).prop_map(|rejected| ModelStep::Send { rejected }),
+        1 => Just(ModelStep::Fail),
+        1 => push().prop_map(|(points, bytes)| ModelStep::PushInFlight { points, bytes }),
+        1 => (0_u64..4_000).prop_map(|seconds| ModelStep::Wait { seconds }),
+        1 => (0_u64..100_000).prop_map(|seconds| ModelStep::SetBack { seconds }),
+        1 => (1_u64..40_000).prop_map(|bytes| ModelStep::Resize { bytes }),
+        1 => any::<bool>().prop_map(ModelStep::Full),
+        1 => Just(ModelStep::Kill),
+        1 => choice().prop_map(ModelStep::PowerOff),
+        2 => (0_u32..12, prop::option::of(choice())).prop_map(|(calls, power)| ModelStep::DieAfter { calls, power }),
     ];
     prop::collection::vec(step, 1..40)
 }
 
-struct World {
-    disk: Disk,
+struct QueueModel {
+    disk: LossyDisk,
     limits: QueueLimits,
     queue: Queue,
     now: Timestamp,
@@ -221,10 +225,10 @@ struct World {
     dies: Option<Option<Vec<u8>>>,
 }
 
-impl World {
-    fn new(limits: QueueLimits, is_small: bool) -> World {
-        let disk = Disk::default();
-        World {
+impl QueueModel {
+    fn new(limits: QueueLimits, is_small: bool) -> QueueModel {
+        let disk = LossyDisk::default();
+        QueueModel {
             queue: Queue::open(Box::new(disk.clone()), limits),
             disk,
             limits,
@@ -247,7 +251,7 @@ impl World {
         body.extend(vec![u8::try_from(self.serial % 251).unwrap(); bytes]);
         self.points.insert(self.serial, points);
         let accepted = self.queue.push(self.now, points, body);
-        if accepted == Accepted::Durable {
+        if accepted == PushOutcome::Durable {
             // Those before it that the disk had refused are on it too.
             let all = self.queue.entries.iter().map(|e| e.id).collect::<Vec<_>>();
             assert!(all.is_sorted());
@@ -290,9 +294,11 @@ impl World {
         self.durable = kept;
     }
     fn serial_of(&self, entry: &Entry) -> u64 {
-        let Place::Disk { segment, offset, length } = entry.place else { panic!("nothing is in memory at a start") };
+        let BatchLocation::Disk { segment, offset, length } = entry.place else {
+            panic!("nothing is in memory at a start")
+        };
         let bytes = self.disk.clone().read_at(segment, offset, length).unwrap();
-        let Some((Record::Batch(batch), _)) = Record::decode(&bytes) else { panic!("no batch") };
+        let Some((SegmentRecord::Batch(batch), _)) = SegmentRecord::decode(&bytes) else { panic!("no batch") };
         u64::from_le_bytes(batch.bytes[..8].try_into().unwrap())
     }
     fn check(&self) {
@@ -302,35 +308,35 @@ impl World {
         let evicted = self.queue.evicted.as_ref().map_or(0, |(entry, _)| entry.points);
         assert_eq!(ledger.queued, waiting + evicted, "{ledger:?}");
     }
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ModelStep) {
         match step {
-            Step::Push { points, bytes } => self.push(*points, *bytes),
-            Step::Send { rejected } => {
+            ModelStep::Push { points, bytes } => self.push(*points, *bytes),
+            ModelStep::Send { rejected } => {
                 if let Some((id, serial)) = self.front() {
                     self.settle(id, serial, *rejected);
                 }
             }
-            Step::Fail => drop(self.front()),
-            Step::PushInFlight { points, bytes } => {
+            ModelStep::Fail => drop(self.front()),
+            ModelStep::PushInFlight { points, bytes } => {
                 let front = self.front();
                 self.push(*points, *bytes);
                 if let Some((id, serial)) = front {
                     self.settle(id, serial, 0);
                 }
             }
-            Step::Wait { seconds } => self.now.0 += seconds * SECOND,
-            Step::SetBack { seconds } => self.now.0 -= seconds * SECOND,
-            Step::Resize { bytes } => {
+            ModelStep::Wait { seconds } => self.now.0 += seconds * SECOND,
+            ModelStep::SetBack { seconds } => self.now.0 -= seconds * SECOND,
+            ModelStep::Resize { bytes } => {
                 // Where nothing may be dropped, there is room for all that steps can make.
                 if self.is_small {
                     self.limits.bytes = *bytes;
                 }
                 self.end(None);
             }
-            Step::Full(full) => lock(&self.disk.0).is_full = *full,
-            Step::Kill => self.end(None),
-            Step::PowerOff(choice) => self.end(Some(choice)),
-            Step::DieAfter { calls, power } => {
+            ModelStep::Full(full) => lock(&self.disk.0).is_full = *full,
+            ModelStep::Kill => self.end(None),
+            ModelStep::PowerOff(choice) => self.end(Some(choice)),
+            ModelStep::DieAfter { calls, power } => {
                 lock(&self.disk.0).left = Some(*calls);
                 self.dies = Some(power.clone());
             }
@@ -365,26 +371,34 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whenever it ends: what was durable comes, once it is settled never again, in order, and the ledger balances.
+    ///
+    /// Promise (Measured values): Whenever agent or power end, no durable batch is lost, none that was settled is
+    /// repeated, and the order is kept
     #[test]
     fn whenever_it_ends_nothing_durable_is_lost_and_nothing_settled_comes_again(steps in steps()) {
-        let mut world = World::new(wide(), false);
+        let mut world = QueueModel::new(wide(), false);
         steps.iter().for_each(|step| world.step(step));
         world.drain();
     }
 
     /// The oldest go where there is no room, or they wait for too long.
+    ///
+    /// Promise (Measured values): Enqueued points equal exported, rejected, dropped and queued ones, at every moment
+    /// and across restarts
     #[test]
     fn within_its_bounds_every_point_is_accounted_for(steps in steps(), bytes in 1_u64..20_000, memory_bytes in 0_usize..8_000) {
         let limits = QueueLimits { bytes, age: Duration::from_secs(5_000), memory_bytes };
-        let mut world = World::new(limits, true);
+        let mut world = QueueModel::new(limits, true);
         steps.iter().for_each(|step| world.step(step));
         world.drain();
     }
 
     /// Whatever is flipped or cut: it begins, says how much is lost, and what is left is what was put in.
+    ///
+    /// Promise (Measured values): A damaged queue starts and reports the loss; one of a newer version is left alone
     #[test]
     fn a_damaged_file_costs_what_is_damaged_and_is_counted(flips in prop::collection::vec((0_usize..6_000, 1_u8..), 1..4), cut in prop::option::of(0_usize..6_000)) {
-        let mut world = World::new(wide(), true);
+        let mut world = QueueModel::new(wide(), true);
         (0..8).for_each(|n| world.push(n + 1, 500));
         let whole = world.queue.ledger();
         for image in lock(&world.disk.0).files.values_mut() {
@@ -412,49 +426,57 @@ proptest! {
         with_header.extend_from_slice(&bytes);
         record::parse(&bytes);
         record::parse(&with_header);
-        Record::decode(&bytes);
+        SegmentRecord::decode(&bytes);
     }
 }
 
 /// The oldest segment was removed while the full disk had not taken what became of it, and with it the last mark.
 #[test]
-fn on_a_full_disk_no_segment_goes_before_it_is_known_what_became_of_it() {
-    let push = |bytes| Step::Push { points: 1, bytes };
+fn full_disk_removes_no_segment_before_its_outcome_is_durable() {
+    let push = |bytes| ModelStep::Push { points: 1, bytes };
     let limits = QueueLimits { bytes: 2_483, age: Duration::from_secs(5_000), memory_bytes: 0 };
-    let mut world = World::new(limits, true);
-    let steps =
-        [push(0), push(268), push(2_174), Step::Send { rejected: 0 }, push(1_239), Step::Full(true), push(1_357)];
+    let mut world = QueueModel::new(limits, true);
+    let steps = [
+        push(0),
+        push(268),
+        push(2_174),
+        ModelStep::Send { rejected: 0 },
+        push(1_239),
+        ModelStep::Full(true),
+        push(1_357),
+    ];
     steps.iter().for_each(|step| world.step(step));
-    world.step(&Step::PowerOff(vec![0, 0, 0, 0, 72, 115, 187]));
+    world.step(&ModelStep::PowerOff(vec![0, 0, 0, 0, 72, 115, 187]));
     world.drain();
 }
 
 #[test]
 fn a_segment_of_a_newer_version_is_left_alone() {
-    let mut disk = Disk::default();
+    let mut disk = LossyDisk::default();
     disk.create(7).unwrap();
     disk.write_at(7, 0, b"ALOTLPQ2 and more").unwrap();
     let mut queue = Queue::open(Box::new(disk.clone()), wide());
-    assert_eq!(queue.push(Timestamp(1), 3, vec![1]), Accepted::Durable);
+    assert_eq!(queue.push(Timestamp(1), 3, vec![1]), PushOutcome::Durable);
     assert_eq!((queue.ledger().enqueued, queue.corrupt_records), (3, 0));
     assert_eq!(disk.read(7).unwrap(), b"ALOTLPQ2 and more");
     assert_eq!(disk.list().unwrap(), [7, 8], "and its number is not taken");
 }
 
+/// Promise (Measured values): While the disk is full memory holds new batches, and the disk gets them in order
 #[test]
-fn while_the_disk_is_full_memory_holds_what_comes_and_the_disk_gets_it_in_order() {
-    let disk = Disk::default();
+fn full_disk_queue_holds_new_parcels_in_memory_and_writes_them_in_order_later() {
+    let disk = LossyDisk::default();
     let mut queue = Queue::open(Box::new(disk.clone()), QueueLimits { memory_bytes: 250, ..wide() });
-    assert_eq!(queue.push(Timestamp(1), 1, vec![1; 100]), Accepted::Durable);
+    assert_eq!(queue.push(Timestamp(1), 1, vec![1; 100]), PushOutcome::Durable);
     lock(&disk.0).is_full = true;
-    assert_eq!(queue.push(Timestamp(2), 2, vec![2; 100]), Accepted::InMemory);
-    assert_eq!(queue.push(Timestamp(3), 4, vec![3; 100]), Accepted::InMemory);
-    assert_eq!(queue.push(Timestamp(4), 8, vec![4; 100]), Accepted::InMemory);
+    assert_eq!(queue.push(Timestamp(2), 2, vec![2; 100]), PushOutcome::InMemory);
+    assert_eq!(queue.push(Timestamp(3), 4, vec![3; 100]), PushOutcome::InMemory);
+    assert_eq!(queue.push(Timestamp(4), 8, vec![4; 100]), PushOutcome::InMemory);
     assert_eq!(queue.ledger().dropped[LossReason::Disk.index()], 2, "the oldest of those in memory");
     assert_eq!(queue.in_memory(), 2);
     assert!(queue.refused.is_some());
     lock(&disk.0).is_full = false;
-    assert_eq!(queue.push(Timestamp(5), 16, vec![5; 100]), Accepted::Durable);
+    assert_eq!(queue.push(Timestamp(5), 16, vec![5; 100]), PushOutcome::Durable);
     assert_eq!((queue.in_memory(), queue.refused.is_none()), (0, true));
     let mut next = Queue::open(Box::new(disk), wide());
     let mut came = Vec::new();
@@ -467,31 +489,31 @@ fn while_the_disk_is_full_memory_holds_what_comes_and_the_disk_gets_it_in_order(
 }
 
 #[test]
-fn what_waits_for_too_long_is_lost_to_its_age_and_not_before() {
+fn queued_parcel_above_the_maximum_age_is_dropped_and_not_before() {
     const SECOND: u64 = 1_000_000_000;
     let limits = QueueLimits { age: Duration::from_secs(10), ..wide() };
-    let mut queue = Queue::open(Box::new(Disk::default()), limits);
-    assert_eq!(queue.push(Timestamp(SECOND), 3, vec![1]), Accepted::Durable);
+    let mut queue = Queue::open(Box::new(LossyDisk::default()), limits);
+    assert_eq!(queue.push(Timestamp(SECOND), 3, vec![1]), PushOutcome::Durable);
     assert!(queue.front(Timestamp(11 * SECOND)).is_some(), "it is as old as it may be");
     assert_eq!(queue.front(Timestamp(11 * SECOND + 1)), None);
     let ledger = queue.ledger();
     assert_eq!((ledger.dropped[LossReason::Age.index()], ledger.queued), (3, 0));
     assert!(ledger.balances(), "{ledger:?}");
     // What the disk refuses grows old in memory.
-    let disk = Disk::default();
+    let disk = LossyDisk::default();
     let mut queue = Queue::open(Box::new(disk.clone()), limits);
     lock(&disk.0).is_full = true;
-    assert_eq!(queue.push(Timestamp(SECOND), 5, vec![1]), Accepted::InMemory);
+    assert_eq!(queue.push(Timestamp(SECOND), 5, vec![1]), PushOutcome::InMemory);
     assert_eq!(queue.front(Timestamp(12 * SECOND)), None);
     assert_eq!(queue.ledger().dropped[LossReason::Age.index()], 5);
 }
 
 #[test]
-fn what_is_too_much_is_lost_to_its_room_the_oldest_first_and_the_newest_stay() {
+fn queue_above_its_capacity_drops_the_oldest_parcels_first() {
     const BYTES: u64 = 20_000;
-    let mut queue = Queue::open(Box::new(Disk::default()), QueueLimits { bytes: BYTES, ..wide() });
+    let mut queue = Queue::open(Box::new(LossyDisk::default()), QueueLimits { bytes: BYTES, ..wide() });
     for n in 1..=40 {
-        assert_eq!(queue.push(Timestamp(n), 1, vec![u8::try_from(n).unwrap(); 1_000]), Accepted::Durable);
+        assert_eq!(queue.push(Timestamp(n), 1, vec![u8::try_from(n).unwrap(); 1_000]), PushOutcome::Durable);
         assert!(queue.bytes() <= BYTES, "{} after {n}", queue.bytes());
     }
     let lost = queue.ledger().dropped[LossReason::Capacity.index()];
@@ -506,6 +528,6 @@ fn what_is_too_much_is_lost_to_its_room_the_oldest_first_and_the_newest_stay() {
     assert_eq!(came, (lost + 1..=40).collect::<Vec<_>>());
     assert!(queue.waiting_bytes() == 0 && queue.bytes() > 0, "the newest file stays, and nothing in it waits");
     // One that is larger than all the room pushes no other out.
-    assert_eq!(queue.push(Timestamp(42), 7, vec![0; 20_000]), Accepted::Dropped(LossReason::Capacity));
+    assert_eq!(queue.push(Timestamp(42), 7, vec![0; 20_000]), PushOutcome::Dropped(LossReason::Capacity));
     assert!(queue.ledger().balances());
 }

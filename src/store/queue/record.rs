@@ -30,7 +30,7 @@ pub(super) struct BatchRecord {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct QueueMark {
     pub done: u64,
     pub next: u64,
     /// But for what is queued, which the batches say.
@@ -38,22 +38,22 @@ pub(super) struct Mark {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) enum SegmentRecord {
     Batch(BatchRecord),
-    Mark(Mark),
+    Mark(QueueMark),
 }
 
-impl Record {
+impl SegmentRecord {
     pub fn encode(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let mut numbers = |all: &[u64]| all.iter().for_each(|n| payload.extend_from_slice(&n.to_le_bytes()));
         let kind = match self {
-            Record::Batch(batch) => {
+            SegmentRecord::Batch(batch) => {
                 numbers(&[batch.id, batch.created, batch.points, batch.before]);
                 payload.extend_from_slice(&batch.bytes);
                 BATCH
             }
-            Record::Mark(Mark { done, next, ledger }) => {
+            SegmentRecord::Mark(QueueMark { done, next, ledger }) => {
                 numbers(&[*done, *next, ledger.enqueued, ledger.exported, ledger.rejected]);
                 numbers(&ledger.dropped);
                 MARK
@@ -71,7 +71,7 @@ impl Record {
     }
 
     /// The record that begins here, and its length.
-    pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
+    pub fn decode(bytes: &[u8]) -> Option<(SegmentRecord, usize)> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         let (kind, rest) = rest.split_first()?;
         let (length, rest) = rest.split_first_chunk()?;
@@ -86,14 +86,14 @@ impl Record {
         let record = match *kind {
             BATCH => {
                 let (id, created, points, before) = (number()?, number()?, number()?, number()?);
-                Record::Batch(BatchRecord { id, created, points, before, bytes: payload.get(32..)?.to_vec() })
+                SegmentRecord::Batch(BatchRecord { id, created, points, before, bytes: payload.get(32..)?.to_vec() })
             }
             MARK => {
                 let (done, next) = (number()?, number()?);
                 let (enqueued, exported, rejected) = (number()?, number()?, number()?);
                 // A later version may know more reasons, an earlier one fewer.
                 let dropped = LossReason::ALL.map(|_| number().unwrap_or(0));
-                Record::Mark(Mark {
+                SegmentRecord::Mark(QueueMark {
                     done,
                     next,
                     ledger: PointCounts { enqueued, exported, rejected, dropped, queued: 0 },
@@ -114,9 +114,9 @@ fn checksum(kind: u8, payload: &[u8]) -> u32 {
 
 /// What a segment holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct SegmentContents {
     /// With place and length.
-    pub records: Vec<(usize, usize, Record)>,
+    pub records: Vec<(usize, usize, SegmentRecord)>,
     /// Stretches between good records that are none.
     pub damaged: u64,
     /// Where the last good record ends.
@@ -124,17 +124,17 @@ pub(super) struct Found {
 }
 
 /// `None`: of a version that is not ours.
-pub(super) fn parse(bytes: &[u8]) -> Option<Found> {
+pub(super) fn parse(bytes: &[u8]) -> Option<SegmentContents> {
     let newer = bytes.len() > HEADER.len() && bytes[..7] == HEADER[..7] && bytes[7] > HEADER[7];
     // Unless it is ours, and that byte is damaged.
-    if newer && Record::decode(&bytes[HEADER.len()..]).is_none() {
+    if newer && SegmentRecord::decode(&bytes[HEADER.len()..]).is_none() {
         return None;
     }
     let whole = bytes.starts_with(&HEADER);
-    let mut found = Found { end: if whole { HEADER.len() } else { 0 }, ..Found::default() };
+    let mut found = SegmentContents { end: if whole { HEADER.len() } else { 0 }, ..SegmentContents::default() };
     let mut at = found.end;
     while at < bytes.len() {
-        if let Some((record, length)) = Record::decode(&bytes[at..]) {
+        if let Some((record, length)) = SegmentRecord::decode(&bytes[at..]) {
             found.damaged += u64::from(at > found.end);
             found.records.push((at, length, record));
             at += length;

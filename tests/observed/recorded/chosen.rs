@@ -1,6 +1,9 @@
 //! Which containers are shown, and their workloads, by what a runtime reports of a container: its image and its labels.
 //! Nothing is shown for a moment because that was not known yet: an excluded container would stay on the board as one
 //! that was there.
+//!
+//! Promise (Observed workloads): Images and labels filter workloads only once they are known; an unreported value
+//! matches no pattern
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -78,7 +81,7 @@ fn pairs<const N: usize>(all: [(&str, &str); N]) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn a_container_is_chosen_by_its_image_or_a_label_and_is_not_shown_before_that_is_known() {
+fn container_is_selected_by_image_or_label_and_hidden_until_these_are_available() {
     assert_eq!(docker(exclude(&["label:com.docker.compose.project=sh*"])).containers(), set([CRON]));
     assert_eq!(docker(exclude(&["label:com.docker.compose.project=other"])).containers(), set([CRON, SHOP]));
     assert_eq!(docker(exclude(&["image:registry.example/web:*"])).containers(), set([CRON]));
@@ -104,7 +107,7 @@ fn unknown_labels_match_nothing_and_are_matched_again_once_docker_answers() {
 }
 
 #[test]
-fn who_decided_by_a_label_decides_alike_before_docker_answers_the_next_agent() {
+fn label_selection_is_unchanged_before_docker_answers_the_next_agent() {
     let looked = docker(include(&["label:com.docker.compose.project=shop"]));
     assert_eq!(looked.containers(), set([SHOP]));
     looked.docker_falls_silent();
@@ -117,6 +120,8 @@ fn who_decided_by_a_label_decides_alike_before_docker_answers_the_next_agent() {
     wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
 }
 
+/// Promise (Observed workloads): A changed rule applies to running workloads at the next start; ended ones stay where
+/// they were counted
 #[test]
 fn a_label_gives_the_workload_and_the_first_rule_that_fits_does() {
     let looked = docker(workloads(&["label:none=* -> none", "label:com.docker.compose.service=* -> label:none"]));

@@ -236,7 +236,7 @@ pub const BUDGETS: &[Budget] = &[
 
 /// Others, measured once, by hand: constants, which no run of ours repeats.
 #[derive(Debug, Clone, Copy)]
-pub struct Peer {
+pub struct PeerFigure {
     pub name: &'static str,
     pub version: &'static str,
     pub how: &'static str,
@@ -246,32 +246,36 @@ pub struct Peer {
 pub const PEERS_MACHINE: &str = "2 cores (AMD EPYC, virtual), kernel 6.18, cgroup v1, ext4 on a virtual disk, other work beside it; \
 by hand, at the latest on 2026-11-21 (the day is not on record)";
 
-pub const PEERS: &[Peer] = &[
-    Peer {
+pub const PEERS: &[PeerFigure] = &[
+    PeerFigure {
         name: "cAdvisor",
         version: "0.36",
         how: "1,000 or 5,000 cgroups of one sleeping process each, its housekeeping fixed at 1 s: CPU seconds a minute, resident \
 memory once it was scraped, scrapes of 2 MB uncompressed. Peaks: 20 tasks of 0.3 s that touch 200 MiB page by page, 0.5 to 1.5 s apart, \
 scraped at 0.1, 1 and 15 s",
     },
-    Peer {
+    PeerFigure {
         name: "Nomad",
         version: "1.0.18",
         how: "`raw_exec`, telemetry each second: `true` as a batch job, 200 allocs of one task, the agent killed \
 and started again, its two helper processes beside one task (PSS), peaks as with cAdvisor",
     },
-    Peer {
+    PeerFigure {
         name: "Nomad's boltdd",
         version: "1.0.18",
         how: "the benchmark in its `helper/boltdd`, 5 runs, an alloc of 3,488 bytes: median; system calls by `strace -f -c`",
     },
-    Peer {
+    PeerFigure {
         name: "Netdata",
         version: "1.37",
         how: "`cgroups.plugin` at 1 s, 1,000 cgroups: CPU seconds, idle and with processes that wake ten times a second",
     },
-    Peer { name: "collectd", version: "5.12", how: "its `cgroups` plugin at 1 s, 1,000 idle cgroups: CPU seconds" },
-    Peer { name: "PCP", version: "6.0", how: "`pmdaproc` and `pmlogger` at 1 s, 1,000 cgroups: CPU seconds" },
+    PeerFigure {
+        name: "collectd",
+        version: "5.12",
+        how: "its `cgroups` plugin at 1 s, 1,000 idle cgroups: CPU seconds",
+    },
+    PeerFigure { name: "PCP", version: "6.0", how: "`pmdaproc` and `pmlogger` at 1 s, 1,000 cgroups: CPU seconds" },
 ];
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_falls_short_says_so() {
+    fn figure_below_its_goal_is_marked_short() {
         let text = budgets(
             &[
                 row("agent/idle-1000", "0.7", Some("2.7")),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_wrote_stays() {
+    fn handwritten_notes_survive_a_new_run() {
         let first = figures(&[row("a", "1", None)], "2 cores", "");
         let edited = first.replacen("(nothing is written here yet)", "Because of X.", 1);
         let edited = edited.replacen("(nothing is written here yet)", "20 minutes.", 1);

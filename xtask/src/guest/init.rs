@@ -7,7 +7,7 @@
 //! @@DONE
 //! ```
 
-use super::{Guest, Job, Ran, Report, Selected, System};
+use super::{Guest, Job, Report, SelectedSuite, SuiteRun, System};
 
 /// `/init` of a first root: loads the disk's driver, mounts the disk on `place`, and goes on with `rest`.
 pub fn first(place: &str, rest: &str) -> String {
@@ -71,7 +71,7 @@ pub fn script(guest: &Guest, job: &Job) -> String {
          since_boot() {{ cut -d ' ' -f 1 /proc/uptime; }}\n\
          cd /data\n"
     );
-    for Selected { suite, binary, names } in job.tests {
+    for SelectedSuite { suite, binary, names } in job.tests {
         let (binary, names) = (&binary.name, names.join(" "));
         script += &format!(
             "export ALLOSTAT_SKIPS=/tmp/skips-{suite}\n\
@@ -86,17 +86,17 @@ pub fn script(guest: &Guest, job: &Job) -> String {
 }
 
 pub fn read_results(text: &str) -> Report {
-    enum In {
+    enum ConsoleSection {
         Nothing,
         Output,
         Skips(String),
     }
     let mut report = Report::default();
-    let mut place = In::Nothing;
+    let mut place = ConsoleSection::Nothing;
     for line in text.lines() {
         // A binary that ends in the middle of a line leaves its last words before the marker.
         let (words, marker) = line.find("@@").map_or((line, ""), |at| line.split_at(at));
-        if let (In::Output, Some(ran), false) = (&place, report.ran.last_mut(), words.is_empty()) {
+        if let (ConsoleSection::Output, Some(ran), false) = (&place, report.ran.last_mut(), words.is_empty()) {
             ran.output += words;
             ran.output.push('\n');
         }
@@ -104,20 +104,20 @@ pub fn read_results(text: &str) -> Report {
         match marked.as_slice() {
             ["@@BEGIN", suite, since_boot] => {
                 let began = since_boot.parse().unwrap_or(0.0);
-                report.ran.push(Ran { suite: (*suite).to_owned(), began, ..Ran::default() });
-                place = In::Output;
+                report.ran.push(SuiteRun { suite: (*suite).to_owned(), began, ..SuiteRun::default() });
+                place = ConsoleSection::Output;
             }
             ["@@END", _, code, since_boot] => {
                 if let Some(ran) = report.ran.last_mut() {
                     ran.code = code.parse().ok();
                     ran.seconds = since_boot.parse::<f64>().map_or(0.0, |ended| ended - ran.began);
                 }
-                place = In::Nothing;
+                place = ConsoleSection::Nothing;
             }
-            ["@@SKIPS", suite] => place = In::Skips((*suite).to_owned()),
+            ["@@SKIPS", suite] => place = ConsoleSection::Skips((*suite).to_owned()),
             ["@@DONE"] => report.finished = true,
             _ => {
-                if let In::Skips(suite) = &place {
+                if let ConsoleSection::Skips(suite) = &place {
                     report.skips.push((suite.clone(), line.to_owned()));
                 }
             }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn script_runs_each_suite_with_its_binary_place_and_variables() {
         let guest = super::super::GUESTS[0];
-        let selected = |suite: &str, names: &[&str]| Selected {
+        let selected = |suite: &str, names: &[&str]| SelectedSuite {
             suite: suite.into(),
             binary: TestBinary { name: "cgroups".into(), path: PathBuf::new(), package: PathBuf::new() },
             names: names.iter().map(|n| (*n).into()).collect(),

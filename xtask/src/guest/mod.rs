@@ -67,7 +67,7 @@ pub const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=of
 const MEMORY_MIB: u32 = 1536;
 /// The tests of one suite that are to run, one at least.
 #[derive(Debug, Clone)]
-pub struct Selected {
+pub struct SelectedSuite {
     pub suite: String,
     pub binary: TestBinary,
     pub names: Vec<String>,
@@ -78,7 +78,7 @@ pub struct Selected {
 pub struct Job<'a> {
     /// Its directory below `logs`.
     pub name: &'a str,
-    pub tests: &'a [Selected],
+    pub tests: &'a [SelectedSuite],
     /// Variables of the tests.
     pub environment: &'a [(&'static str, String)],
     /// One test may take this long.
@@ -92,7 +92,7 @@ pub struct Job<'a> {
 
 /// What one suite printed and how it ended.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ran {
+pub struct SuiteRun {
     pub suite: String,
     pub output: String,
     /// `None`: it never ended.
@@ -104,7 +104,7 @@ pub struct Ran {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    pub ran: Vec<Ran>,
+    pub ran: Vec<SuiteRun>,
     /// Lines `<test>\t<reason>` per suite.
     pub skips: Vec<(String, String)>,
     /// How long each test took, as seen from the host.
@@ -140,7 +140,7 @@ impl Guest {
         fs::write(&first, FirstRoot::new(parts, &kernel, "/root", init::SWITCH)?.finish())?;
 
         let (console, results) = (work.join("console.log"), work.join("results.log"));
-        let mut watch = Watch::new(&results);
+        let mut watch = ConsoleWatch::new(&results);
         let mut begin = || -> Result<Option<ExitStatus>> {
             let mut qemu = emulator(parts)?;
             qemu.args(["-smp", "2", "-m", &MEMORY_MIB.to_string()])
@@ -182,16 +182,16 @@ impl Guest {
 }
 
 /// What a guest prints, line by line while it runs: a test that hangs is silent.
-struct Watch<'a> {
+struct ConsoleWatch<'a> {
     results: &'a Path,
     read: usize,
     heard: Instant,
     times: Vec<(String, Duration)>,
 }
 
-impl<'a> Watch<'a> {
-    fn new(results: &'a Path) -> Watch<'a> {
-        Watch { results, read: 0, heard: Instant::now(), times: Vec::new() }
+impl<'a> ConsoleWatch<'a> {
+    fn new(results: &'a Path) -> ConsoleWatch<'a> {
+        ConsoleWatch { results, read: 0, heard: Instant::now(), times: Vec::new() }
     }
 
     /// Waits for the machine's end; `None`: it was silent for longer than `limit` and was switched off.

@@ -5,13 +5,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Sources, tree};
+use super::{PackageSources, tree};
 use crate::{Result, run};
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// `compression`: as dpkg-deb calls it.
-pub fn make(sources: &Sources, (version, compression): (&str, &str), work: &Path, out: &Path) -> Result<PathBuf> {
+pub fn make(
+    sources: &PackageSources,
+    (version, compression): (&str, &str),
+    work: &Path,
+    out: &Path,
+) -> Result<PathBuf> {
     let dir = work.join("deb");
     tree::make(sources, tree::DEBIAN, &dir)?;
     let kib =

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{Sources, VERSION, sha256};
+use super::{PackageSources, VERSION, sha256};
 use crate::{Result, run};
 
 /// What the loader and the binary need of Debian's packages, where they have it.
@@ -15,7 +15,7 @@ const LIBRARIES: [&str; 4] = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", 
 const LIBRARY_DIR: &str = "lib/x86_64-linux-gnu";
 
 /// `base`: where packages with the C library are unpacked.
-pub fn make(sources: &Sources, base: &Path, work: &Path, out: &Path) -> Result<()> {
+pub fn make(sources: &PackageSources, base: &Path, work: &Path, out: &Path) -> Result<()> {
     let (layout, files) = (work.join("image"), work.join("layer"));
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs)?;
@@ -138,7 +138,7 @@ mod tests {
         fs::create_dir_all(&work).unwrap();
         fs::create_dir_all(&out).unwrap();
         let root = crate::root();
-        make(&Sources::new(&root, &binary), &base, &work, &out).unwrap();
+        make(&PackageSources::new(&root, &binary), &base, &work, &out).unwrap();
 
         let layout = dir.path().join("layout");
         fs::create_dir(&layout).unwrap();

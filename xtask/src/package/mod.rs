@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     fs::create_dir_all(&out)?;
     let work = tempfile::tempdir_in(&out)?;
-    let sources = Sources::new(&root, &binary);
+    let sources = PackageSources::new(&root, &binary);
     deb::make(&sources, (VERSION, "xz"), work.path(), &out)?;
     rpm::make(&sources, &parts, work.path(), &out)?;
     tarball::make(&sources, work.path(), &out)?;
@@ -81,24 +81,24 @@ pub fn run(options: &Options) -> Result<bool> {
 /// A .deb of any binary and version, for the tests of its scripts: not compressed.
 pub fn deb(binary: &Path, version: &str, to: &Path) -> Result<PathBuf> {
     let work = tempfile::tempdir_in(to)?;
-    deb::make(&Sources::new(&crate::root(), binary), (version, "none"), work.path(), to)
+    deb::make(&PackageSources::new(&crate::root(), binary), (version, "none"), work.path(), to)
 }
 
 /// What packages are made of.
 #[derive(Debug)]
-struct Sources<'a> {
+struct PackageSources<'a> {
     root: &'a Path,
     binary: &'a Path,
     /// Seconds since 1970 of the commit. Every file has it, so that the same commit gives the same packages.
     commit_time: String,
 }
 
-impl<'a> Sources<'a> {
-    fn new(root: &'a Path, binary: &'a Path) -> Sources<'a> {
+impl<'a> PackageSources<'a> {
+    fn new(root: &'a Path, binary: &'a Path) -> PackageSources<'a> {
         let time = run::output(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root));
         // Sources without their repository.
         let commit_time = time.map_or_else(|_| "1577836800".to_owned(), |time| time.trim().to_owned());
-        Sources { root, binary, commit_time }
+        PackageSources { root, binary, commit_time }
     }
 
     /// A tar whose bytes follow from `what` in `dir` alone.

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Sources, VERSION, files, tree};
+use super::{PackageSources, VERSION, files, tree};
 use crate::parts::Parts;
 use crate::{Result, run};
 
-pub fn make(sources: &Sources, parts: &Parts, work: &Path, out: &Path) -> Result<()> {
+pub fn make(sources: &PackageSources, parts: &Parts, work: &Path, out: &Path) -> Result<()> {
     let (dir, top) = (work.join("rpm"), work.join("rpmbuild"));
     tree::make(sources, tree::RPM, &dir)?;
     fs::create_dir_all(&top)?;
@@ -50,7 +50,7 @@ mod tests {
         fs::create_dir_all(&work).unwrap();
         fs::create_dir_all(&out).unwrap();
         let root = crate::root();
-        make(&Sources::new(&root, &binary), &parts, &work, &out).unwrap();
+        make(&PackageSources::new(&root, &binary), &parts, &work, &out).unwrap();
         assert_eq!(files(&out).unwrap(), [format!("allostat-{VERSION}-1.x86_64.rpm")]);
         let made = out.join(format!("allostat-{VERSION}-1.x86_64.rpm"));
         let query = |what: &[&str]| {

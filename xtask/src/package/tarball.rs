@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Sources, VERSION, tree};
+use super::{PackageSources, VERSION, tree};
 use crate::{Result, run};
 
 /// Within the package, within the tarball.
@@ -26,7 +26,7 @@ const PLACES: &[(&str, &str)] = &[
 /// By hand they are copied as `deploy/` has them: to `/usr/local/bin`.
 const UNITS: &str = "systemd";
 
-pub fn make(sources: &Sources, work: &Path, out: &Path) -> Result<()> {
+pub fn make(sources: &PackageSources, work: &Path, out: &Path) -> Result<()> {
     let (files, name) = (work.join("files"), format!("allostat-{VERSION}-x86_64-linux"));
     tree::make(sources, tree::DEBIAN, &files)?;
     let dir = work.join(&name);
@@ -46,6 +46,8 @@ mod tests {
     use super::*;
     use crate::package::testing;
 
+    /// Promise (Under systemd): Tarball, .deb, .rpm and image have their files, modes and owners; an upgrade keeps
+    /// `agent.hcl`
     #[test]
     fn tarball_has_all_files_of_the_package_in_one_directory() {
         let dir = tempfile::tempdir().unwrap();
@@ -54,7 +56,7 @@ mod tests {
         fs::create_dir_all(&work).unwrap();
         fs::create_dir_all(&out).unwrap();
         let root = crate::root();
-        make(&Sources::new(&root, &binary), &work, &out).unwrap();
+        make(&PackageSources::new(&root, &binary), &work, &out).unwrap();
         let top = format!("allostat-{VERSION}-x86_64-linux");
         let entries = testing::entries(&out.join(format!("{top}.tar.gz")));
         let inside = |path: &str| path.strip_prefix(&top).map(|path| path.trim_start_matches('/').to_owned());

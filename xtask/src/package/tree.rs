@@ -5,17 +5,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Sources;
+use super::PackageSources;
 use crate::{Result, run};
 
 /// Where the two kinds of packages have different habits.
 #[derive(Debug, Clone, Copy)]
-pub struct Habits {
+pub struct PackageLayout {
     pub zsh: &'static str,
 }
 
-pub const DEBIAN: Habits = Habits { zsh: "usr/share/zsh/vendor-completions" };
-pub const RPM: Habits = Habits { zsh: "usr/share/zsh/site-functions" };
+pub const DEBIAN: PackageLayout = PackageLayout { zsh: "usr/share/zsh/vendor-completions" };
+pub const RPM: PackageLayout = PackageLayout { zsh: "usr/share/zsh/site-functions" };
 
 /// What is copied as it is: from the repository, to its directory.
 const DIRECTORIES: &[(&str, &str)] = &[
@@ -36,7 +36,7 @@ const FILES: &[(&str, &str)] = &[
 ];
 const UNITS: [&str; 2] = ["allostat.service", "allostat-observe.service"];
 
-pub fn make(sources: &Sources, habits: Habits, tree: &Path) -> Result<()> {
+pub fn make(sources: &PackageSources, habits: PackageLayout, tree: &Path) -> Result<()> {
     for (from, to) in DIRECTORIES {
         directory(&sources.root.join(from), &tree.join(to))?;
     }
@@ -65,7 +65,7 @@ fn packaged(unit: &str) -> Result<String> {
 }
 
 /// What the binary writes itself.
-fn generated(binary: &Path, habits: Habits, tree: &Path) -> Result<()> {
+fn generated(binary: &Path, habits: PackageLayout, tree: &Path) -> Result<()> {
     let man = tree.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
     run::output(Command::new(binary).arg("man").arg(&man))?;

@@ -27,7 +27,7 @@ pub struct Apt {
 
 /// Which of two versions is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum VersionChoice {
     /// The release's own.
     Release,
     /// The newer one where backports have it: QEMU 7.2 of the release itself crashes now and then under newer kernels.
@@ -115,9 +115,9 @@ impl Apt {
     }
 
     /// Downloads `names` and all that they depend on.
-    pub fn download_closure(&self, names: &[&str], from: From, to: &Path) -> Result<Vec<PathBuf>> {
+    pub fn download_closure(&self, names: &[&str], from: VersionChoice, to: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(to.join("partial"))?;
-        let from = if from == From::Release || self.known(BACKPORTS).is_empty() { RELEASE } else { BACKPORTS };
+        let from = if from == VersionChoice::Release || self.known(BACKPORTS).is_empty() { RELEASE } else { BACKPORTS };
         let mut archives = std::ffi::OsString::from("Dir::Cache::archives=");
         archives.push(to);
         let mut command = self.apt_get();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_systems_configuration_only_the_way_to_the_network_is_taken() {
+    fn system_configuration_gives_only_network_settings() {
         let system = "APT::Update::Post-Invoke:: \"rm -f /var/cache/apt/archives/*.deb\";\n\
                       Acquire::http::Proxy \"http://proxy.example:3128\";\nDir::Etc::parts \"apt.conf.d\";\n";
         let text = configuration(Path::new("/w/target/parts/apt"), system);

@@ -26,7 +26,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use self::apt::From;
+use self::apt::VersionChoice;
 use crate::{Result, run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -520,8 +520,8 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
     let (root, archives) = (home.join("root"), home.join("archives"));
     fs::create_dir_all(&root)?;
     let got = match part.packages {
-        Packages::WithDependencies(names) => apt.download_closure(names, From::Backports, &archives)?,
-        Packages::System(names) => apt.download_closure(names, From::Release, &archives)?,
+        Packages::WithDependencies(names) => apt.download_closure(names, VersionChoice::Backports, &archives)?,
+        Packages::System(names) => apt.download_closure(names, VersionChoice::Release, &archives)?,
         Packages::Alone(names) | Packages::Native(names) => apt.download(names, &archives)?,
         Packages::Next(names) => apt.download_of(apt::NEXT_RELEASE, names, &archives)?,
         Packages::Later(names) => apt.download_of(apt::LATER_RELEASE, names, &archives)?,
@@ -562,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_will_be_got_is_said_with_packages_and_sizes() {
+    fn announcement_lists_each_part_with_its_size() {
         let text = announcement(&PARTS.iter().collect::<Vec<_>>());
         for part in PARTS {
             assert!(text.contains(part.name) && text.contains(&format!("{} MB", part.megabytes)), "{text}");

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_kernel_the_modules_for_its_disk_stay() {
+    fn unpacked_kernel_retains_only_disk_modules() {
         let dir = tempfile::tempdir().unwrap();
         let kernel = dir.path().join("lib/modules/6.1/kernel/drivers");
         fs::create_dir_all(&kernel).unwrap();

@@ -7,8 +7,8 @@ use std::process::Command;
 use super::report::Section;
 use super::suites::Suite;
 use super::{Context, skip_line};
-use crate::guest::{GUESTS, Guest, Job, Selected, System};
-use crate::libtest::{self, Printed};
+use crate::guest::{GUESTS, Guest, Job, SelectedSuite, System};
+use crate::libtest::{self, LibtestOutput};
 use crate::steps::Step;
 use crate::{Result, run};
 
@@ -47,15 +47,15 @@ fn share_of<'a>(guest: &Guest, ids: impl Iterator<Item = (&'a Suite, &'a String)
 
 /// The tests of each suite for which `wants` holds and that run in a guest; `divide`: its share of those that are
 /// divided.
-pub fn select(guest: &Guest, suites: &[Suite], divide: bool, wants: impl Fn(&str) -> bool) -> Vec<Selected> {
+pub fn select(guest: &Guest, suites: &[Suite], divide: bool, wants: impl Fn(&str) -> bool) -> Vec<SelectedSuite> {
     let all = suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let chosen = all.filter(|(suite, test)| guest.chooses(&suite.id(test)));
     let chosen = if divide { share_of(guest, chosen) } else { chosen.collect() };
-    let mut selected: Vec<Selected> = Vec::new();
+    let mut selected: Vec<SelectedSuite> = Vec::new();
     for (suite, test) in chosen.into_iter().filter(|(suite, test)| wants(&suite.id(test))) {
         match selected.last_mut().filter(|last| last.suite == suite.name) {
             Some(last) => last.names.push(test.clone()),
-            None => selected.push(Selected {
+            None => selected.push(SelectedSuite {
                 suite: suite.name.clone(),
                 binary: suite.binary.clone(),
                 names: vec![test.clone()],
@@ -67,7 +67,7 @@ pub fn select(guest: &Guest, suites: &[Suite], divide: bool, wants: impl Fn(&str
 
 impl<'a> Context<'a> {
     /// Machines beside each other, each with its tests.
-    pub fn guests(&'a self, machines: &'a [(&'static Guest, Vec<Selected>)]) -> Result<Vec<Section>> {
+    pub fn guests(&'a self, machines: &'a [(&'static Guest, Vec<SelectedSuite>)]) -> Result<Vec<Section>> {
         let mut steps: Vec<Step<'a, Vec<Section>>> = Vec::new();
         let mut sections = Vec::new();
         for (guest, tests) in machines.iter().filter(|(_, tests)| !tests.is_empty()) {
@@ -88,8 +88,8 @@ impl<'a> Context<'a> {
     }
 
     /// One machine; `name` is that of its directory of logs. Where it dies, tests that did not begin get another one.
-    pub fn guest(&self, guest: &Guest, name: &str, tests: &[Selected]) -> Result<Vec<Section>> {
-        let new = |one: &Selected| Section::new(guest.name, &one.suite, one.names.clone());
+    pub fn guest(&self, guest: &Guest, name: &str, tests: &[SelectedSuite]) -> Result<Vec<Section>> {
+        let new = |one: &SelectedSuite| Section::new(guest.name, &one.suite, one.names.clone());
         let mut sections: Vec<Section> = tests.iter().map(new).collect();
         let mut left = tests.to_vec();
         for boot in 1..=MOST_BOOTS {
@@ -100,8 +100,8 @@ impl<'a> Context<'a> {
             }
             println!("  {:<10} the machine died; {} suites had tests that did not begin", guest.name, left.len());
         }
-        for Selected { suite, names, .. } in left {
-            let mut printed = Printed { finished: true, ..Printed::default() };
+        for SelectedSuite { suite, names, .. } in left {
+            let mut printed = LibtestOutput { finished: true, ..LibtestOutput::default() };
             printed.cut_off(&names, &format!("{MOST_BOOTS} machines died"));
             sections
                 .iter_mut()
@@ -113,7 +113,13 @@ impl<'a> Context<'a> {
     }
 
     /// Runs tests in a machine and adds what they gave; those that did not begin.
-    fn boot(&self, guest: &Guest, name: &str, tests: &[Selected], into: &mut [Section]) -> Result<Vec<Selected>> {
+    fn boot(
+        &self,
+        guest: &Guest,
+        name: &str,
+        tests: &[SelectedSuite],
+        into: &mut [Section],
+    ) -> Result<Vec<SelectedSuite>> {
         let allostat = self.built.binary("allostat").ok_or("cargo built no allostat")?;
         let workload = self.built.binary("workload").ok_or("cargo built no workload")?;
         let mut environment = self.size.environment();
@@ -144,7 +150,7 @@ impl<'a> Context<'a> {
                     printed.details += &format!("{said}\n--- the console of {name} ---\n{}", report.console);
                 }
                 if !not.is_empty() {
-                    left.push(Selected { names: not, ..one.clone() });
+                    left.push(SelectedSuite { names: not, ..one.clone() });
                 }
                 printed.finished = true;
             }
@@ -170,7 +176,7 @@ mod tests {
     use super::*;
     use crate::test::suites::tests::suite;
 
-    fn names(selected: &[Selected]) -> Vec<&str> {
+    fn names(selected: &[SelectedSuite]) -> Vec<&str> {
         selected.iter().flat_map(|one| one.names.iter().map(String::as_str)).collect()
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::report::Section;
 use super::suites::Suite;
 use super::{Context, skip_line};
-use crate::libtest::{self, Printed};
+use crate::libtest::{self, LibtestOutput};
 use crate::steps::Step;
 use crate::{Result, run};
 
@@ -47,7 +47,7 @@ const ONE_AT_A_TIME: &[&str] = &[
 
 /// Tests of one suite that are to run.
 #[derive(Debug, Clone)]
-pub struct Chosen<'a> {
+pub struct ChosenTests<'a> {
     pub suite: &'a Suite,
     pub tests: Vec<String>,
 }
@@ -62,11 +62,11 @@ struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    fn new(chosen: &[&Chosen<'a>]) -> Queue<'a> {
+    fn new(chosen: &[&ChosenTests<'a>]) -> Queue<'a> {
         let place = |suite: &str| FIRST.iter().position(|first| *first == suite).unwrap_or(FIRST.len());
-        let mut chosen: Vec<&&Chosen<'a>> = chosen.iter().collect();
+        let mut chosen: Vec<&&ChosenTests<'a>> = chosen.iter().collect();
         chosen.sort_by_key(|one| (place(&one.suite.name), one.suite.name.as_str()));
-        let section = |one: &&&Chosen<'a>| {
+        let section = |one: &&&ChosenTests<'a>| {
             Section::new("host", &one.suite.name, one.tests.iter().map(|test| one.suite.id(test)).collect())
         };
         let sections = chosen.iter().map(section).collect();
@@ -97,7 +97,13 @@ impl<'a> Queue<'a> {
         Some(Err(()))
     }
 
-    fn ended(&mut self, suite: &'a Suite, tests: &[String], took: Duration, printed: (Printed, Vec<(String, String)>)) {
+    fn ended(
+        &mut self,
+        suite: &'a Suite,
+        tests: &[String],
+        took: Duration,
+        printed: (LibtestOutput, Vec<(String, String)>),
+    ) {
         let left = self.waiting.iter().find(|(of, _)| of.name == suite.name).map_or(0, |(_, tests)| tests.len());
         let running = self.running.entry(&suite.name).or_default();
         *running -= 1;
@@ -115,15 +121,15 @@ impl<'a> Queue<'a> {
 
 impl<'a> Context<'a> {
     /// Beside each other, then what runs alone.
-    pub fn host(&'a self, chosen: &'a [Chosen<'a>]) -> Result<Vec<Section>> {
-        let is_alone = |one: &&Chosen<'a>| ALONE.contains(&one.suite.name.as_str());
+    pub fn host(&'a self, chosen: &'a [ChosenTests<'a>]) -> Result<Vec<Section>> {
+        let is_alone = |one: &&ChosenTests<'a>| ALONE.contains(&one.suite.name.as_str());
         let (alone, beside): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
         let mut sections = self.queue("host", &beside, &WORKERS)?;
         sections.extend(self.queue("host, alone", &alone, &WORKERS[..1])?);
         Ok(sections)
     }
 
-    fn queue(&'a self, name: &str, chosen: &[&Chosen<'a>], workers: &'a [&'a str]) -> Result<Vec<Section>> {
+    fn queue(&'a self, name: &str, chosen: &[&ChosenTests<'a>], workers: &'a [&'a str]) -> Result<Vec<Section>> {
         if chosen.is_empty() {
             return Ok(Vec::new());
         }
@@ -153,7 +159,7 @@ impl<'a> Context<'a> {
             let begun = Instant::now();
             // An error of ours is a failure of these tests: the others go on.
             let printed = self.process(suite, &tests, &log, limit).unwrap_or_else(|error| {
-                let mut printed = Printed::default();
+                let mut printed = LibtestOutput::default();
                 printed.cut_off(&tests, &error.to_string());
                 (printed, Vec::new())
             });
@@ -168,7 +174,7 @@ impl<'a> Context<'a> {
         tests: &[String],
         log: &Path,
         limit: Duration,
-    ) -> Result<(Printed, Vec<(String, String)>)> {
+    ) -> Result<(LibtestOutput, Vec<(String, String)>)> {
         let skips = log.with_extension("skips");
         fs::write(&skips, "")?;
         let mut command = suite.command(tests);
@@ -203,15 +209,15 @@ mod tests {
     #[test]
     fn long_suites_begin_first_and_no_more_of_one_run_at_once_than_may() {
         let suites = suite("cgroups", &["live::a", "live::b", "live::c", "zone::d", "zone::e"]);
-        let chosen: Vec<Chosen<'_>> =
-            suites.iter().map(|suite| Chosen { suite, tests: suite.tests.clone() }).rev().collect();
+        let chosen: Vec<ChosenTests<'_>> =
+            suites.iter().map(|suite| ChosenTests { suite, tests: suite.tests.clone() }).rev().collect();
         let mut queue = Queue::new(&chosen.iter().collect::<Vec<_>>());
         let mut next = || queue.next().map(|next| next.map(|(_, tests)| tests.join(" ")));
         assert_eq!((next(), next()), (Some(Ok("live::a".into())), Some(Ok("live::b".into()))));
         assert_eq!(next(), Some(Ok("zone::d zone::e".into())), "these share a process");
         assert_eq!(next(), Some(Err(())), "the third of live waits");
         let live = &suites[0];
-        queue.ended(live, &["live::a".to_owned()], Duration::ZERO, (Printed::default(), Vec::new()));
+        queue.ended(live, &["live::a".to_owned()], Duration::ZERO, (LibtestOutput::default(), Vec::new()));
         assert_eq!(queue.next().map(|next| next.map(|(_, tests)| tests)), Some(Ok(vec!["live::c".to_owned()])));
         assert!(queue.next().is_none());
         assert_eq!(queue.sections[0].times.len(), 1);

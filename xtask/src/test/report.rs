@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::suites::Suite;
 use crate::Result;
-use crate::libtest::Printed;
+use crate::libtest::LibtestOutput;
 use crate::skips::{AllowedSkips, Circumstances, Judgement};
 
 /// What one suite did in one place. Tests have their IDs.
@@ -18,7 +18,7 @@ pub struct Section {
     pub suite: String,
     /// All that were to run.
     pub tests: Vec<String>,
-    pub printed: Printed,
+    pub printed: LibtestOutput,
     /// `(test, reason)`
     pub skips: Vec<(String, String)>,
     /// Tests that failed at first and then passed two of three, and how the first failure read.
@@ -28,18 +28,18 @@ pub struct Section {
 
 impl Section {
     pub fn new(place: &str, suite: &str, tests: Vec<String>) -> Section {
-        let printed = Printed { finished: true, ..Printed::default() };
+        let printed = LibtestOutput { finished: true, ..LibtestOutput::default() };
         Section { place: place.into(), suite: suite.into(), tests, printed, ..Section::default() }
     }
 
     /// Adds what a process of the suite printed.
-    pub fn add(&mut self, (printed, skips): (Printed, Vec<(String, String)>), suite: &Suite) {
+    pub fn add(&mut self, (printed, skips): (LibtestOutput, Vec<(String, String)>), suite: &Suite) {
         self.printed.add(printed, |test| suite.id(test));
         self.skips.extend(skips.into_iter().map(|(test, reason)| (suite.id(&test), reason)));
     }
 
     pub fn say(&self, took: Duration) {
-        let Printed { passed, failed, .. } = &self.printed;
+        let LibtestOutput { passed, failed, .. } = &self.printed;
         let seconds = took.as_secs_f64();
         println!("  {:<10} {:<13} {passed:>4} passed, {} failed  {seconds:.1} s", self.place, self.suite, failed.len());
         // The end of a run has them in full, which one that is cut off does not reach.

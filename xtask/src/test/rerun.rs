@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::report::Section;
 use super::suites::Suite;
 use super::{Context, report, state};
-use crate::guest::{GUESTS, Guest, Selected};
+use crate::guest::{GUESTS, Guest, SelectedSuite};
 use crate::{Result, power};
 
 const ATTEMPTS: u32 = 3;
@@ -90,11 +90,11 @@ impl Context<'_> {
     fn in_guest(&self, guest: &Guest, suites: &[Suite], failed: &[String], until: Instant) -> Result<Vec<String>> {
         let mut tallies: Vec<(String, Tally)> = failed.iter().map(|id| (id.clone(), Tally::default())).collect();
         while tallies.iter().any(|(_, tally)| tally.decided().is_none()) && Instant::now() < until {
-            let mut tests: Vec<Selected> = Vec::new();
+            let mut tests: Vec<SelectedSuite> = Vec::new();
             for (id, _) in tallies.iter().filter(|(_, tally)| tally.decided().is_none()) {
                 let Some((suite, test)) = find(suites, id) else { return Ok(Vec::new()) };
                 let (suite, binary) = (suite.name.clone(), suite.binary.clone());
-                tests.push(Selected { suite, binary, names: vec![test.clone()] });
+                tests.push(SelectedSuite { suite, binary, names: vec![test.clone()] });
             }
             // A suite is named once in a guest's report.
             tests.sort_by(|a, b| a.suite.cmp(&b.suite));

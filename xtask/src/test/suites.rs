@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use crate::cargo::{Built, TestBinary};
+use crate::cargo::{BuiltPrograms, TestBinary};
 use crate::{Result, libtest, run};
 
 /// Each first module of these is a suite of its own, run by processes of its own.
@@ -36,7 +36,7 @@ impl Suite {
     }
 }
 
-pub fn all(built: &Built) -> Result<Vec<Suite>> {
+pub fn all(built: &BuiltPrograms) -> Result<Vec<Suite>> {
     let mut suites = Vec::new();
     for binary in &built.tests {
         let mut list = Command::new(&binary.path);

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! # where             tests, by the beginning of their IDs      why
-//! host-long           live::follow::a_reader_that_stalls_       # 65 s
+//! host-long           live::follow::stalled_event_reader_       # 65 s
 //! gate-guest          live::memory::
-//! host-only           live::follow::a_reader_that_stalls_       # asks nothing of a kernel
+//! host-only           live::follow::stalled_event_reader_       # asks nothing of a kernel
 //! ```
 //! An ID is `suite::path::of::the_test`; the longest beginning that fits decides. `gate-guest` tests run on the host as
 //! well. `tests/house` reads the same file, so this module uses the standard library alone.

@@ -10,7 +10,7 @@ const LARGEST: usize = 16 << 20;
 const LENGTH: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FrameError {
+pub(super) enum HelperFrameError {
     #[error("message of {0} bytes; the limit is {LARGEST}")]
     TooLarge(usize),
     #[error("invalid message")]
@@ -21,7 +21,7 @@ pub(super) fn write(out: &mut impl Write, message: &impl Serialize) -> io::Resul
     let mut bytes = vec![0; LENGTH];
     serde_json::to_writer(&mut bytes, message)?;
     let length = u32::try_from(bytes.len() - LENGTH).ok().filter(|length| *length as usize <= LARGEST);
-    let length = length.ok_or_else(|| io::Error::other(FrameError::TooLarge(bytes.len() - LENGTH)))?;
+    let length = length.ok_or_else(|| io::Error::other(HelperFrameError::TooLarge(bytes.len() - LENGTH)))?;
     bytes[..LENGTH].copy_from_slice(&length.to_le_bytes());
     out.write_all(&bytes)?;
     out.flush()
@@ -29,22 +29,22 @@ pub(super) fn write(out: &mut impl Write, message: &impl Serialize) -> io::Resul
 
 /// Received bytes of an incomplete message.
 #[derive(Debug, Default)]
-pub(super) struct Frames(Vec<u8>);
+pub(super) struct HelperFrames(Vec<u8>);
 
-impl Frames {
+impl HelperFrames {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
     /// The next complete message. Errors: the rest of the stream cannot be read either.
-    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, HelperFrameError> {
         let Some(length) = self.0.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         if length > LARGEST {
-            return Err(FrameError::TooLarge(length));
+            return Err(HelperFrameError::TooLarge(length));
         }
         let Some(message) = self.0.get(LENGTH..LENGTH + length) else { return Ok(None) };
-        let read = serde_json::from_slice(message).map_err(FrameError::Garbled)?;
+        let read = serde_json::from_slice(message).map_err(HelperFrameError::Garbled)?;
         self.0.drain(..LENGTH + length);
         Ok(Some(read))
     }
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_whole_and_in_order_however_they_are_cut() {
+    fn framed_messages_are_complete_and_ordered_however_they_are_split() {
         let mut sent = Vec::new();
         write(&mut sent, &"one").unwrap();
         write(&mut sent, &"").unwrap();
         write(&mut sent, &"three".repeat(10_000)).unwrap();
         for size in [1, 3, 7, 4096, sent.len()] {
-            let (mut frames, mut lengths) = (Frames::default(), Vec::new());
+            let (mut frames, mut lengths) = (HelperFrames::default(), Vec::new());
             for part in sent.chunks(size) {
                 frames.push(part);
                 while let Some(text) = frames.next::<String>().unwrap() {
@@ -73,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_no_message_is_refused_before_it_is_gathered() {
-        let mut frames = Frames::default();
+    fn oversized_or_malformed_helper_message_is_refused_before_it_is_gathered() {
+        let mut frames = HelperFrames::default();
         frames.push(&u32::MAX.to_le_bytes());
-        assert!(matches!(frames.next::<String>(), Err(FrameError::TooLarge(_))));
-        let mut frames = Frames::default();
+        assert!(matches!(frames.next::<String>(), Err(HelperFrameError::TooLarge(_))));
+        let mut frames = HelperFrames::default();
         frames.push(&[2, 0, 0, 0, b'{', b'{']);
-        assert!(matches!(frames.next::<String>(), Err(FrameError::Garbled(_))));
+        assert!(matches!(frames.next::<String>(), Err(HelperFrameError::Garbled(_))));
         assert!(write(&mut Vec::new(), &"x".repeat(LARGEST)).is_err());
     }
 }

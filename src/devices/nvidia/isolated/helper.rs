@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::frames::{self, Frames};
+use super::frames::{self, HelperFrames};
 use crate::devices::nvidia::shared::thread;
 use crate::devices::nvidia::{Nvidia, NvidiaConfig};
 use crate::devices::plugin::{DevicePlugin as _, PluginError, PluginReport, PluginReports, StopSignal};
@@ -66,7 +66,7 @@ fn say(said: &HelperMessage) -> io::Result<()> {
 }
 
 fn config() -> io::Result<HelperConfig> {
-    let (mut stdin, mut frames, mut buffer) = (io::stdin().lock(), Frames::default(), [0; 4096]);
+    let (mut stdin, mut frames, mut buffer) = (io::stdin().lock(), HelperFrames::default(), [0; 4096]);
     loop {
         match stdin.read(&mut buffer)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

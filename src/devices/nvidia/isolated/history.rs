@@ -3,21 +3,22 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::devices::nvidia::counters::Counters;
+use crate::devices::nvidia::counters::GpuCounters;
 use crate::model::device::{DeviceReading, Xid};
 use crate::model::id::DeviceId;
 
 type Xids = HashMap<DeviceId, BTreeMap<u64, Xid>>;
 
+/// Continues the counters over all helpers.
 #[derive(Debug, Default)]
-pub(super) struct History {
-    counters: Counters,
+pub(super) struct CounterHistory {
+    counters: GpuCounters,
     /// Counts of all earlier helpers.
     before: Xids,
     seen: Xids,
 }
 
-impl History {
+impl CounterHistory {
     /// A new helper started and has seen no error yet.
     pub(super) fn begin(&mut self) {
         self.before.clone_from(&self.seen);
@@ -46,7 +47,7 @@ mod tests {
     use crate::model::device::DeviceUsage;
     use crate::model::units::Timestamp;
 
-    fn follow(history: &mut History, energy: u64, xids: &[(u64, u64)]) -> (u64, Vec<(u64, u64)>) {
+    fn follow(history: &mut CounterHistory, energy: u64, xids: &[(u64, u64)]) -> (u64, Vec<(u64, u64)>) {
         let one = |(number, count): &(u64, u64)| {
             let last = (*count > 0).then_some(Timestamp(*count));
             (*number, Xid { count: *count, last })
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn no_counter_falls_with_a_helper_and_each_error_is_counted_once() {
-        let mut history = History::default();
+        let mut history = CounterHistory::default();
         history.begin();
         assert_eq!(follow(&mut history, 500, &[(31, 2), (79, 0)]), (500, vec![(31, 2), (79, 0)]));
         assert_eq!(follow(&mut history, 600, &[(31, 3), (79, 0)]), (600, vec![(31, 3), (79, 0)]));

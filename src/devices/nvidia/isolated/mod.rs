@@ -1,8 +1,8 @@
 //! The NVIDIA plugin in a separate process: a crash inside the vendor's library ends that process, not the agent.
 //!
 //! ```text
-//! manager ── run ──► Isolated ── starts this binary again ──► helper: Nvidia and NVML
-//!         ◄─────────    │     ◄── reports, framed ──────────   its exit is a fault, and the manager restarts it
+//! manager ── run ──► IsolatedNvidia ── starts this binary again ──► helper: Nvidia and NVML
+//!         ◄─────────    │          ◄── reports, framed ──────────   its exit is a fault, and the manager restarts it
 //!                       └ history: continues the counters of earlier helpers
 //! runner ── reserve ──► answered here, from the last list of devices
 //! ```
@@ -25,9 +25,9 @@ use tokio::net::unix::pipe::Receiver;
 
 pub use self::helper::serve_agent;
 
-use self::frames::Frames;
+use self::frames::HelperFrames;
 use self::helper::{HelperConfig, HelperMessage};
-use self::history::History;
+use self::history::CounterHistory;
 use super::{FIRST_LIST, NvidiaConfig, idle_hardware, is_node, reservation};
 use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports};
 use crate::host::process::{HeldProgram, spawn_held, without_ours};
@@ -45,25 +45,26 @@ const FIRST_WORD: Duration = FIRST_LIST.saturating_add(Duration::from_secs(30));
 /// Grace period before SIGKILL: killing a call of the driver half-way has left a GPU hanging.
 const GRACE: Duration = Duration::from_millis(300);
 
-pub struct Isolated {
+/// The NVIDIA plugin, run in a helper process.
+pub struct IsolatedNvidia {
     config: NvidiaConfig,
-    history: Mutex<History>,
+    history: Mutex<CounterHistory>,
     /// The last list of devices, by ID.
     devices: Mutex<HashMap<DeviceId, Device>>,
 }
 
 /// A running helper.
-struct Helper {
+struct HelperProcess {
     held: HeldProgram,
     messages: Receiver,
-    frames: Frames,
+    frames: HelperFrames,
     /// The helper ends when this closes.
     _asked: ChildStdin,
 }
 
-impl Isolated {
-    pub fn new(config: NvidiaConfig) -> Isolated {
-        Isolated { config, history: Mutex::default(), devices: Mutex::default() }
+impl IsolatedNvidia {
+    pub fn new(config: NvidiaConfig) -> IsolatedNvidia {
+        IsolatedNvidia { config, history: Mutex::default(), devices: Mutex::default() }
     }
 
     async fn run_helper(&self, reports: &PluginReports) -> PluginError {
@@ -72,7 +73,7 @@ impl Isolated {
             tick: reports.tick,
             samples_processes: reports.samples_processes,
         };
-        let mut helper = match Helper::start(&config) {
+        let mut helper = match HelperProcess::start(&config) {
             Ok(helper) => helper,
             Err(error) => return PluginError::new(PluginFault::Failed, format!("cannot start the helper: {error}")),
         };
@@ -86,7 +87,7 @@ impl Isolated {
     }
 
     /// `None`: it ended without a final message.
-    async fn take_all(&self, helper: &mut Helper, reports: &PluginReports) -> Option<PluginError> {
+    async fn take_all(&self, helper: &mut HelperProcess, reports: &PluginReports) -> Option<PluginError> {
         let late = PluginError::new(PluginFault::Timeout, format!("no message from the helper for {FIRST_WORD:?}"));
         let mut said = match tokio::time::timeout(FIRST_WORD, helper.next()).await {
             Ok(first) => first,
@@ -126,7 +127,7 @@ impl Isolated {
     }
 }
 
-impl DevicePlugin for Isolated {
+impl DevicePlugin for IsolatedNvidia {
     fn name(&self) -> &str {
         super::NAME
     }
@@ -149,9 +150,9 @@ impl DevicePlugin for Isolated {
     }
 }
 
-impl Helper {
+impl HelperProcess {
     /// Starts the helper. It dies with the calling thread.
-    fn start(config: &HelperConfig) -> io::Result<Helper> {
+    fn start(config: &HelperConfig) -> io::Result<HelperProcess> {
         let mut command = Command::new(OURSELVES);
         without_ours(&mut command);
         // Output of the crashing library goes to the agent's standard error.
@@ -166,7 +167,9 @@ impl Helper {
             Ok((asked, messages))
         })();
         match prepared {
-            Ok((asked, messages)) => Ok(Helper { held, messages, frames: Frames::default(), _asked: asked }),
+            Ok((asked, messages)) => {
+                Ok(HelperProcess { held, messages, frames: HelperFrames::default(), _asked: asked })
+            }
             Err(error) => {
                 held.end(Duration::ZERO, ());
                 Err(error)
@@ -191,7 +194,7 @@ impl Helper {
 
     /// Returns the exit status as text.
     fn end(self) -> String {
-        let Helper { held, messages, _asked: asked, .. } = self;
+        let HelperProcess { held, messages, _asked: asked, .. } = self;
         drop(asked);
         let how = held.end(GRACE, ());
         drop(messages);

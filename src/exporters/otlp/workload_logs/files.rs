@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_is_read_over_its_files_and_says_when_one_is_complete() {
+    fn output_stream_is_read_over_its_files_and_reports_complete_ones() {
         let (_dir, directory) = directory(&[(8, "one\n"), (9, "two\n"), (10, "thr")]);
         assert_eq!(whole(&directory, None), ("one\ntwo\nthr".to_owned(), 0));
         assert_eq!(whole(&directory, Some(place(9, 1))), ("wo\nthr".to_owned(), 0));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn links_pipes_and_directories_of_others_are_not_read() {
+    fn symlinks_pipes_and_foreign_directories_are_not_read_as_output() {
         let (dir, directory) = directory(&[(0, "one\n")]);
         std::fs::write(dir.path().join("secret"), "SECRET\n").unwrap();
         std::os::unix::fs::symlink(dir.path().join("secret"), dir.path().join("t.stdout.1")).unwrap();

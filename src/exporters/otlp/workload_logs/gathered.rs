@@ -9,7 +9,7 @@ use crate::model::id::{AllocId, TaskName};
 
 /// Records of the tasks of a batch, and where their streams go on.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct GatheredRecords {
     pub records: BTreeMap<(AllocId, TaskName), Vec<LogRecord>>,
     pub moved: BTreeMap<StreamKey, OutputPlace>,
     pub bytes: u64,

@@ -30,7 +30,7 @@ use tokio::time::MissedTickBehavior;
 
 use allowance::Allowance;
 use files::{OutputDirectory, PIECE};
-use gathered::Gathered;
+use gathered::GatheredRecords;
 use lines::{OutputLine, first_line};
 use places::{OutputPlace, OutputPlaces, StreamKey};
 use times::OutputTimes;
@@ -42,7 +42,7 @@ use super::names::SCHEMA_URL;
 use super::outbox::Outbox;
 use super::packed::pack;
 use super::resource::HostIdentity;
-use super::settings::{Compression, Config, OutputStream};
+use super::settings::{Compression, Config, ForwardedStream};
 use crate::host::clock::{Clock, SystemClock};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::task::TaskState;
@@ -104,7 +104,7 @@ type ResourceOf<'r> = &'r dyn Fn(&AllocId, &TaskName) -> Resource;
 pub(super) struct WorkloadMaker {
     identity: Arc<HostIdentity>,
     compression: Compression,
-    streams: Vec<OutputStream>,
+    streams: Vec<ForwardedStream>,
     task_rate: u64,
     /// `<data>/alloc`
     allocs: PathBuf,
@@ -189,7 +189,7 @@ impl WorkloadMaker {
     }
 
     /// False: there was nothing, or the disk refuses it.
-    fn queue(&mut self, gathered: Gathered, resource: ResourceOf<'_>, outbox: &Outbox) -> bool {
+    fn queue(&mut self, gathered: GatheredRecords, resource: ResourceOf<'_>, outbox: &Outbox) -> bool {
         let count: u64 = gathered.records.values().map(|records| records.len() as u64).sum();
         if count == 0 {
             return false;
@@ -255,8 +255,8 @@ impl WorkloadMaker {
     }
 
     /// One batch: pieces of each stream in turn, as far as there is an allowance.
-    fn round(&mut self, open: &[OpenStream], destination: &str, now: Instant) -> Gathered {
-        let mut gathered = Gathered::default();
+    fn round(&mut self, open: &[OpenStream], destination: &str, now: Instant) -> GatheredRecords {
+        let mut gathered = GatheredRecords::default();
         let mut idle = 0;
         while idle < open.len() && gathered.bytes < BATCH_BYTES && self.total.has_some() {
             let stream = &open[self.turn % open.len()];
@@ -276,7 +276,7 @@ impl WorkloadMaker {
     fn read(
         &mut self,
         stream: &OpenStream,
-        gathered: &mut Gathered,
+        gathered: &mut GatheredRecords,
         destination: &str,
         now: Instant,
     ) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
-use super::gathered::Gathered;
+use super::gathered::GatheredRecords;
 use super::places::{ENDS, OutputPlace, OutputPlaces, STARTS, StreamKey};
 use crate::exporters::otlp::attribute::{attribute, int, key_value};
 use crate::exporters::otlp::logs::{severity_text, text};
@@ -15,8 +15,8 @@ use crate::snapshot::Snapshot;
 
 /// Those that are not in the queue, and how many ends were forgotten before they could be: an observed task keeps the
 /// newest.
-pub(super) fn events(snapshot: &Snapshot, places: &OutputPlaces, now: Timestamp) -> (Gathered, u64) {
-    let (mut gathered, mut forgotten) = (Gathered::default(), 0);
+pub(super) fn events(snapshot: &Snapshot, places: &OutputPlaces, now: Timestamp) -> (GatheredRecords, u64) {
+    let (mut gathered, mut forgotten) = (GatheredRecords::default(), 0);
     for alloc in &snapshot.allocs {
         for (known, view) in alloc.tasks() {
             let Some(task) = view.observed.as_deref() else { continue };
@@ -134,6 +134,7 @@ fn record(
     }
 }
 
+/// Promise (Measured values): Starts and ends of observed workloads are log records, each once
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -6,13 +6,13 @@ use tempfile::TempDir;
 
 use super::super::packed::read;
 use super::*;
-use crate::store::queue::{Files, Queue, QueueLimits, SegmentFiles};
-use crate::telemetry::otlp::{Lane, Signal};
+use crate::store::queue::{Queue, QueueFiles, QueueLimits, SegmentFiles};
+use crate::telemetry::otlp::{Lane, OtlpSignal};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 
 /// A data directory with the logs of one task, and agents that read it one after the other.
-struct Host {
+struct LogHost {
     dir: TempDir,
     config: Config,
     metrics: Arc<Metrics>,
@@ -21,15 +21,15 @@ struct Host {
 }
 
 /// A disk that may refuse everything.
-struct Refusing(SegmentFiles, Arc<AtomicBool>);
+struct RefusingFiles(SegmentFiles, Arc<AtomicBool>);
 
-impl Refusing {
+impl RefusingFiles {
     fn disk(&self) -> io::Result<()> {
         if self.1.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
 
-impl Files for Refusing {
+impl QueueFiles for RefusingFiles {
     fn list(&mut self) -> io::Result<Vec<u64>> {
         self.0.list()
     }
@@ -57,17 +57,17 @@ impl Files for Refusing {
 }
 
 /// A running agent.
-struct Agent {
+struct LogAgent {
     maker: WorkloadMaker,
     outbox: Outbox,
 }
 
-impl Host {
-    fn new(config: Config) -> Host {
+impl LogHost {
+    fn new(config: Config) -> LogHost {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(logs_of(&dir.path().join("alloc"), &ALLOC.into())).unwrap();
-        let config = Config { task_streams: OutputStream::ALL.into(), compression: Compression::None, ..config };
-        Host { dir, config, metrics: Arc::new(Metrics::new()), now: Instant::now(), is_rewritten: false }
+        let config = Config { task_streams: ForwardedStream::ALL.into(), compression: Compression::None, ..config };
+        LogHost { dir, config, metrics: Arc::new(Metrics::new()), now: Instant::now(), is_rewritten: false }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -78,20 +78,20 @@ impl Host {
         OpenOptions::new().create(true).append(true).open(self.file(name)).unwrap().write_all(text).unwrap();
     }
 
-    fn start(&self) -> Agent {
+    fn start(&self) -> LogAgent {
         self.start_on(|files| Box::new(files))
     }
 
-    fn start_on(&self, disk: impl FnOnce(SegmentFiles) -> Box<dyn Files>) -> Agent {
+    fn start_on(&self, disk: impl FnOnce(SegmentFiles) -> Box<dyn QueueFiles>) -> LogAgent {
         let queue_dir = self.dir.path().join("otlp/logs/workload_logs");
         let limits = QueueLimits { bytes: 1 << 30, age: Duration::from_secs(3_600), memory_bytes: 8 << 20 };
         let queue = Queue::open(disk(SegmentFiles::new(&queue_dir)), limits);
         let next = queue.next_id();
-        let lane: Lane = ("default".into(), Signal::WorkloadLogs);
+        let lane: Lane = ("default".into(), OtlpSignal::WorkloadLogs);
         let outbox = Outbox::new(lane, queue, 1 << 30, Arc::clone(&self.metrics));
         let dirs = (self.dir.path(), queue_dir.as_path());
         let maker = WorkloadMaker::open(&self.config, HostIdentity::default(), dirs, next, Arc::clone(&self.metrics));
-        Agent { maker, outbox }
+        LogAgent { maker, outbox }
     }
 
     fn lost(&self) -> [u64; 3] {
@@ -102,12 +102,12 @@ impl Host {
         self.now += Duration::from_secs(seconds);
     }
 
-    fn tick(&self, agent: &mut Agent) {
+    fn tick(&self, agent: &mut LogAgent) {
         self.tick_of(agent, None, 1 << 20);
     }
 
-    fn tick_of(&self, agent: &mut Agent, ended: Option<u32>, file_bytes: u64) {
-        let open = OutputStream::ALL.map(|stream| {
+    fn tick_of(&self, agent: &mut LogAgent, ended: Option<u32>, file_bytes: u64) {
+        let open = ForwardedStream::ALL.map(|stream| {
             let key = StreamKey { alloc: ALLOC.into(), task: "t".into(), stream: stream.as_str() };
             OpenStream { key, index: stream.index(), ended, file_bytes, is_rewritten: self.is_rewritten }
         });
@@ -115,7 +115,7 @@ impl Host {
     }
 }
 
-impl Agent {
+impl LogAgent {
     /// All that is queued is delivered: stream, text, and whether the line goes on.
     fn taken(&self) -> Vec<(String, String, bool)> {
         let mut all = Vec::new();
@@ -143,7 +143,7 @@ impl Agent {
 
 #[test]
 fn output_of_both_streams_is_sent_once_and_in_order_over_rotation_and_restarts() {
-    let mut host = Host::new(Config::default());
+    let mut host = LogHost::new(Config::default());
     host.write("t.stdout.0", b"one\ntwo\n");
     host.write("t.stderr.0", b"error\n");
     let mut agent = host.start();
@@ -165,7 +165,7 @@ fn output_of_both_streams_is_sent_once_and_in_order_over_rotation_and_restarts()
 
 #[test]
 fn agent_killed_between_place_and_batch_sends_the_batch_again_and_no_other() {
-    let host = Host::new(Config::default());
+    let host = LogHost::new(Config::default());
     host.write("t.stdout.0", b"one\n");
     let mut agent = host.start();
     host.tick(&mut agent);
@@ -181,11 +181,11 @@ fn agent_killed_between_place_and_batch_sends_the_batch_again_and_no_other() {
 
 #[test]
 fn output_waits_in_its_files_while_the_disk_refuses_batches_and_a_kill_loses_none() {
-    let mut host = Host::new(Config { task_rate: 1 << 30, tasks_rate: 1 << 30, ..Config::default() });
+    let mut host = LogHost::new(Config { task_rate: 1 << 30, tasks_rate: 1 << 30, ..Config::default() });
     let lines: Vec<String> = (0..4_000).map(|n| format!("{n:<999}")).collect();
     host.write("t.stdout.0", (lines.join("\n") + "\n").as_bytes());
     let refuses = Arc::new(AtomicBool::new(true));
-    let mut agent = host.start_on(|files| Box::new(Refusing(files, Arc::clone(&refuses))));
+    let mut agent = host.start_on(|files| Box::new(RefusingFiles(files, Arc::clone(&refuses))));
     for _ in 0..3 {
         host.tick(&mut agent);
         host.later(1);
@@ -193,7 +193,7 @@ fn output_waits_in_its_files_while_the_disk_refuses_batches_and_a_kill_loses_non
     assert!((1..1_100).contains(&agent.outbox.queued()), "one batch in memory: {}", agent.outbox.queued());
     // Killed: memory is lost.
     drop(agent);
-    let mut agent = host.start_on(|files| Box::new(Refusing(files, Arc::clone(&refuses))));
+    let mut agent = host.start_on(|files| Box::new(RefusingFiles(files, Arc::clone(&refuses))));
     host.tick(&mut agent);
     refuses.store(false, Ordering::SeqCst);
     host.later(1);
@@ -206,8 +206,8 @@ fn output_waits_in_its_files_while_the_disk_refuses_batches_and_a_kill_loses_non
 }
 
 #[test]
-fn stream_whose_file_was_truncated_continues_and_is_counted() {
-    let mut host = Host::new(Config::default());
+fn truncated_output_stream_continues_and_is_counted() {
+    let mut host = LogHost::new(Config::default());
     host.write("t.stdout.3", b"0123456789\n");
     let mut agent = host.start();
     host.tick(&mut agent);
@@ -246,7 +246,7 @@ fn stream_whose_file_was_truncated_continues_and_is_counted() {
 
 #[test]
 fn line_without_an_end_waits_for_it_and_is_sent_when_nothing_follows() {
-    let mut host = Host::new(Config::default());
+    let mut host = LogHost::new(Config::default());
     let mut agent = host.start();
     host.write("t.stdout.0", b"prompt> ");
     host.tick(&mut agent);
@@ -267,7 +267,7 @@ fn line_without_an_end_waits_for_it_and_is_sent_when_nothing_follows() {
 
 #[test]
 fn task_that_writes_too_much_is_bounded_and_what_it_loses_is_counted() {
-    let mut host = Host::new(Config { task_rate: 10_000, ..Config::default() });
+    let mut host = LogHost::new(Config { task_rate: 10_000, ..Config::default() });
     let line = format!("{}\n", "x".repeat(999));
     for _ in 0..30 << 10 {
         host.write("t.stdout.0", line.as_bytes());
@@ -302,7 +302,7 @@ fn task_that_writes_too_much_is_bounded_and_what_it_loses_is_counted() {
 
 #[test]
 fn all_tasks_together_are_bounded_and_empty_lines_cost_too() {
-    let host = Host::new(Config { tasks_rate: 1_000, ..Config::default() });
+    let host = LogHost::new(Config { tasks_rate: 1_000, ..Config::default() });
     host.write("t.stdout.0", &[b'\n'; 100_000]);
     let mut agent = host.start();
     host.tick(&mut agent);
@@ -311,7 +311,7 @@ fn all_tasks_together_are_bounded_and_empty_lines_cost_too() {
 
 #[test]
 fn output_that_rotation_or_garbage_collection_removes_is_counted() {
-    let mut host = Host::new(Config { task_rate: 1_024, ..Config::default() });
+    let mut host = LogHost::new(Config { task_rate: 1_024, ..Config::default() });
     host.write("t.stdout.0", &b"0123456789abcde\n".repeat(1_000));
     let mut agent = host.start();
     host.tick_of(&mut agent, None, 16_000);
@@ -328,7 +328,7 @@ fn output_that_rotation_or_garbage_collection_removes_is_counted() {
 /// A task of another user may write into the directory above.
 #[test]
 fn hostile_names_and_bytes_in_the_log_directory_do_no_harm() {
-    let host = Host::new(Config::default());
+    let host = LogHost::new(Config::default());
     std::fs::write(host.dir.path().join("secret"), "SECRET\n").unwrap();
     std::os::unix::fs::symlink(host.dir.path().join("secret"), host.file("t.stdout.0")).unwrap();
     std::fs::create_dir(host.file("t.stderr.0")).unwrap();

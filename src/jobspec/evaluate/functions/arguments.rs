@@ -1,27 +1,31 @@
 //! What a function is, and how it takes its arguments.
 
-use crate::jobspec::evaluate::basis::Outside;
+use crate::jobspec::evaluate::basis::ExternalInputs;
 use crate::jobspec::evaluate::value::HclValue;
 
 /// Errors: what is wrong with the arguments, in words.
 pub(super) type Outcome = Result<HclValue, String>;
 
 /// A function: its name, how many arguments it takes at least and at most, and what it does.
-pub(super) struct Function {
+pub(super) struct HclFunction {
     pub(super) name: &'static str,
     pub(super) arguments: (usize, usize),
-    pub(super) call: Call,
+    pub(super) call: HclFunctionBody,
 }
 
-pub(super) enum Call {
+pub(super) enum HclFunctionBody {
     Pure(fn(&[HclValue]) -> Outcome),
-    Asks(fn(&[HclValue], &dyn Outside) -> Outcome),
+    Asks(fn(&[HclValue], &dyn ExternalInputs) -> Outcome),
 }
 
 pub(super) const ANY: usize = usize::MAX;
 
-pub(super) const fn pure(name: &'static str, arguments: (usize, usize), call: fn(&[HclValue]) -> Outcome) -> Function {
-    Function { name, arguments, call: Call::Pure(call) }
+pub(super) const fn pure(
+    name: &'static str,
+    arguments: (usize, usize),
+    call: fn(&[HclValue]) -> Outcome,
+) -> HclFunction {
+    HclFunction { name, arguments, call: HclFunctionBody::Pure(call) }
 }
 
 pub(super) fn text(arguments: &[HclValue], at: usize) -> Result<String, String> {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::arguments::{ANY, Function, Outcome, float, indexed, list, number, pure, text, texts, whole};
+use super::arguments::{ANY, HclFunction, Outcome, float, indexed, list, number, pure, text, texts, whole};
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("chunklist", (2, 2), chunklist),
     pure("coalesce", (1, ANY), |a| coalesce(a, |value| *value != HclValue::Null && *value != HclValue::from(""))),
     pure("coalescelist", (1, ANY), |a| coalesce(a, |value| matches!(value, HclValue::List(list) if !list.is_empty()))),

@@ -1,12 +1,12 @@
 //! Times in the notation of RFC 3339: `formatdate` and `timeadd`.
 
-use super::arguments::{Function, bounded, pure, text};
+use super::arguments::{HclFunction, bounded, pure, text};
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
-    pure("formatdate", (2, 2), |a| formatted(&text(a, 0)?, &Timestamp::parse(&text(a, 1)?)?).map(HclValue::Text)),
+pub(super) static FUNCTIONS: &[HclFunction] = &[
+    pure("formatdate", (2, 2), |a| formatted(&text(a, 0)?, &OffsetTimestamp::parse(&text(a, 1)?)?).map(HclValue::Text)),
     pure("timeadd", (2, 2), |a| {
-        let time = Timestamp::parse(&text(a, 0)?)?;
+        let time = OffsetTimestamp::parse(&text(a, 0)?)?;
         time.plus(duration(&text(a, 1)?)?).map(|time| HclValue::Text(time.shown()))
     }),
 ];
@@ -28,7 +28,7 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
 /// A time of the years 0 to 9999, as the clock shows it at its offset.
-struct Timestamp {
+struct OffsetTimestamp {
     /// Since 1970, of the clock at the offset.
     seconds: i64,
     nanoseconds: i64,
@@ -57,12 +57,13 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(month <= 2), month, of_year - (153 * from_march + 2) / 5 + 1)
 }
 
-impl Timestamp {
-    fn parse(text: &str) -> Result<Timestamp, String> {
-        Timestamp::read(text).ok_or_else(|| format!("{text:?} is no time of RFC 3339, as in 2026-01-31T12:00:00Z"))
+impl OffsetTimestamp {
+    fn parse(text: &str) -> Result<OffsetTimestamp, String> {
+        OffsetTimestamp::read(text)
+            .ok_or_else(|| format!("{text:?} is no time of RFC 3339, as in 2026-01-31T12:00:00Z"))
     }
 
-    fn read(text: &str) -> Option<Timestamp> {
+    fn read(text: &str) -> Option<OffsetTimestamp> {
         let number = |from: usize, to: usize| {
             let digits = text.get(from..to).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
             digits.parse::<i64>().ok()
@@ -101,17 +102,17 @@ impl Timestamp {
             }
         };
         let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-        Some(Timestamp { seconds, nanoseconds, offset, is_utc })
+        Some(OffsetTimestamp { seconds, nanoseconds, offset, is_utc })
     }
 
-    fn plus(&self, nanoseconds: i128) -> Result<Timestamp, String> {
+    fn plus(&self, nanoseconds: i128) -> Result<OffsetTimestamp, String> {
         const NANOS: i128 = 1_000_000_000;
         let all = i128::from(self.seconds) * NANOS + i128::from(self.nanoseconds) + nanoseconds;
         let seconds = i64::try_from(all.div_euclid(NANOS)).ok();
         // The years 0 to 9999.
         let seconds = seconds.filter(|seconds| (-62_167_219_200..=253_402_300_799).contains(seconds));
         let nanoseconds = i64::try_from(all.rem_euclid(NANOS)).unwrap_or_default();
-        Ok(Timestamp { seconds: seconds.ok_or("the year would have more than 4 digits")?, nanoseconds, ..*self })
+        Ok(OffsetTimestamp { seconds: seconds.ok_or("the year would have more than 4 digits")?, nanoseconds, ..*self })
     }
 
     /// Without a fraction, as Go's RFC3339 has it.
@@ -175,7 +176,7 @@ fn duration(text: &str) -> Result<i128, String> {
 }
 
 /// Letters in a row are a part of the time; text stands in single quotes, a quote in it twice.
-fn formatted(format: &str, time: &Timestamp) -> Result<String, String> {
+fn formatted(format: &str, time: &OffsetTimestamp) -> Result<String, String> {
     bounded(format.len().saturating_mul(9))?;
     let mut out = String::new();
     let mut rest = format;
@@ -215,7 +216,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     }
 }
 
-fn shown(part: &str, time: &Timestamp) -> Result<String, String> {
+fn shown(part: &str, time: &OffsetTimestamp) -> Result<String, String> {
     let days = time.seconds.div_euclid(86_400);
     let (year, month, day) = date_of(days);
     let of_day = time.seconds.rem_euclid(86_400);

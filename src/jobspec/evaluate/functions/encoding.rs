@@ -5,10 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use md5::{Digest as _, Md5};
 use ring::digest;
 
-use super::arguments::{Function, Outcome, pure, text};
+use super::arguments::{HclFunction, Outcome, pure, text};
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("base64decode", (1, 1), |a| {
         let bytes = STANDARD.decode(text(a, 0)?).map_err(|_| "that is no base64")?;
         String::from_utf8(bytes).map(HclValue::Text).map_err(|_| "it decodes to bytes that are no UTF-8".to_owned())

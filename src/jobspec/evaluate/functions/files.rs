@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::arguments::{Call, Function, Outcome, pure, text};
-use crate::jobspec::evaluate::basis::Outside;
+use super::arguments::{HclFunction, HclFunctionBody, Outcome, pure, text};
+use crate::jobspec::evaluate::basis::ExternalInputs;
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
-    Function { name: "abspath", arguments: (1, 1), call: Call::Asks(abspath) },
+pub(super) static FUNCTIONS: &[HclFunction] = &[
+    HclFunction { name: "abspath", arguments: (1, 1), call: HclFunctionBody::Asks(abspath) },
     pure("pathexpand", (1, 1), |a| {
         let path = text(a, 0)?;
         if path.starts_with('~') {
@@ -24,24 +24,24 @@ pub(super) static FUNCTIONS: &[Function] = &[
         let parent = Path::new(&path).parent().and_then(|parent| parent.to_str()).filter(|parent| !parent.is_empty());
         Ok(parent.unwrap_or(".").into())
     }),
-    Function { name: "file", arguments: (1, 1), call: Call::Asks(file) },
-    Function { name: "filebase64", arguments: (1, 1), call: Call::Asks(filebase64) },
-    Function {
+    HclFunction { name: "file", arguments: (1, 1), call: HclFunctionBody::Asks(file) },
+    HclFunction { name: "filebase64", arguments: (1, 1), call: HclFunctionBody::Asks(filebase64) },
+    HclFunction {
         name: "fileexists",
         arguments: (1, 1),
-        call: Call::Asks(|a, outside| outside.exists(&text(a, 0)?).map(HclValue::Bool)),
+        call: HclFunctionBody::Asks(|a, outside| outside.exists(&text(a, 0)?).map(HclValue::Bool)),
     },
-    Function {
+    HclFunction {
         name: "fileset",
         arguments: (2, 2),
-        call: Call::Asks(|a, outside| {
+        call: HclFunctionBody::Asks(|a, outside| {
             let found = outside.list(&text(a, 0)?, &text(a, 1)?)?;
             Ok(HclValue::set(found.into_iter().map(HclValue::Text).collect()))
         }),
     },
 ];
 
-fn abspath(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
+fn abspath(arguments: &[HclValue], outside: &dyn ExternalInputs) -> Outcome {
     let given = text(arguments, 0)?;
     let whole = if given.starts_with('/') { given } else { format!("{}/{given}", outside.directory()?) };
     let mut parts: Vec<&str> = Vec::new();
@@ -55,12 +55,12 @@ fn abspath(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
     Ok(HclValue::Text(format!("/{}", parts.join("/"))))
 }
 
-fn file(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
+fn file(arguments: &[HclValue], outside: &dyn ExternalInputs) -> Outcome {
     let path = text(arguments, 0)?;
     String::from_utf8(outside.read(&path)?).map(HclValue::Text).map_err(|_| format!("{path} is no UTF-8"))
 }
 
-fn filebase64(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
+fn filebase64(arguments: &[HclValue], outside: &dyn ExternalInputs) -> Outcome {
     use base64::Engine as _;
     let bytes = outside.read(&text(arguments, 0)?)?;
     Ok(HclValue::Text(base64::engine::general_purpose::STANDARD.encode(bytes)))

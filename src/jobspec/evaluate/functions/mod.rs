@@ -12,13 +12,13 @@ mod sets;
 mod strings;
 mod yaml;
 
-use self::arguments::{ANY, Call, Function};
-use super::basis::{Evaluated, Fault, Outside};
+use self::arguments::{ANY, HclFunction, HclFunctionBody};
+use super::basis::{Evaluated, EvaluationFault, ExternalInputs};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
 use crate::model::nearest::nearest;
 
-static ALL: &[&[Function]] = &[
+static ALL: &[&[HclFunction]] = &[
     strings::FUNCTIONS,
     numbers::FUNCTIONS,
     collections::FUNCTIONS,
@@ -97,21 +97,21 @@ pub fn names() -> Vec<&'static str> {
     names
 }
 
-pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn Outside, span: &Span) -> Evaluated {
+pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn ExternalInputs, span: &Span) -> Evaluated {
     let Some(function) = ALL.iter().flat_map(|of| of.iter()).find(|function| function.name == name) else {
         return Err(unknown(name, span));
     };
     let (least, most) = function.arguments;
     if !(least..=most).contains(&arguments.len()) {
         let message = format!("{name}() takes {} arguments, not {}", count(function.arguments), arguments.len());
-        return Err(Fault::new(span.clone(), message));
+        return Err(EvaluationFault::new(span.clone(), message));
     }
     let outcome = match function.call {
-        Call::Pure(call) => call(arguments),
-        Call::Asks(call) => call(arguments, outside),
+        HclFunctionBody::Pure(call) => call(arguments),
+        HclFunctionBody::Asks(call) => call(arguments, outside),
     };
     outcome.map_err(|why| {
-        let fault = Fault::new(span.clone(), format!("{name}(): {why}"));
+        let fault = EvaluationFault::new(span.clone(), format!("{name}(): {why}"));
         match REMARKS.iter().find(|(of, _)| *of == name) {
             Some((_, remark)) => fault.advise(*remark),
             None => fault,
@@ -127,11 +127,11 @@ fn count((least, most): (usize, usize)) -> String {
     }
 }
 
-fn unknown(name: &str, span: &Span) -> Fault {
+fn unknown(name: &str, span: &Span) -> EvaluationFault {
     if let Some((_, advice)) = ABSENT.iter().find(|(absent, _)| *absent == name) {
-        return Fault::new(span.clone(), format!("{name}() is not supported")).advise(*advice);
+        return EvaluationFault::new(span.clone(), format!("{name}() is not supported")).advise(*advice);
     }
-    let fault = Fault::new(span.clone(), format!("there is no function {name}()"));
+    let fault = EvaluationFault::new(span.clone(), format!("there is no function {name}()"));
     if let Some((_, advice)) = OF_TERRAFORM.iter().find(|(absent, _)| *absent == name) {
         return fault.advise(format!("Nomad has none of that name: {advice}"));
     }

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::arguments::{ANY, Function, pure, text, whole};
+use super::arguments::{ANY, HclFunction, pure, text, whole};
 use crate::jobspec::evaluate::value::HclValue;
 use crate::model::address::AddressBlock;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("cidrhost", (2, 2), |a| {
-        let block = Block::of(&text(a, 0)?)?;
+        let block = CidrBlock::of(&text(a, 0)?)?;
         let (number, hosts) = (i128::from(whole(a, 1)?), block.hosts());
         // Negative: counted from the end.
         let at = if number < 0 { hosts.checked_sub(number.unsigned_abs()) } else { u128::try_from(number).ok() };
@@ -21,11 +21,11 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     pure("cidrsubnet", (3, 3), |a| {
         let number = u128::try_from(whole(a, 2)?).map_err(|_| "a number of a subnet is not negative")?;
-        let block = Block::of(&text(a, 0)?)?;
+        let block = CidrBlock::of(&text(a, 0)?)?;
         block.subnet(whole(a, 1)?, number).map(|subnet| HclValue::Text(subnet.shown()))
     }),
     pure("cidrsubnets", (2, ANY), |a| {
-        let block = Block::of(&text(a, 0)?)?;
+        let block = CidrBlock::of(&text(a, 0)?)?;
         let (mut next, mut all) = (block.start, Vec::new());
         for at in 1..a.len() {
             let mut subnet = block.subnet(whole(a, at)?, 0)?;
@@ -49,21 +49,21 @@ fn written(text: &str) -> Result<AddressBlock, String> {
 }
 
 #[derive(Clone)]
-struct Block {
+struct CidrBlock {
     start: u128,
     prefix: u32,
     /// 32 or 128.
     bits: u32,
 }
 
-impl Block {
-    fn of(text: &str) -> Result<Block, String> {
+impl CidrBlock {
+    fn of(text: &str) -> Result<CidrBlock, String> {
         let network = written(text)?.network();
         let (start, bits) = match network.ip {
             IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
             IpAddr::V6(address) => (u128::from(address), 128),
         };
-        Ok(Block { start, prefix: u32::from(network.prefix), bits })
+        Ok(CidrBlock { start, prefix: u32::from(network.prefix), bits })
     }
 
     /// Addresses in it; the largest block of IPv6 has one less than it should.
@@ -71,7 +71,7 @@ impl Block {
         1_u128.checked_shl(self.bits - self.prefix).unwrap_or(u128::MAX)
     }
 
-    fn subnet(&self, more: i64, number: u128) -> Result<Block, String> {
+    fn subnet(&self, more: i64, number: u128) -> Result<CidrBlock, String> {
         let prefix = u32::try_from(more).ok().and_then(|more| self.prefix.checked_add(more));
         let prefix = prefix.filter(|prefix| *prefix <= self.bits).ok_or("the prefix gets too long")?;
         if prefix == self.prefix && number == 0 {
@@ -81,7 +81,7 @@ impl Block {
             return Err(format!("a prefix of {prefix} bits has no subnet {number}"));
         }
         let offset = number.checked_shl(self.bits - prefix).unwrap_or(0);
-        Ok(Block { start: self.start | offset, prefix, bits: self.bits })
+        Ok(CidrBlock { start: self.start | offset, prefix, bits: self.bits })
     }
 
     #[allow(clippy::cast_possible_truncation)]

@@ -1,9 +1,9 @@
 //! Numbers.
 
-use super::arguments::{ANY, Function, Outcome, float, number, pure, text, whole};
+use super::arguments::{ANY, HclFunction, Outcome, float, number, pure, text, whole};
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("abs", (1, 1), |a| number(float(a, 0)?.abs())),
     pure("ceil", (1, 1), |a| number(float(a, 0)?.ceil())),
     pure("floor", (1, 1), |a| number(float(a, 0)?.floor())),

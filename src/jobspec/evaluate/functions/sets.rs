@@ -1,9 +1,9 @@
 //! Sets: sorted, and without an element twice. A list that is given becomes one.
 
-use super::arguments::{ANY, Function, Outcome, list, pure};
+use super::arguments::{ANY, HclFunction, Outcome, list, pure};
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("setintersection", (1, ANY), |a| {
         combine(a, |kept, other| kept.into_iter().filter(|value| other.contains(value)).collect())
     }),

@@ -2,10 +2,10 @@
 
 use regex::RegexBuilder;
 
-use super::arguments::{ANY, Function, Outcome, bounded, pure, text, texts, whole};
+use super::arguments::{ANY, HclFunction, Outcome, bounded, pure, text, texts, whole};
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("chomp", (1, 1), |a| Ok(HclValue::Text(text(a, 0)?.trim_end_matches(['\r', '\n']).to_owned()))),
     pure("format", (1, ANY), |a| format(&text(a, 0)?, a.get(1..).unwrap_or_default()).map(HclValue::Text)),
     pure("formatlist", (1, ANY), formatlist),

@@ -1,10 +1,10 @@
 //! YAML: read as templates read it, written as HCL writes it: strings in quotes, lists at the indentation of their key.
 
-use super::arguments::{Function, Outcome, bounded, pure, text};
+use super::arguments::{HclFunction, Outcome, bounded, pure, text};
 use crate::jobspec::evaluate::value::HclValue;
 use crate::jobspec::gotemplate::{TemplateValue, parsed_yaml};
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("yamldecode", (1, 1), |a| value(&parsed_yaml(&text(a, 0)?)?)),
     pure("yamlencode", (1, 1), |a| {
         let mut out = String::new();

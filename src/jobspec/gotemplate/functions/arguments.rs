@@ -5,21 +5,21 @@ use std::rc::Rc;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::outside::TemplateSources;
 use crate::jobspec::gotemplate::value::{TemplateValue, ValueMap};
 
-pub(super) type Outcome = Result<TemplateValue, Refusal>;
+pub(super) type Outcome = Result<TemplateValue, FunctionFault>;
 
 /// A function: its name, how many arguments it takes at least and at most, its price, and what it does.
-pub(super) struct Function {
+pub(super) struct TemplateFunction {
     pub(super) name: &'static str,
     pub(super) arguments: (usize, usize),
     pub(super) steps: u64,
-    pub(super) call: Call,
+    pub(super) call: TemplateFunctionBody,
 }
 
-pub(super) enum Call {
+pub(super) enum TemplateFunctionBody {
     Pure(fn(&[TemplateValue]) -> Outcome),
     Sourced(fn(&[TemplateValue], &Tools<'_>) -> Outcome),
 }
@@ -35,24 +35,24 @@ pub(super) const fn pure(
     name: &'static str,
     arguments: (usize, usize),
     call: fn(&[TemplateValue]) -> Outcome,
-) -> Function {
-    Function { name, arguments, steps: 1, call: Call::Pure(call) }
+) -> TemplateFunction {
+    TemplateFunction { name, arguments, steps: 1, call: TemplateFunctionBody::Pure(call) }
 }
 
 pub(super) const fn sourced(
     name: &'static str,
     arguments: (usize, usize),
     call: fn(&[TemplateValue], &Tools<'_>) -> Outcome,
-) -> Function {
-    Function { name, arguments, steps: 10, call: Call::Sourced(call) }
+) -> TemplateFunction {
+    TemplateFunction { name, arguments, steps: 10, call: TemplateFunctionBody::Sourced(call) }
 }
 
 pub(super) const fn matches(
     name: &'static str,
     arguments: (usize, usize),
     call: fn(&[TemplateValue], &Tools<'_>) -> Outcome,
-) -> Function {
-    Function { name, arguments, steps: STEPS_OF_A_PATTERN, call: Call::Sourced(call) }
+) -> TemplateFunction {
+    TemplateFunction { name, arguments, steps: STEPS_OF_A_PATTERN, call: TemplateFunctionBody::Sourced(call) }
 }
 
 /// What functions use beside their arguments.
@@ -66,7 +66,7 @@ impl<'s> Tools<'s> {
     pub(in crate::jobspec::gotemplate) fn new(sources: &'s dyn TemplateSources) -> Tools<'s> {
         Tools { sources, patterns: RefCell::default() }
     }
-    pub(super) fn pattern(&self, pattern: &str) -> Result<Regex, Refusal> {
+    pub(super) fn pattern(&self, pattern: &str) -> Result<Regex, FunctionFault> {
         if let Some(known) = self.patterns.borrow().iter().find(|known| known.as_str() == pattern) {
             return Ok(known.clone());
         }
@@ -85,18 +85,18 @@ pub(super) fn argument(arguments: &[TemplateValue], at: usize) -> &TemplateValue
     arguments.get(at).unwrap_or(&TemplateValue::Nil)
 }
 
-pub(super) fn wrong_kind<T>(at: usize, expected: &str, value: &TemplateValue) -> Result<T, Refusal> {
+pub(super) fn wrong_kind<T>(at: usize, expected: &str, value: &TemplateValue) -> Result<T, FunctionFault> {
     Err(format!("argument {} must be {expected}, not {}", at + 1, value.type_name()).into())
 }
 
-pub(super) fn text(arguments: &[TemplateValue], at: usize) -> Result<Rc<str>, Refusal> {
+pub(super) fn text(arguments: &[TemplateValue], at: usize) -> Result<Rc<str>, FunctionFault> {
     match argument(arguments, at) {
         TemplateValue::Text(text) => Ok(Rc::clone(text)),
         other => wrong_kind(at, "string", other),
     }
 }
 
-pub(super) fn whole(arguments: &[TemplateValue], at: usize) -> Result<i64, Refusal> {
+pub(super) fn whole(arguments: &[TemplateValue], at: usize) -> Result<i64, FunctionFault> {
     match argument(arguments, at) {
         TemplateValue::Int(n) => Ok(*n),
         TemplateValue::Uint(n) => Ok(i64::try_from(*n).map_err(|_| format!("argument {} is too large", at + 1))?),
@@ -104,21 +104,21 @@ pub(super) fn whole(arguments: &[TemplateValue], at: usize) -> Result<i64, Refus
     }
 }
 
-pub(super) fn list(arguments: &[TemplateValue], at: usize) -> Result<&[TemplateValue], Refusal> {
+pub(super) fn list(arguments: &[TemplateValue], at: usize) -> Result<&[TemplateValue], FunctionFault> {
     match argument(arguments, at) {
         TemplateValue::List(list) => Ok(list.items()),
         other => wrong_kind(at, "a list", other),
     }
 }
 
-pub(super) fn map(arguments: &[TemplateValue], at: usize) -> Result<&ValueMap, Refusal> {
+pub(super) fn map(arguments: &[TemplateValue], at: usize) -> Result<&ValueMap, FunctionFault> {
     match argument(arguments, at) {
         TemplateValue::Map(map) => Ok(map),
         other => wrong_kind(at, "a map", other),
     }
 }
 
-pub(super) fn texts(arguments: &[TemplateValue], at: usize) -> Result<Vec<Rc<str>>, Refusal> {
+pub(super) fn texts(arguments: &[TemplateValue], at: usize) -> Result<Vec<Rc<str>>, FunctionFault> {
     let items = list(arguments, at)?.iter().map(|item| match item {
         TemplateValue::Text(text) => Ok(Rc::clone(text)),
         other => wrong_kind(at, "a list of strings", other),
@@ -127,7 +127,7 @@ pub(super) fn texts(arguments: &[TemplateValue], at: usize) -> Result<Vec<Rc<str
 }
 
 /// A value of so many bytes would have to be built: refused before it is.
-pub(super) fn bounded(bytes: usize) -> Result<(), Refusal> {
+pub(super) fn bounded(bytes: usize) -> Result<(), FunctionFault> {
     match bytes > MOST {
         true => Err(format!("the result would have more than {} MiB", MOST >> 20).into()),
         false => Ok(()),

@@ -1,11 +1,11 @@
 //! Go's own functions, but for comparisons.
 
-use super::arguments::{ANY, Function, Outcome, argument, boolean, pure, text};
-use crate::jobspec::gotemplate::fault::Refusal;
+use super::arguments::{ANY, Outcome, TemplateFunction, argument, boolean, pure, text};
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 use crate::jobspec::gotemplate::{printing, quoting, verbs};
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("not", (1, 1), |a| boolean(!argument(a, 0).is_true())),
     pure("len", (1, 1), |a| {
         let value = argument(a, 0);
@@ -62,7 +62,7 @@ fn index(arguments: &[TemplateValue]) -> Outcome {
 }
 
 /// An index of so many elements. `may_end`: the end itself is one.
-fn place(key: &TemplateValue, length: usize, may_end: bool) -> Result<usize, Refusal> {
+fn place(key: &TemplateValue, length: usize, may_end: bool) -> Result<usize, FunctionFault> {
     let at = match key {
         TemplateValue::Int(n) => usize::try_from(*n).ok(),
         TemplateValue::Uint(n) => usize::try_from(*n).ok(),

@@ -1,9 +1,9 @@
 //! `timestamp`, `sprig_now` and `sprig_date` with Go's layouts, in UTC.
 
-use super::arguments::{Function, Outcome, Tools, argument, bounded, sourced, text};
+use super::arguments::{Outcome, TemplateFunction, Tools, argument, bounded, sourced, text};
 use crate::jobspec::gotemplate::value::TemplateValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     sourced("timestamp", (0, 1), timestamp),
     // As Go prints a time.
     sourced("sprig_now", (0, 0), |_, tools| {

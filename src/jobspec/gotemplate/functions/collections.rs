@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::arguments::{Function, Outcome, argument, boolean, list, map, pure, wrong_kind};
-use crate::jobspec::gotemplate::fault::Refusal;
+use super::arguments::{Outcome, TemplateFunction, argument, boolean, list, map, pure, wrong_kind};
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::{TemplateKeyPair, TemplateValue};
 
 type Entries = BTreeMap<String, TemplateValue>;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("in", (2, 2), |a| boolean(has(argument(a, 0), argument(a, 1)))),
     pure("contains", (2, 2), |a| boolean(has(argument(a, 1), argument(a, 0)))),
     pure("containsAll", (2, 2), |a| some(a, true, true)),
@@ -25,14 +25,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     pure("byKey", (1, 1), by_key),
     pure("explode", (1, 1), |a| {
-        let mut nested = Nested::default();
+        let mut nested = NestedTree::default();
         for pair in pairs(a)? {
             nested.insert(&pair.key, pair.value.as_str().into())?;
         }
         nested.into_value()
     }),
     pure("explodeMap", (1, 1), |a| {
-        let mut nested = Nested::default();
+        let mut nested = NestedTree::default();
         for (key, value) in map(a, 0)?.entries() {
             nested.insert(key, value.clone())?;
         }
@@ -64,7 +64,7 @@ fn some(arguments: &[TemplateValue], at_the_end: bool, ends_at_missing: bool) ->
     boolean(if ends { !at_the_end } else { at_the_end })
 }
 
-fn bound(arguments: &[TemplateValue], at: usize) -> Result<i64, Refusal> {
+fn bound(arguments: &[TemplateValue], at: usize) -> Result<i64, FunctionFault> {
     match argument(arguments, at) {
         TemplateValue::Int(n) => Ok(*n),
         TemplateValue::Uint(n) => i64::try_from(*n).map_err(|_| format!("{n} is too large").into()),
@@ -74,7 +74,7 @@ fn bound(arguments: &[TemplateValue], at: usize) -> Result<i64, Refusal> {
     }
 }
 
-fn pairs(arguments: &[TemplateValue]) -> Result<Vec<Rc<TemplateKeyPair>>, Refusal> {
+fn pairs(arguments: &[TemplateValue]) -> Result<Vec<Rc<TemplateKeyPair>>, FunctionFault> {
     let pairs = list(arguments, 0)?.iter().map(|item| match item {
         TemplateValue::Pair(pair) => Ok(Rc::clone(pair)),
         other => wrong_kind(0, "the keys of ls or tree", other),
@@ -96,42 +96,42 @@ fn by_key(arguments: &[TemplateValue]) -> Outcome {
 
 /// A tree that is built key by key.
 #[derive(Default)]
-struct Nested(BTreeMap<String, Branch>);
+struct NestedTree(BTreeMap<String, NestedValue>);
 
-enum Branch {
+enum NestedValue {
     Leaf(TemplateValue),
-    Inner(Nested),
+    Inner(NestedTree),
 }
 
 /// Directories within each other.
 const DEEPEST_KEY: usize = 64;
 
-impl Nested {
-    fn insert(&mut self, key: &str, value: TemplateValue) -> Result<(), Refusal> {
+impl NestedTree {
+    fn insert(&mut self, key: &str, value: TemplateValue) -> Result<(), FunctionFault> {
         if key.matches('/').count() > DEEPEST_KEY {
             return Err(format!("a key has more than {DEEPEST_KEY} parts").into());
         }
         let mut here = self;
         let mut rest = key;
         while let Some((top, below)) = rest.split_once('/') {
-            let next = here.0.entry(top.to_owned()).or_insert_with(|| Branch::Inner(Nested::default()));
+            let next = here.0.entry(top.to_owned()).or_insert_with(|| NestedValue::Inner(NestedTree::default()));
             here = match next {
-                Branch::Inner(inner) => inner,
-                Branch::Leaf(_) => return Err(format!("{key:?}: {top:?} already has a value").into()),
+                NestedValue::Inner(inner) => inner,
+                NestedValue::Leaf(_) => return Err(format!("{key:?}: {top:?} already has a value").into()),
             };
             rest = below;
         }
         if !rest.is_empty() {
-            here.0.insert(rest.to_owned(), Branch::Leaf(value));
+            here.0.insert(rest.to_owned(), NestedValue::Leaf(value));
         }
         Ok(())
     }
     fn into_value(self) -> Outcome {
         let entries = self.0.into_iter().map(|(key, branch)| match branch {
-            Branch::Leaf(value) => Ok((key, value)),
-            Branch::Inner(inner) => Ok((key, inner.into_value()?)),
+            NestedValue::Leaf(value) => Ok((key, value)),
+            NestedValue::Inner(inner) => Ok((key, inner.into_value()?)),
         });
-        Ok(TemplateValue::map(entries.collect::<Result<_, Refusal>>()?)?)
+        Ok(TemplateValue::map(entries.collect::<Result<_, FunctionFault>>()?)?)
     }
 }
 
@@ -140,7 +140,7 @@ fn merged(arguments: &[TemplateValue], overrides: bool) -> Outcome {
 }
 
 /// The first map with what it lacks of the second; maps in both are merged as well. An empty value is lacking.
-fn merge(first: &Entries, second: &Entries, overrides: bool) -> Result<Entries, Refusal> {
+fn merge(first: &Entries, second: &Entries, overrides: bool) -> Result<Entries, FunctionFault> {
     let mut merged = first.clone();
     for (key, value) in second {
         let joined = match (first.get(key), value) {

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use super::arguments::{ANY, Function, argument, boolean, pure};
-use crate::jobspec::gotemplate::fault::Refusal;
+use super::arguments::{ANY, TemplateFunction, argument, boolean, pure};
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("eq", (2, ANY), |a| {
         for other in a.iter().skip(1) {
             if equal(argument(a, 0), other)? {
@@ -23,7 +23,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     pure("ge", (2, 2), |a| boolean(order(a)? != Some(Ordering::Less))),
 ];
 
-fn equal(one: &TemplateValue, other: &TemplateValue) -> Result<bool, Refusal> {
+fn equal(one: &TemplateValue, other: &TemplateValue) -> Result<bool, FunctionFault> {
     use TemplateValue::{Bool, Float, Int, Nil, Text, Uint};
     match (one, other) {
         (Nil, other) => Ok(*other == Nil),
@@ -39,7 +39,7 @@ fn equal(one: &TemplateValue, other: &TemplateValue) -> Result<bool, Refusal> {
 }
 
 /// `None`: one is not a number.
-fn order(arguments: &[TemplateValue]) -> Result<Option<Ordering>, Refusal> {
+fn order(arguments: &[TemplateValue]) -> Result<Option<Ordering>, FunctionFault> {
     use TemplateValue::{Float, Int, Text, Uint};
     match (argument(arguments, 0), argument(arguments, 1)) {
         (Int(a), Int(b)) => Ok(Some(a.cmp(b))),
@@ -52,7 +52,7 @@ fn order(arguments: &[TemplateValue]) -> Result<Option<Ordering>, Refusal> {
     }
 }
 
-fn incompatible(one: &TemplateValue, other: &TemplateValue) -> Refusal {
+fn incompatible(one: &TemplateValue, other: &TemplateValue) -> FunctionFault {
     match one.type_name() == other.type_name() {
         true => format!("values of type {} do not compare", one.type_name()).into(),
         false => format!("{} and {} do not compare: convert one", one.type_name(), other.type_name()).into(),

@@ -5,10 +5,10 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use md5::{Digest as _, Md5};
 use ring::{digest, hmac};
 
-use super::arguments::{Function, Outcome, argument, pure, text};
+use super::arguments::{Outcome, TemplateFunction, argument, pure, text};
 use super::{json, toml, yaml, yaml_writer};
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("base64Decode", (1, 1), |a| decoded(&STANDARD, &text(a, 0)?)),
     pure("base64Encode", (1, 1), |a| Ok(STANDARD.encode(&*text(a, 0)?).into())),
     pure("base64URLDecode", (1, 1), |a| decoded(&URL_SAFE, &text(a, 0)?)),

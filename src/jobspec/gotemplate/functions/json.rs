@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::arguments::{Outcome, bounded};
-use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 use crate::jobspec::gotemplate::{floats, quoting};
 
@@ -17,7 +17,7 @@ pub(super) fn parsed(text: &str) -> Outcome {
 }
 
 /// Errors: a value without a form in JSON.
-pub(super) fn written(value: &TemplateValue, is_pretty: bool, escapes_html: bool) -> Result<String, Refusal> {
+pub(super) fn written(value: &TemplateValue, is_pretty: bool, escapes_html: bool) -> Result<String, FunctionFault> {
     let mut writer = JsonWriter { out: String::new(), is_pretty, escapes_html };
     writer.value(value, 0)?;
     Ok(writer.out)
@@ -30,7 +30,7 @@ struct JsonWriter {
 }
 
 impl JsonWriter {
-    fn value(&mut self, value: &TemplateValue, depth: usize) -> Result<(), Refusal> {
+    fn value(&mut self, value: &TemplateValue, depth: usize) -> Result<(), FunctionFault> {
         bounded(self.out.len())?;
         match value {
             TemplateValue::Nil => self.out.push_str("null"),

@@ -1,10 +1,10 @@
 //! Arithmetic: `subtract 1 3` is 2, as the piped value comes last. Kinds mix as in consul-template.
 
-use super::arguments::{Function, Outcome, argument, pure, text};
-use crate::jobspec::gotemplate::fault::Refusal;
+use super::arguments::{Outcome, TemplateFunction, argument, pure, text};
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("add", (2, 2), |a| calculate(a, i64::wrapping_add, u64::wrapping_add, |x, y| x + y)),
     pure("subtract", (2, 2), |a| calculate(a, i64::wrapping_sub, u64::wrapping_sub, |x, y| x - y)),
     pure("multiply", (2, 2), |a| calculate(a, i64::wrapping_mul, u64::wrapping_mul, |x, y| x * y)),
@@ -41,7 +41,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
 ];
 
-fn divisor(arguments: &[TemplateValue]) -> Result<(), Refusal> {
+fn divisor(arguments: &[TemplateValue]) -> Result<(), FunctionFault> {
     match argument(arguments, 0) {
         TemplateValue::Int(0) | TemplateValue::Uint(0) => Err("division by zero".into()),
         _ => Ok(()),

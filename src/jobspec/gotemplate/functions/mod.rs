@@ -20,15 +20,15 @@ mod yaml_writer;
 use std::ops::Range;
 
 pub(super) use self::arguments::Tools;
-use self::arguments::{ANY, Call, Function};
+use self::arguments::{ANY, TemplateFunction, TemplateFunctionBody};
 pub(in crate::jobspec::gotemplate) use self::sources::reads;
 pub(in crate::jobspec) use self::yaml::parsed as parsed_yaml;
-use super::fault::Wrong;
-use super::meter::{Checked, Meter};
+use super::fault::UnlocatedFault;
+use super::meter::{Checked, TemplateMeter};
 use super::value::TemplateValue;
 use crate::model::nearest::nearest;
 
-static ALL: &[&[Function]] = &[
+static ALL: &[&[TemplateFunction]] = &[
     builtin::FUNCTIONS,
     comparison::FUNCTIONS,
     strings::FUNCTIONS,
@@ -52,7 +52,7 @@ pub fn names() -> Vec<&'static str> {
     names
 }
 
-fn find(name: &str) -> Option<&'static Function> {
+fn find(name: &str) -> Option<&'static TemplateFunction> {
     ALL.iter().flat_map(|of| of.iter()).find(|function| function.name == name)
 }
 
@@ -62,10 +62,10 @@ pub(super) fn check(name: &str, span: &Range<usize>) -> Checked {
         return Ok(());
     }
     if let Some(refused) = absent::refused(name) {
-        let wrong = Wrong::new(span.clone(), refused.message).advise(refused.advice);
-        return Err(Wrong { never_renders: refused.never_renders, ..wrong });
+        let wrong = UnlocatedFault::new(span.clone(), refused.message).advise(refused.advice);
+        return Err(UnlocatedFault { never_renders: refused.never_renders, ..wrong });
     }
-    let wrong = Wrong::new(span.clone(), format!("there is no function {name}"));
+    let wrong = UnlocatedFault::new(span.clone(), format!("there is no function {name}"));
     let prefixed = format!("sprig_{name}");
     if find(&prefixed).is_some() {
         return Err(wrong.advise(format!("functions of sprig have a prefix: {prefixed}")));
@@ -81,14 +81,15 @@ pub(super) fn check_texts(name: &str, texts: &[&str], span: &Range<usize>) -> Ch
     let Some(function) = (name == sockaddr::NAME).then(|| find(name)).flatten() else { return Ok(()) };
     let pipeline = || {
         let checked = sockaddr::check(&texts.join(" "));
-        checked.map_err(|(message, advice)| Wrong::new(span.clone(), format!("{name}: {message}")).advise(advice))
+        checked
+            .map_err(|(message, advice)| UnlocatedFault::new(span.clone(), format!("{name}: {message}")).advise(advice))
     };
     let checked = counted(function, texts.len(), span).and_then(|()| pipeline());
-    checked.map_err(|wrong| Wrong { never_renders: true, ..wrong })
+    checked.map_err(|wrong| UnlocatedFault { never_renders: true, ..wrong })
 }
 
 /// Errors: it does not take so many arguments.
-fn counted(function: &Function, count: usize, span: &Range<usize>) -> Checked {
+fn counted(function: &TemplateFunction, count: usize, span: &Range<usize>) -> Checked {
     let (least, most) = function.arguments;
     if (least..=most).contains(&count) {
         return Ok(());
@@ -100,18 +101,18 @@ fn counted(function: &Function, count: usize, span: &Range<usize>) -> Checked {
         (least, most) if least == most => format!("{least} arguments"),
         (least, most) => format!("{least} to {most} arguments"),
     };
-    Err(Wrong::new(span.clone(), format!("{} takes {takes}, not {count}", function.name)))
+    Err(UnlocatedFault::new(span.clone(), format!("{} takes {takes}, not {count}", function.name)))
 }
 
 pub(super) fn call(
     name: &str,
     arguments: &[TemplateValue],
     tools: &Tools<'_>,
-    meter: &Meter,
+    meter: &TemplateMeter,
     span: &Range<usize>,
 ) -> Checked<TemplateValue> {
     let Some(function) = find(name) else {
-        return Err(Wrong::new(span.clone(), format!("{name} takes no arguments")));
+        return Err(UnlocatedFault::new(span.clone(), format!("{name} takes no arguments")));
     };
     counted(function, arguments.len(), span)?;
     // What only reads one element costs a step, whatever the size of the rest.
@@ -122,8 +123,8 @@ pub(super) fn call(
     }
     meter.steps(span, function.steps)?;
     let outcome = match function.call {
-        Call::Pure(call) => call(arguments),
-        Call::Sourced(call) => call(arguments, tools),
+        TemplateFunctionBody::Pure(call) => call(arguments),
+        TemplateFunctionBody::Sourced(call) => call(arguments, tools),
     };
     let value = outcome.map_err(|refusal| refusal.at(span.clone(), name))?;
     if !is_light {

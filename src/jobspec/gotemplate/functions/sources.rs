@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use super::arguments::{Function, Outcome, Tools, boolean, bounded, sourced, text};
-use crate::jobspec::gotemplate::fault::Refusal;
+use super::arguments::{Outcome, TemplateFunction, Tools, boolean, bounded, sourced, text};
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::tree::ReadKind;
 use crate::jobspec::gotemplate::value::{TemplateKeyPair, TemplateValue};
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     sourced("env", (1, 1), |a, tools| Ok(tools.sources.env(&text(a, 0)?).unwrap_or_default().into())),
     sourced("sprig_env", (1, 1), |a, tools| Ok(tools.sources.env(&text(a, 0)?).unwrap_or_default().into())),
     sourced("envOrDefault", (2, 2), |a, tools| match tools.sources.env(&text(a, 0)?) {
@@ -27,7 +27,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "" => Ok("".into()),
         path => match value(tools, path)? {
             Some(value) => Ok(value.into()),
-            None => Err(Refusal::Waits(format!("the key {path:?} does not exist; the template waits for it"))),
+            None => Err(FunctionFault::Waits(format!("the key {path:?} does not exist; the template waits for it"))),
         },
     }),
     sourced("keyExists", (1, 1), |a, tools| match &*text(a, 0)? {
@@ -58,14 +58,14 @@ pub(in crate::jobspec::gotemplate) fn reads(function: &str) -> Option<ReadKind> 
 }
 
 /// Consul names another datacenter behind an @.
-fn here(path: &str) -> Result<&str, Refusal> {
+fn here(path: &str) -> Result<&str, FunctionFault> {
     match path.contains('@') {
         true => Err(format!("{path:?} names another datacenter, and the key tree is of this host").into()),
         false => Ok(path.strip_prefix('/').unwrap_or(path)),
     }
 }
 
-fn value(tools: &Tools<'_>, path: &str) -> Result<Option<String>, Refusal> {
+fn value(tools: &Tools<'_>, path: &str) -> Result<Option<String>, FunctionFault> {
     Ok(tools.sources.key(here(path)?)?)
 }
 
@@ -93,7 +93,7 @@ fn keys(arguments: &[TemplateValue], tools: &Tools<'_>, is_flat: bool, waits_if_
         found.push(TemplateValue::Pair(Rc::new(TemplateKeyPair { path, key, value })));
     }
     if found.is_empty() && waits_if_empty {
-        return Err(Refusal::Waits(format!("there is no key below {prefix:?}; the template waits for one")));
+        return Err(FunctionFault::Waits(format!("there is no key below {prefix:?}; the template waits for one")));
     }
     Ok(TemplateValue::list(found)?)
 }

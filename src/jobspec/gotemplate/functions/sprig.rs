@@ -6,14 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::arguments::{
-    ANY, Function, Outcome, Tools, argument, boolean, bounded, list, map, matches, pure, text, whole,
+    ANY, Outcome, TemplateFunction, Tools, argument, boolean, bounded, list, map, matches, pure, text, whole,
 };
 use super::{encoding, json, strings};
-use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 use crate::jobspec::gotemplate::{printing, quoting};
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("sprig_default", (1, 2), |a| {
         Ok(a.iter().rev().find(|value| value.is_true()).unwrap_or(argument(a, 0)).clone())
     }),
@@ -144,7 +144,7 @@ fn quoted(arguments: &[TemplateValue], quote: impl Fn(&str) -> String) -> String
 }
 
 /// Blanks before every line, empty ones as well: sprig differs from consul-template here.
-fn indented(spaces: i64, whole: &str) -> Result<String, Refusal> {
+fn indented(spaces: i64, whole: &str) -> Result<String, FunctionFault> {
     let spaces = usize::try_from(spaces).map_err(|_| "a number of blanks is not negative")?;
     let lines = whole.bytes().filter(|byte| *byte == b'\n').count() + 1;
     bounded(whole.len().saturating_add(lines.saturating_mul(spaces)))?;
@@ -153,7 +153,7 @@ fn indented(spaces: i64, whole: &str) -> Result<String, Refusal> {
 }
 
 /// The first so many bytes, or the last for a negative number.
-fn truncated(count: i64, whole: &str) -> Result<String, Refusal> {
+fn truncated(count: i64, whole: &str) -> Result<String, FunctionFault> {
     let most = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX).min(whole.len());
     let part = if count < 0 { whole.get(whole.len() - most..) } else { whole.get(..most) };
     Ok(part.ok_or("it cuts a character of more than one byte")?.to_owned())

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::arguments::{Function, Outcome, Tools, boolean, bounded, matches, pure, text, texts, whole};
-use crate::jobspec::gotemplate::fault::Refusal;
+use super::arguments::{Outcome, TemplateFunction, Tools, boolean, bounded, matches, pure, text, texts, whole};
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("join", (2, 2), |a| Ok(joined(&text(a, 0)?, &texts(a, 1)?)?.into())),
     pure("split", (2, 2), |a| {
         let (separator, whole) = (text(a, 0)?, text(a, 1)?);
@@ -35,7 +35,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     pure("indent", (2, 2), |a| Ok(indented(whole(a, 0)?, &text(a, 1)?)?.into())),
 ];
 
-pub(super) fn joined<T: AsRef<str>>(separator: &str, parts: &[T]) -> Result<String, Refusal> {
+pub(super) fn joined<T: AsRef<str>>(separator: &str, parts: &[T]) -> Result<String, FunctionFault> {
     let bytes: usize = parts.iter().map(|part| part.as_ref().len()).sum();
     bounded(bytes.saturating_add(separator.len().saturating_mul(parts.len())))?;
     Ok(parts.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(separator))
@@ -50,7 +50,7 @@ fn split(whole: &str, separator: &str) -> Outcome {
 }
 
 /// Each part takes more than its bytes: bounded by their number.
-pub(super) fn parts<'t>(whole: &'t str, separator: &str) -> Result<Vec<&'t str>, Refusal> {
+pub(super) fn parts<'t>(whole: &'t str, separator: &str) -> Result<Vec<&'t str>, FunctionFault> {
     let count = match separator {
         "" => whole.chars().count(),
         separator => whole.matches(separator).count() + 1,
@@ -91,7 +91,7 @@ pub(super) fn title(text: &str) -> String {
     out
 }
 
-pub(super) fn replaced(whole: &str, from: &str, to: &str) -> Result<String, Refusal> {
+pub(super) fn replaced(whole: &str, from: &str, to: &str) -> Result<String, FunctionFault> {
     let count = match from {
         "" => whole.chars().count() + 1,
         from => whole.matches(from).count(),
@@ -119,7 +119,7 @@ fn regex_replaced(arguments: &[TemplateValue], tools: &Tools<'_>) -> Outcome {
 }
 
 /// Blanks before each line that has something.
-pub(super) fn indented(spaces: i64, text: &str) -> Result<String, Refusal> {
+pub(super) fn indented(spaces: i64, text: &str) -> Result<String, FunctionFault> {
     let spaces = usize::try_from(spaces).map_err(|_| "a number of blanks is not negative")?;
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
     bounded(text.len().saturating_add(lines.saturating_mul(spaces)))?;

@@ -1,7 +1,7 @@
 //! TOML as Go's encoder writes it: keys in order, values before tables, each table indented below its parent.
 
 use super::arguments::{Outcome, bounded};
-use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::{TemplateValue, ValueMap};
 use crate::jobspec::gotemplate::{floats, quoting};
 
@@ -16,7 +16,7 @@ pub(super) fn written(value: &TemplateValue) -> Outcome {
 }
 
 /// The entries of the table with this path.
-fn table(out: &mut String, map: &ValueMap, path: &[String]) -> Result<(), Refusal> {
+fn table(out: &mut String, map: &ValueMap, path: &[String]) -> Result<(), FunctionFault> {
     let pad = "  ".repeat(path.len());
     let (tables, plain): (Vec<_>, Vec<_>) = map.entries().iter().partition(|(_, value)| is_table(value));
     // What is null is left out.
@@ -65,7 +65,7 @@ fn is_table(value: &TemplateValue) -> bool {
 }
 
 /// A value on its line.
-fn single(out: &mut String, value: &TemplateValue) -> Result<(), Refusal> {
+fn single(out: &mut String, value: &TemplateValue) -> Result<(), FunctionFault> {
     bounded(out.len())?;
     match value {
         TemplateValue::Bool(b) => out.push_str(if *b { "true" } else { "false" }),

@@ -2,12 +2,12 @@
 
 use super::arguments::bounded;
 use super::yaml;
-use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::floats;
 use crate::jobspec::gotemplate::value::TemplateValue;
 
 /// Without the line end. Errors: a value without a form in YAML.
-pub(super) fn written(value: &TemplateValue) -> Result<String, Refusal> {
+pub(super) fn written(value: &TemplateValue) -> Result<String, FunctionFault> {
     let mut out = String::new();
     block(&mut out, value, 0)?;
     // The line end may belong to a text.
@@ -42,7 +42,7 @@ fn has_special(text: &str) -> bool {
 }
 
 /// What is below a key or a dash, from the start of a line on.
-fn block(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<(), Refusal> {
+fn block(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<(), FunctionFault> {
     match value {
         TemplateValue::List(list) if !list.items().is_empty() => {
             for item in list.items() {
@@ -65,7 +65,7 @@ fn block(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<
 }
 
 /// Behind the colon of a key.
-fn below(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<(), Refusal> {
+fn below(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<(), FunctionFault> {
     match value {
         TemplateValue::List(list) if !list.items().is_empty() => {
             out.push('\n');
@@ -83,7 +83,7 @@ fn below(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<
 }
 
 /// From inside of a line on; a list or map continues it.
-fn inline(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<(), Refusal> {
+fn inline(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<(), FunctionFault> {
     bounded(out.len())?;
     match value {
         TemplateValue::Nil => out.push_str("null"),

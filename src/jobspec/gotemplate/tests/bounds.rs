@@ -8,7 +8,7 @@ use super::{DATA, Fixture, render, render_data};
 use crate::jobspec::gotemplate::{GoTemplate, TemplateOptions};
 
 #[test]
-fn what_takes_longer_than_its_deadline_is_a_fault() {
+fn template_rendering_past_its_deadline_is_a_fault() {
     let parsed = GoTemplate::parse("{{ range loop 3 }}x{{ end }}", &TemplateOptions::default()).unwrap();
     let until = |deadline| parsed.render(&Fixture { deadline: Some(deadline), ..Fixture::default() });
     assert!(until(Instant::now()).unwrap_err().message.contains("too long"));
@@ -40,7 +40,7 @@ fn parse_stops_after_16_faults() {
 }
 
 #[test]
-fn what_costs_too_much_is_a_fault() {
+fn template_that_costs_too_much_is_a_fault() {
     let deep_if = "{{ if 1 }}".repeat(5_000);
     let deep_parentheses = format!("{{{{ {}1{} }}}}", "(".repeat(5_000), ")".repeat(5_000));
     let long = "y".repeat(5 << 20);
@@ -99,7 +99,7 @@ fn what_costs_too_much_is_a_fault() {
 }
 
 #[test]
-fn text_without_actions_is_static_and_stays_as_it_is() {
+fn text_without_actions_is_static_and_unchanged() {
     let parsed = GoTemplate::parse("a } b {", &TemplateOptions::default()).expect("it must parse");
     assert!(parsed.is_static());
     assert!(!GoTemplate::parse("{{ 1 }}", &TemplateOptions::default()).expect("it must parse").is_static());

@@ -119,7 +119,7 @@ const REFUSED: &[&str] = &[
 ];
 
 #[test]
-fn what_go_refuses_is_a_fault_with_a_place() {
+fn template_that_go_refuses_is_a_fault_with_a_place() {
     for template in REFUSED {
         match render_data(template, DATA) {
             Ok(out) => panic!("{template:?} renders {out:?}"),
@@ -237,7 +237,7 @@ fn error_on_missing_key_makes_missing_keys_faults() {
 }
 
 #[test]
-fn delimiters_can_be_others() {
+fn template_delimiters_are_configurable() {
     let options = |left: &str, right: &str| crate::jobspec::gotemplate::TemplateOptions {
         left_delimiter: left.to_owned(),
         right_delimiter: right.to_owned(),

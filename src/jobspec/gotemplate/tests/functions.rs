@@ -332,7 +332,7 @@ fn every_function_has_a_case_or_a_name_in_another_table() {
 }
 
 #[test]
-fn functions_that_read_what_can_change_are_known_with_their_place() {
+fn template_functions_that_read_changing_data_are_listed_with_their_place() {
     let parsed = |text: &str| GoTemplate::parse(text, &TemplateOptions::default()).unwrap();
     for text in ["plain", "{{ env \"A\" }}", "{{ timestamp }}"] {
         assert!(!parsed(text).reads_outside(), "{text}");

@@ -151,7 +151,7 @@ fn every_format_is_unpacked_with_its_modes_links_and_long_names() {
         "stored.zip",
     ] {
         for mode in [ArtifactMode::Any, ArtifactMode::Dir] {
-            let bench = Bench::new();
+            let bench = ArtifactFixture::new();
             bench.fetch(&format!("{server}/{name}"), mode, "local/x").unwrap_or_else(|e| panic!("{name}: {e:?}"));
             let app = bench.task().join("local/x/app");
             assert_eq!(std::fs::read(app.join("again")).unwrap(), b"#!/bin/sh\n", "{name}");
@@ -177,7 +177,7 @@ fn a_compressed_file_loses_its_ending_or_is_the_destination() {
         ("/two.gz", [gzip(b"one "), gzip(b"two")].concat()),
     ]);
     for name in ["x.gz", "x.bz2", "x.xz", "x.zst"] {
-        let bench = Bench::new();
+        let bench = ArtifactFixture::new();
         bench.fetch(&format!("{server}/{name}"), ArtifactMode::Any, "local").unwrap();
         bench.fetch(&format!("{server}/{name}"), ArtifactMode::File, "local/own").unwrap();
         bench.fetch(&format!("{server}/{name}?archive=false"), ArtifactMode::Any, "local").unwrap();
@@ -187,7 +187,7 @@ fn a_compressed_file_loses_its_ending_or_is_the_destination() {
         let error = bench.fetch(&format!("{server}/{name}"), ArtifactMode::Dir, "local").unwrap_err();
         assert!(error.message.contains("one compressed file"), "{error:?}");
     }
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     bench.fetch(&format!("{server}/two.gz"), ArtifactMode::Any, "local").unwrap();
     assert_eq!(std::fs::read(bench.task().join("local/two")).unwrap(), b"one two");
 }
@@ -202,17 +202,17 @@ fn in_mode_file_an_archive_has_one_file_and_a_subdirectory_is_taken_out() {
         add(tar, "README", 0o644, b"r");
     });
     let server = serve_files(vec![("/one.tgz", one), ("/many.tar", many)]);
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     bench.fetch(&format!("{server}/one.tgz"), ArtifactMode::File, "local/it").unwrap();
     assert_eq!(listed(&bench.task().join("local")), ["it"]);
     let error = bench.fetch(&format!("{server}/many.tar"), ArtifactMode::File, "local/it").unwrap_err();
     assert!(error.message.contains("exactly one file"), "{error:?}");
     for sub in ["app-1.2", "app-*", "./*p-1*2/"] {
-        let bench = Bench::new();
+        let bench = ArtifactFixture::new();
         bench.fetch(&format!("{server}/many.tar//{sub}"), ArtifactMode::Any, "local").unwrap();
         assert_eq!(listed(&bench.task().join("local")), ["bin/", "bin/x", "bin/y -> ../etc/y", "etc/", "etc/y"]);
     }
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     let archive = ArtifactOutcome::Archive;
     bench.refuses(&format!("{server}/many.tar//none"), archive, "is not in it");
     bench.refuses(&format!("{server}/many.tar//README"), archive, "is no directory");
@@ -221,14 +221,14 @@ fn in_mode_file_an_archive_has_one_file_and_a_subdirectory_is_taken_out() {
 }
 
 #[test]
-fn what_is_there_is_merged_and_planted_links_are_replaced_and_never_followed() {
+fn archive_merges_into_existing_files_and_replaces_planted_links() {
     let tar = tar_of(|tar| {
         add(tar, "etc/new", 0o644, b"new");
         add(tar, "file", 0o644, b"new");
         add(tar, "dir/inner/x", 0o644, b"new");
     });
     let server = serve_files(vec![("/a.tar", tar)]);
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     let (local, outside) = (bench.task().join("local"), bench.dir.path().join("outside"));
     std::fs::create_dir_all(local.join("etc")).unwrap();
     std::fs::create_dir_all(outside.join("inner")).unwrap();
@@ -258,7 +258,7 @@ fn files_belong_to_the_user_of_the_task() {
         return;
     }
     let server = serve_files(vec![("/a.tar", small_tar()), ("/x", b"x".to_vec())]);
-    let mut bench = Bench::new();
+    let mut bench = ArtifactFixture::new();
     bench.ground.owner = Some((65_534, 65_534));
     bench.fetch(&format!("{server}/a.tar"), ArtifactMode::Any, "local/deep/er").unwrap();
     bench.fetch(&format!("{server}/x"), ArtifactMode::Any, "local/deep").unwrap();

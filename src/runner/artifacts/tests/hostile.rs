@@ -1,3 +1,5 @@
+//! Promise (Input validation): A hostile archive writes nothing outside, and a bomb ends at its limit (P-14.5)
+
 use proptest::prelude::*;
 
 use super::archives::{add, header, link, tar_of, zip_of};
@@ -81,7 +83,7 @@ fn hostile_archives_of_tar_write_nothing_outside_and_leave_nothing() {
                 build(tar);
             }),
         )]);
-        let bench = Bench::new();
+        let bench = ArtifactFixture::new();
         let message = bench.refuses(&format!("{server}/a.tar"), ArtifactOutcome::Archive, words);
         assert_eq!(listed(bench.dir.path()), ["alloc/", "alloc/web/", "alloc/web/local/"], "{what}: {message}");
     }
@@ -115,7 +117,7 @@ fn hostile_archives_of_zip_write_nothing_outside_and_leave_nothing() {
     ];
     for (at, (archive, words)) in cases.into_iter().enumerate() {
         let server = serve_files(vec![("/a.zip", archive)]);
-        let bench = Bench::new();
+        let bench = ArtifactFixture::new();
         let message = bench.refuses(&format!("{server}/a.zip"), ArtifactOutcome::Archive, words);
         assert_eq!(listed(bench.dir.path()), ["alloc/", "alloc/web/", "alloc/web/local/"], "{at}: {message}");
     }
@@ -145,7 +147,7 @@ fn bombs_of_size_and_of_count_end_at_their_limit() {
         ("/many.tar", of_tar),
         ("/directories.tar", of_directories),
     ]);
-    let bench = Bench::new().config(|config| {
+    let bench = ArtifactFixture::new().config(|config| {
         config.decompression_size_limit = 1 << 20;
         config.decompression_file_count_limit = 100;
     });
@@ -159,12 +161,12 @@ fn bombs_of_size_and_of_count_end_at_their_limit() {
     ] {
         bench.refuses(&format!("{server}/{name}"), ArtifactOutcome::Limit, words);
     }
-    let free = Bench::new().config(|config| config.decompression_file_count_limit = 0);
+    let free = ArtifactFixture::new().config(|config| config.decompression_file_count_limit = 0);
     free.fetch(&format!("{server}/many.tar"), ArtifactMode::Any, "local").unwrap();
 }
 
 #[test]
-fn what_is_no_archive_and_what_breaks_off_is_refused() {
+fn invalid_or_truncated_archive_is_refused() {
     let tar = tar_of(|tar| add(tar, "x", 0o644, &[1; 5000]));
     let mut broken = tar.clone();
     broken[10] ^= 1;
@@ -184,7 +186,7 @@ fn what_is_no_archive_and_what_breaks_off_is_refused() {
         ("/html.tbz2", b"<html>".to_vec()),
         ("/html.tzst", b"<html>".to_vec()),
     ]);
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     for name in
         ["cut.tar", "broken.tar", "html.tgz", "html.tar", "empty.tar", "cut.tgz", "html.txz", "html.tbz2", "html.tzst"]
     {
@@ -193,10 +195,10 @@ fn what_is_no_archive_and_what_breaks_off_is_refused() {
 }
 
 /// The staging of a bench, to unpack into without a server.
-fn unpacked(bench: &Bench, bytes: &[u8], is_zip: bool) -> std::io::Result<()> {
+fn unpacked(bench: &ArtifactFixture, bytes: &[u8], is_zip: bool) -> std::io::Result<()> {
     let staging = Staging::new(&bench.ground.alloc_dir, "web", &bench.ground.cancelled)?;
     let bounds = MeterBounds::of_artifact(&bench.ground.config);
-    let meter = Meter::new(bounds, Arc::clone(&bench.ground.cancelled), staging.directory());
+    let meter = UnpackMeter::new(bounds, Arc::clone(&bench.ground.cancelled), staging.directory());
     let tree = tree::ArchiveTree::new(&staging, None, &meter)?;
     if is_zip {
         let mut file = tempfile::tempfile()?;
@@ -229,13 +231,13 @@ proptest! {
             bytes[at] = byte;
         }
         bytes.truncate(length.index(bytes.len()) + bytes.len() / 2);
-        let bench = Bench::new();
+        let bench = ArtifactFixture::new();
         let _ = unpacked(&bench, &bytes, is_zip);
         prop_assert_eq!(listed(bench.dir.path()), ["alloc/", "alloc/web/", "alloc/web/local/"]);
     }
 
     #[test]
-    fn a_link_that_stays_leads_to_no_place_above(target in "(\\.\\./|\\./|a/|/){0,6}(\\.\\.|b)?", depth in 0_usize..4) {
+    fn accepted_archive_link_leads_to_no_place_above(target in "(\\.\\./|\\./|a/|/){0,6}(\\.\\.|b)?", depth in 0_usize..4) {
         if tree::link_stays(target.as_bytes(), depth) {
             let mut at = i64::try_from(depth).unwrap();
             for component in target.split('/') {

@@ -1,3 +1,6 @@
+//! Promise (Input validation): An artifact follows at most 10 redirects, to http and https only; headers reach one
+//! server
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,9 +12,9 @@ const SHA256_ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff
 #[test]
 fn a_file_is_placed_by_its_mode() {
     let server = serve_files(vec![("/dir/app%20x", b"abc".to_vec()), ("/", b"index".to_vec())]);
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     let url = format!("{server}/dir/app%20x?token=1");
-    assert_eq!(bench.fetch(&url.replace("?token=1", ""), ArtifactMode::Any, "local"), Ok(Fetched { bytes: 3 }));
+    assert_eq!(bench.fetch(&url.replace("?token=1", ""), ArtifactMode::Any, "local"), Ok(FetchedArtifact { bytes: 3 }));
     bench.fetch(&format!("{server}/dir/app%20x"), ArtifactMode::File, "local/bin/app").unwrap();
     bench.fetch(&format!("{server}/dir/app%20x?filename=other"), ArtifactMode::Any, "").unwrap();
     assert_eq!(listed(&bench.task()), ["local/", "local/app x", "local/bin/", "local/bin/app", "other"]);
@@ -30,7 +33,7 @@ fn a_checksum_is_verified_before_anything_is_visible() {
     let list = format!("{}  other\n{SHA256_ABC} *app\n", "0".repeat(64));
     let server = serve_files(vec![("/app", b"abc".to_vec()), ("/sums", list.into_bytes()), ("/none", b"x".to_vec())]);
     let fetched = |checksum: &str| {
-        let bench = Bench::new();
+        let bench = ArtifactFixture::new();
         let fetched = bench.fetch(&format!("{server}/app?checksum={checksum}"), ArtifactMode::Any, "local");
         assert_eq!(fetched.is_ok(), bench.task().join("local/app").exists(), "{checksum}");
         fetched.map(drop).map_err(|error| (error.outcome, error.message))
@@ -79,7 +82,7 @@ fn redirects_are_followed_to_http_alone_and_never_in_a_circle() {
             }
         }
     });
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     for good in ["/a/relative", "/absolute"] {
         bench.fetch(&format!("{server}{good}"), ArtifactMode::File, "local/x").unwrap();
         assert_eq!(std::fs::read(bench.task().join("local/x")).unwrap(), b"abc");
@@ -97,6 +100,7 @@ fn redirects_are_followed_to_http_alone_and_never_in_a_circle() {
     }
 }
 
+/// Promise (Input validation): No message about an artifact contains its credentials, its query or its headers
 #[test]
 fn headers_and_credentials_reach_their_server_alone_and_no_message() {
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -110,7 +114,7 @@ fn headers_and_credentials_reach_their_server_alone_and_no_message() {
         log.lock().unwrap().push(head.to_owned());
         respond(stream, "307 Elsewhere", &format!("Location: {target}/there?signature=SECRET\r\n"), b"");
     });
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     let url = format!("{}/app?token=SECRET", server.replace("http://", "http://user:SECRET@"));
     let mut order = bench.order(&url, ArtifactMode::Any, "local");
     order.headers = vec![("X-Token".to_owned(), "SECRET".to_owned()), ("User-Agent".to_owned(), "own".to_owned())];
@@ -161,7 +165,7 @@ fn a_server_that_lies_or_hangs_ends_in_a_named_failure() {
             }
         }
     });
-    let bench = Bench::new().config(|config| {
+    let bench = ArtifactFixture::new().config(|config| {
         config.http_max_size = 100_000;
         config.http_idle_timeout = Duration::from_millis(300);
     });
@@ -177,7 +181,7 @@ fn a_server_that_lies_or_hangs_ends_in_a_named_failure() {
     ] {
         bench.refuses(&format!("{server}{path}"), outcome, words);
     }
-    let bench = Bench::new().config(|config| config.http_read_timeout = Duration::from_millis(300));
+    let bench = ArtifactFixture::new().config(|config| config.http_read_timeout = Duration::from_millis(300));
     bench.refuses(&format!("{server}/endless"), network, "http_read_timeout");
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     bench.refuses(&format!("http://{unused}/x"), network, "cannot connect");
@@ -191,7 +195,7 @@ fn a_download_ends_soon_after_it_is_cancelled() {
         count.fetch_add(1, Ordering::SeqCst);
         let _ = stream.read(&mut [0]);
     });
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     let cancelled = Arc::clone(&bench.ground.cancelled);
     let began = Instant::now();
     std::thread::spawn(move || {
@@ -206,7 +210,7 @@ fn a_download_ends_soon_after_it_is_cancelled() {
 
 #[test]
 fn a_download_waits_until_the_one_before_it_for_the_same_task_has_ended() {
-    let bench = Bench::new();
+    let bench = ArtifactFixture::new();
     let first = Staging::new(&bench.ground.alloc_dir, "web", &bench.ground.cancelled).unwrap();
     std::fs::write(first.path().join("mine"), "x").unwrap();
     let (alloc_dir, cancelled) = (bench.ground.alloc_dir.clone(), Arc::clone(&bench.ground.cancelled));
@@ -221,8 +225,8 @@ fn a_download_waits_until_the_one_before_it_for_the_same_task_has_ended() {
 }
 
 #[test]
-fn room_stays_free_on_the_disk() {
+fn artifact_download_leaves_the_reserved_disk_space_free() {
     let server = serve_files(vec![("/x", vec![7; 1000])]);
-    let bench = Bench::new().config(|config| config.free_space_reserve = u64::MAX / 2);
+    let bench = ArtifactFixture::new().config(|config| config.free_space_reserve = u64::MAX / 2);
     bench.refuses(&format!("{server}/x"), ArtifactOutcome::Limit, "stay free");
 }

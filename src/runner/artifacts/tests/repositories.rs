@@ -1,9 +1,12 @@
+//! Promise (Input validation): A repository has at most `artifact.git_file_count_limit` files; git that makes more is
+//! killed
+
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
 /// A program that stands for git: it writes down what it gets, then does this.
-fn stub(bench: &mut Bench, script: &str) -> PathBuf {
+fn stub(bench: &mut ArtifactFixture, script: &str) -> PathBuf {
     let bin = bench.dir.path().join("bin");
     std::fs::create_dir_all(&bin).unwrap();
     let log = bench.dir.path().join("log");
@@ -16,7 +19,7 @@ fn stub(bench: &mut Bench, script: &str) -> PathBuf {
 }
 
 /// A process that another test forks may hold the script open for writing for a moment.
-fn fetched(bench: &Bench, source: &str) -> Result<Fetched, ArtifactError> {
+fn fetched(bench: &ArtifactFixture, source: &str) -> Result<FetchedArtifact, ArtifactError> {
     loop {
         match bench.fetch(source, ArtifactMode::Any, "local/repo") {
             Err(error) if error.message.contains("Text file busy") => std::thread::yield_now(),
@@ -27,7 +30,7 @@ fn fetched(bench: &Bench, source: &str) -> Result<Fetched, ArtifactError> {
 
 #[test]
 fn git_runs_without_prompts_hooks_and_other_protocols_and_shows_no_secret() {
-    let mut bench = Bench::new();
+    let mut bench = ArtifactFixture::new();
     let log = stub(&mut bench, "case \"$*\" in *clone*) mkdir -p tree/.git; echo hi > tree/README; exit 0;; esac");
     let source = "git::https://user:SECRET@h.lan/o/r.git//.?ref=v1&sshkey=a2V5";
     fetched(&bench, source).unwrap();
@@ -54,7 +57,7 @@ fn git_runs_without_prompts_hooks_and_other_protocols_and_shows_no_secret() {
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(text.contains("clone --quiet --template= --depth=1 --branch=main -- ssh://git@h/r tree"), "{text}");
 
-    let mut bench = Bench::new();
+    let mut bench = ArtifactFixture::new();
     stub(&mut bench, "echo fatal: cannot read https://user:SECRET@h.lan >&2; exit 128");
     let error = fetched(&bench, source).unwrap_err();
     assert_eq!(error.outcome, ArtifactOutcome::Git);
@@ -68,7 +71,7 @@ fn a_hostile_repository_leaves_nothing() {
         ("mkdir -p tree/a; ln -s ../../x tree/a/out", "out of the tree"),
         ("mkdir -p tree; mkfifo tree/pipe", "and no file, directory or link"),
     ] {
-        let mut bench = Bench::new();
+        let mut bench = ArtifactFixture::new();
         stub(&mut bench, script);
         let error = fetched(&bench, "git::https://h/r").unwrap_err();
         assert!(error.outcome == ArtifactOutcome::Archive && error.message.contains(words), "{script}: {error:?}");
@@ -78,20 +81,20 @@ fn a_hostile_repository_leaves_nothing() {
 
 #[test]
 fn repository_of_too_many_files_ends_at_its_limit() {
-    let mut bench = Bench::new().config(|config| config.git_file_count_limit = 100);
+    let mut bench = ArtifactFixture::new().config(|config| config.git_file_count_limit = 100);
     stub(&mut bench, "mkdir -p tree/a; cd tree/a; i=0; while [ $i -lt 100 ]; do : > $i; i=$((i+1)); done");
     let error = fetched(&bench, "git::https://h/r").unwrap_err();
     assert_eq!(error.outcome, ArtifactOutcome::Limit, "{error:?}");
     assert!(error.message.contains("more than 100 entries (artifact.git_file_count_limit)"), "{error:?}");
     assert_eq!(listed(&bench.task()), ["local/"]);
-    let mut bench = Bench::new().config(|config| config.git_file_count_limit = 101);
+    let mut bench = ArtifactFixture::new().config(|config| config.git_file_count_limit = 101);
     stub(&mut bench, "mkdir -p tree/a; cd tree/a; i=0; while [ $i -lt 100 ]; do : > $i; i=$((i+1)); done");
     fetched(&bench, "git::https://h/r").unwrap();
 }
 
 #[test]
 fn git_that_makes_files_without_end_is_killed_and_named() {
-    let mut bench = Bench::new().config(|config| config.git_file_count_limit = 1);
+    let mut bench = ArtifactFixture::new().config(|config| config.git_file_count_limit = 1);
     stub(&mut bench, "mkdir tree; cd tree; i=0; while :; do seq $i $((i+999)) | xargs touch; i=$((i+1000)); done");
     let error = fetched(&bench, "git::https://h/r").unwrap_err();
     assert!(error.outcome == ArtifactOutcome::Limit && error.message.contains("more than 1 entries"), "{error:?}");
@@ -99,8 +102,8 @@ fn git_that_makes_files_without_end_is_killed_and_named() {
 }
 
 #[test]
-fn git_that_hangs_is_killed_with_what_it_started_and_one_that_is_absent_is_said_so() {
-    let mut bench = Bench::new().config(|config| config.git_timeout = Duration::from_millis(300));
+fn git_that_hangs_is_killed_with_its_children_and_missing_git_is_reported() {
+    let mut bench = ArtifactFixture::new().config(|config| config.git_timeout = Duration::from_millis(300));
     let log = stub(&mut bench, "sleep 600 & echo pid: $! >> ../../log; wait");
     let error = fetched(&bench, "git::https://h/r").unwrap_err();
     assert!(error.message.contains("artifact.git_timeout"), "{error:?}");
@@ -113,7 +116,7 @@ fn git_that_hangs_is_killed_with_what_it_started_and_one_that_is_absent_is_said_
         std::thread::yield_now();
     }
 
-    let mut bench = Bench::new();
+    let mut bench = ArtifactFixture::new();
     let log = stub(&mut bench, "exec sleep 600");
     let cancelled = Arc::clone(&bench.ground.cancelled);
     std::thread::spawn(move || {
@@ -125,7 +128,7 @@ fn git_that_hangs_is_killed_with_what_it_started_and_one_that_is_absent_is_said_
     let error = fetched(&bench, "git::https://h/r").unwrap_err();
     assert_eq!(error.outcome, ArtifactOutcome::Cancelled, "{error:?}");
 
-    let mut bench = Bench::new();
+    let mut bench = ArtifactFixture::new();
     bench.ground.path = "/nonexistent".to_owned();
     let error = bench.fetch("git::https://h/r", ArtifactMode::Any, "local").unwrap_err();
     assert!(error.outcome == ArtifactOutcome::Git && error.message.contains("git is not installed"), "{error:?}");

@@ -15,16 +15,17 @@ use tokio::io::{
 use tokio::sync::{oneshot, watch};
 
 use super::engine::{EngineError, SOON, encoded, is_id};
-use super::exec::{Made, state};
+use super::exec::{CreatedExec, state};
 use super::place;
-use super::shared::{AbortGuard, Shared, failed};
-use crate::host::http::exchange::{Payload, Verb};
+use super::shared::{AbortGuard, DockerContext, failed};
+use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::process::identity;
 use crate::host::pty::WindowSize;
 use crate::model::id::CgroupPath;
 use crate::runner::drivers::supervised::end_session;
 use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
+use crate::runner::ends::{Ends, EndsWith, spawn_until};
 
 /// Buffer between the engine and the client, for each stream.
 const BUFFER: usize = 16 << 10;
@@ -36,14 +37,14 @@ const SIZES: u32 = 50;
 
 /// A program in a container, by the engine's exec ID.
 struct EngineExec {
-    shared: Arc<Shared>,
+    shared: Arc<DockerContext>,
     id: String,
     cgroup: Option<CgroupPath>,
 }
 
 /// Returns when the engine has started it. `cgroup`: of the task.
 pub async fn attach(
-    shared: Arc<Shared>,
+    shared: Arc<DockerContext>,
     container: String,
     cgroup: Option<CgroupPath>,
     asked: ExecRequest,
@@ -61,7 +62,8 @@ pub async fn attach(
         body["Env"] = json!([format!("TERM={kind}")]);
     }
     let target = format!("/containers/{}/exec", encoded(&container));
-    let made: Made = shared.engine.json(Verb::Post, &target, Some(&body), SOON).await.map_err(refused)?;
+    let made: CreatedExec =
+        shared.engine.json(RequestMethod::Post, &target, Some(&body), SOON).await.map_err(refused)?;
     if !is_id(&made.id) {
         return Err(failed("the engine gave a program without an ID"));
     }
@@ -76,8 +78,8 @@ pub async fn attach(
     let feeding = AbortGuard(tokio::spawn(feed(input_end, to)).abort_handle());
     let (report, end) = oneshot::channel();
     let of = Arc::clone(&exec);
-    // Ends: with the stream of the engine, or with the session, whose guard aborts it.
-    let reading = tokio::spawn(async move {
+    // It reads the engine's stream; the guard of the session aborts it.
+    let reading = spawn_until(Ends::Caller, async move {
         match has_terminal {
             true => show(from, output_end).await,
             false => part(from, output_end, errors_end).await,
@@ -88,17 +90,16 @@ pub async fn attach(
     let first = asked.terminal.map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
     let (size, sizes) = watch::channel(first);
     if has_terminal {
-        // Ends: with the session, which has the sender.
-        tokio::spawn(Arc::clone(&exec).follow_sizes(sizes));
+        spawn_until(Ends::Sender, Arc::clone(&exec).follow_sizes(sizes));
     }
     let (held, gone) = oneshot::channel::<()>();
-    // Ends: with the session.
-    tokio::spawn(async move {
-        let _ = gone.await;
+    spawn_until(Ends::Sender, async move {
+        let _ = gone.ends_with(Ends::Sender).await;
         exec.kill().await;
     });
-    // Ends: with the stream, whose reader reports.
-    let end = Box::pin(async move { end.await.unwrap_or_else(|_| Err(failed("its stream ended without saying how"))) });
+    let end = Box::pin(async move {
+        end.ends_with(Ends::Subject).await.unwrap_or_else(|_| Err(failed("its stream ended without saying how")))
+    });
     Ok(ExecSession {
         input: Some(Box::new(input)),
         output: Box::new(output),
@@ -109,36 +110,32 @@ pub async fn attach(
     })
 }
 
-/// Ends: with the input, or with the engine.
+/// Until the end of the input, or of the engine.
 async fn feed(mut input: DuplexStream, mut to: WriteHalf<Box<dyn Tunnel>>) {
-    // Ends: as above; the second is the end of its standard input.
-    let _ = copy(&mut input, &mut to).await;
-    let _ = to.shutdown().await;
+    // The second is the end of its standard input.
+    let _ = copy(&mut input, &mut to).ends_with(Ends::Subject).await;
+    let _ = to.shutdown().ends_with(Ends::Subject).await;
 }
 
-/// Ends: with the stream.
+/// Until the end of the stream.
 async fn show(mut from: ReadHalf<Box<dyn Tunnel>>, mut output: impl AsyncWrite + Unpin) {
-    // Ends: as above.
-    let _ = copy(&mut from, &mut output).await;
+    let _ = copy(&mut from, &mut output).ends_with(Ends::Subject).await;
 }
 
-/// Both streams: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. Ends: with the stream, or at an
-/// invalid header.
+/// Both streams: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. Until the end of the stream, or
+/// an invalid header.
 async fn part(
     mut from: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
     mut errors: impl AsyncWrite + Unpin,
 ) {
     let mut head = [0; 8];
-    // Ends: as above.
-    while from.read_exact(&mut head).await.is_ok() {
+    while from.read_exact(&mut head).ends_with(Ends::Subject).await.is_ok() {
         let [stream, _, _, _, length @ ..] = head;
         let mut message = (&mut from).take(u64::from(u32::from_be_bytes(length)));
-        // Ends: as above.
         let copied = match stream {
-            2 => copy(&mut message, &mut errors).await,
-            // Ends: as above.
-            _ => copy(&mut message, &mut output).await,
+            2 => copy(&mut message, &mut errors).ends_with(Ends::Subject).await,
+            _ => copy(&mut message, &mut output).ends_with(Ends::Subject).await,
         };
         if copied.is_err() {
             return;
@@ -160,22 +157,25 @@ impl EngineExec {
         Err(failed("the engine does not report how it ended"))
     }
 
-    /// Ends: with the session, which drops the sender.
+    /// Runs until the session drops the sender.
     async fn follow_sizes(self: Arc<Self>, mut sizes: watch::Receiver<WindowSize>) {
         loop {
             let WindowSize { columns, rows } = *sizes.borrow_and_update();
             let target = format!("/exec/{}/resize?h={rows}&w={columns}", encoded(&self.id));
             for _ in 0..SIZES {
-                // Ends: with the timeout of one request.
-                let asked = self.shared.engine.open(Verb::Post, &target, &[], Payload::Whole(Bytes::new()), SOON).await;
+                let asked = self
+                    .shared
+                    .engine
+                    .open(RequestMethod::Post, &target, &[], Payload::Whole(Bytes::new()), SOON)
+                    .ends_with(Ends::Deadline)
+                    .await;
                 // A program that has ended has no size either.
                 if asked.is_ok() || sizes.has_changed().is_err() {
                     break;
                 }
                 tokio::time::sleep(RECHECK).await;
             }
-            // Ends: as above.
-            if sizes.changed().await.is_err() {
+            if sizes.changed().ends_with(Ends::Subject).await.is_err() {
                 return;
             }
         }
@@ -204,8 +204,7 @@ impl EngineExec {
                 None => Err("its process is not found in the cgroup of the task".to_owned()),
             }
         });
-        // Ends: at the timeout for killed processes.
-        if let Err(error) = killed.await.and_then(|killed| killed) {
+        if let Err(error) = killed.ends_with(Ends::Deadline).await.and_then(|killed| killed) {
             tracing::warn!(%error, "failed to kill a command in a container");
         }
     }

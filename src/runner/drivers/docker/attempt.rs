@@ -16,10 +16,10 @@ use super::engine::{Container, ContainerState, EngineError};
 use super::exec::Execs;
 use super::logs;
 use super::place::{self, ParentCgroup};
-use super::shared::{AbortGuard, ContainerRecord, KILL_SIGNAL, Shared, failed};
+use super::shared::{AbortGuard, ContainerRecord, DockerContext, KILL_SIGNAL, failed};
 use crate::collectors::{TaskReader, read_final};
 use crate::host::cgroup::Cgroup;
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::host::process;
 use crate::model::moment::moment;
 use crate::model::network::DriverNetwork;
@@ -27,6 +27,7 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession, call};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::chain;
 
 /// Delay before an engine that is down is asked again; doubled each time.
@@ -42,7 +43,7 @@ const LATE_OOM: [u64; 6] = [25, 50, 100, 200, 300, 325];
 type End = watch::Receiver<Option<Box<AttemptEnd>>>;
 
 pub struct ContainerAttempt {
-    shared: Arc<Shared>,
+    shared: Arc<DockerContext>,
     handle: TaskHandle,
     kept: ContainerRecord,
     reader: Option<Arc<TaskReader>>,
@@ -62,7 +63,7 @@ pub enum ContainerEnd {
 impl ContainerAttempt {
     /// Concurrency: within the runtime.
     pub fn running(
-        shared: Arc<Shared>,
+        shared: Arc<DockerContext>,
         mut handle: TaskHandle,
         kept: ContainerRecord,
         of: &Container,
@@ -103,7 +104,12 @@ impl ContainerAttempt {
         self.handle.network.as_ref()
     }
 
-    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, kept: ContainerRecord, end: AttemptEnd) -> ContainerAttempt {
+    pub fn ended(
+        shared: Arc<DockerContext>,
+        handle: TaskHandle,
+        kept: ContainerRecord,
+        end: AttemptEnd,
+    ) -> ContainerAttempt {
         let (_, end) = watch::channel(Some(Box::new(end)));
         ContainerAttempt { shared, handle, kept, reader: None, execs: Execs::default(), end, _following: None }
     }
@@ -161,7 +167,7 @@ impl ContainerAttempt {
 }
 
 /// Blocks.
-fn remove_of_host(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+fn remove_of_host(shared: &DockerContext, handle: &TaskHandle) -> Result<(), DriverError> {
     if let Some(path) = &handle.cgroup
         && shared.no_cgroups.is_none()
     {
@@ -180,8 +186,12 @@ impl Attempt for ContainerAttempt {
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
         let mut end = self.end.clone();
         Box::pin(async move {
-            // Ends: with the container, however long it runs.
-            let reported = end.wait_for(Option::is_some).await.ok().and_then(|end| end.as_deref().cloned());
+            let reported = end
+                .wait_for(Option::is_some)
+                .ends_with(Ends::Subject)
+                .await
+                .ok()
+                .and_then(|end| end.as_deref().cloned());
             reported.unwrap_or_else(|| {
                 unknown(&self.shared, &self.handle, "an internal error: its container is not followed")
             })
@@ -212,7 +222,7 @@ impl Attempt for ContainerAttempt {
 
 /// Returns when it has ended and all of its output is written.
 async fn follow(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     handle: &TaskHandle,
     kept: &ContainerRecord,
     reader: Option<&TaskReader>,
@@ -232,7 +242,7 @@ async fn follow(
 
 /// Its end, with the last sample.
 pub async fn end_of(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     handle: &TaskHandle,
     ended: ContainerEnd,
     reader: Option<&TaskReader>,
@@ -257,7 +267,7 @@ pub async fn end_of(
 }
 
 /// Its state, inspected again while an OOM kill may not be reported yet.
-async fn with_late_oom(shared: &Shared, container: Container, usage: &Usage) -> ContainerState {
+async fn with_late_oom(shared: &DockerContext, container: Container, usage: &Usage) -> ContainerState {
     let memory = shared.sampling.layout.controller("memory").map(|home| home.version);
     let may_be_late = may_be_late(&container, usage, memory);
     let Container { id, mut state, .. } = container;
@@ -277,17 +287,17 @@ async fn with_late_oom(shared: &Shared, container: Container, usage: &Usage) -> 
 
 /// Whether the engine may still report an OOM kill that the kernel's count lacks. On v2 the count includes child
 /// cgroups, so only exit code 137 is in doubt. On v1 the engine alone sees kills in child cgroups.
-pub(super) fn may_be_late(container: &Container, usage: &Usage, memory: Option<Version>) -> bool {
+pub(super) fn may_be_late(container: &Container, usage: &Usage, memory: Option<CgroupVersion>) -> bool {
     let limit = u64::try_from(container.host_config.memory).unwrap_or(0);
     let has_reached = limit > 0 && usage.memory_peak_bytes().is_none_or(|peak| peak >= limit);
-    has_reached && !has_oom(usage) && (memory == Some(Version::V1) || container.state.exit_code == KILLED)
+    has_reached && !has_oom(usage) && (memory == Some(CgroupVersion::V1) || container.state.exit_code == KILLED)
 }
 
 fn has_oom(usage: &Usage) -> bool {
     usage.oom_kills().is_some_and(|kills| kills > 0)
 }
 
-async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<String>) {
+async fn last_reading(shared: &Arc<DockerContext>, handle: &TaskHandle) -> (Usage, Vec<String>) {
     let Some(path) = handle.cgroup.clone().filter(|_| handle.boot_id == shared.boot_id) else {
         return Default::default();
     };
@@ -296,11 +306,10 @@ async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<
         let is_there = Cgroup::at(&of.sampling.layout, &path).exists();
         if is_there { read_final(&of.sampling.layout, &path) } else { Default::default() }
     });
-    // Ends: with the read of some files, under a permit.
-    read.await.unwrap_or_else(|error| (Usage::default(), vec![error]))
+    read.ends_with(Ends::Disk).await.unwrap_or_else(|error| (Usage::default(), vec![error]))
 }
 
-fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &mut Usage) -> AttemptEnd {
+fn facts(shared: &DockerContext, handle: &TaskHandle, state: &ContainerState, usage: &mut Usage) -> AttemptEnd {
     let never_ran = moment(&state.started_at).is_none_or(|at| at.0 == 0) && !state.error.is_empty();
     let status = match u8::try_from(state.exit_code) {
         _ if handle.boot_id != shared.boot_id => ExitStatus::Unknown("the host was restarted meanwhile".to_owned()),
@@ -326,7 +335,7 @@ fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &m
     }
 }
 
-fn unknown(shared: &Shared, handle: &TaskHandle, why: &str) -> AttemptEnd {
+fn unknown(shared: &DockerContext, handle: &TaskHandle, why: &str) -> AttemptEnd {
     AttemptEnd {
         status: ExitStatus::Unknown(why.to_owned()),
         recoverable: true,
@@ -340,13 +349,12 @@ fn unknown(shared: &Shared, handle: &TaskHandle, why: &str) -> AttemptEnd {
 }
 
 /// Returns when it is not running any more, according to its engine.
-async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
+async fn wait(shared: &DockerContext, id: &str) -> ContainerEnd {
     let (mut pause, most) = PAUSES;
     loop {
         match shared.engine.inspect(id).await {
             Ok(container) if container.state.running => {
                 pause = PAUSES.0;
-                // Ends: with the container, with its engine, or at the timeout.
                 let _ = tokio::time::timeout(ASK_EACH, shared.engine.wait(id)).await;
             }
             Ok(container) => return ContainerEnd::Container(Box::new(container)),
@@ -362,7 +370,7 @@ async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
 
 /// Output that could not be written, and why.
 pub async fn write_logs(
-    shared: &Shared,
+    shared: &DockerContext,
     handle: &TaskHandle,
     kept: &ContainerRecord,
     ended: watch::Receiver<bool>,
@@ -374,14 +382,13 @@ pub async fn write_logs(
     };
     let mut over = ended.clone();
     let late = async {
-        // Ends: with the container.
-        let _ = over.wait_for(|ended| *ended).await;
+        let _ = over.wait_for(|ended| *ended).ends_with(Ends::Subject).await;
         tokio::time::sleep(logs::REST).await;
     };
     let follow = logs::follow(Arc::clone(&shared.engine), kept.reference(), writer, ended);
     tokio::select! {
         (writer, problem) = follow => {
-            let lost = writer.as_ref().map(logs::Writer::lost).unwrap_or_default();
+            let lost = writer.as_ref().map(logs::ContainerLogWriter::lost).unwrap_or_default();
             (lost, problem.or_else(|| writer.and_then(|writer| writer.problem())))
         }
         () = late => (LostOutput::default(), Some("its last output: the engine did not hand it over in time".to_owned())),

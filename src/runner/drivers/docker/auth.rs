@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_or_that_is_none_is_an_error_without_its_content() {
+    fn docker_auth_file_readable_by_others_or_malformed_fails_without_its_content() {
         use std::os::unix::fs::PermissionsExt;
         let (_dir, path) = file("{\"auths\": secret");
         let said = of_file(&path, "x").unwrap_err();

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use super::attempt::ContainerAttempt;
 use super::config::Config;
 use super::create::{self, Parts};
-use super::engine::{Container, EngineError, Info, label};
+use super::engine::{Container, EngineError, EngineInfo, label};
 use super::etc;
 use super::place::ParentCgroup;
-use super::shared::{ContainerRecord, Shared, failed};
+use super::shared::{ContainerRecord, DockerContext, failed};
 use super::{mounts, pause};
 use crate::host::untrusted;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::kept::datadir::make_run_dir;
 use crate::telemetry::chain;
 
@@ -26,16 +27,16 @@ fn start_error(message: impl Into<String>, recoverable: bool) -> DriverError {
 }
 
 /// The cgroup parent of the container. `None`: the engine chooses.
-pub fn parent_of(shared: &Shared, request: &StartRequest, info: Option<&Info>) -> Option<ParentCgroup> {
+pub fn parent_of(shared: &DockerContext, request: &StartRequest, info: Option<&EngineInfo>) -> Option<ParentCgroup> {
     let alloc = request.alloc_cgroup.as_ref().filter(|_| shared.no_cgroups.is_none())?;
-    Some(match info.is_some_and(Info::has_systemd) {
+    Some(match info.is_some_and(EngineInfo::has_systemd) {
         true => ParentCgroup::slice(&request.alloc_id, &request.task.name),
         false => ParentCgroup::below(alloc, &request.task.name),
     })
 }
 
 pub async fn start(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     request: StartRequest,
     mut handle: TaskHandle,
 ) -> Result<ContainerAttempt, DriverError> {
@@ -48,10 +49,9 @@ pub async fn start(
         return Err(start_error(message, true));
     }
     let image = shared.images.ensure(&shared.engine, &shared.settings, (&config, &request.dirs.local), &request.events);
-    // Ends: with the timeout of a pull.
-    let image = image.await.inspect_err(|_| shared.suspect.notify_one())?;
+    let image = image.ends_with(Ends::Deadline).await.inspect_err(|_| shared.suspect.notify_one())?;
     if image.is_pulled {
-        kept.pulled = Some((image.image.id.clone(), super::images::Reference::parse(&config.image).whole()));
+        kept.pulled = Some((image.image.id.clone(), super::images::ImageReference::parse(&config.image).whole()));
     }
     if let Some((id, name)) = &kept.pulled {
         shared.images.hold(id, name, &request.dirs.run, true);
@@ -90,10 +90,10 @@ pub async fn start(
 
 /// The container, not yet started.
 async fn make(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     (request, config): (&StartRequest, &Config),
     (handle, kept): (&TaskHandle, &mut ContainerRecord),
-    (info, image, parent): (&Info, &str, Option<&ParentCgroup>),
+    (info, image, parent): (&EngineInfo, &str, Option<&ParentCgroup>),
 ) -> Result<(), DriverError> {
     let blocking = {
         let (shared, request, config, parent) = (Arc::clone(shared), request.clone(), config.clone(), parent.cloned());
@@ -127,11 +127,11 @@ async fn make(
     Ok(())
 }
 
-type Host = (mounts::Mounted, Vec<String>);
+type Host = (mounts::ContainerMounts, Vec<String>);
 
 /// The part of a start that prepares files on this host. Blocks.
 fn prepare_host(
-    shared: &Shared,
+    shared: &DockerContext,
     request: &StartRequest,
     config: &Config,
     parent: Option<&ParentCgroup>,
@@ -169,7 +169,7 @@ fn profile(option: &str) -> Result<String, DriverError> {
 
 /// A container has this name already: one of this agent that belongs to no known attempt is removed.
 async fn give_way(
-    shared: &Shared,
+    shared: &DockerContext,
     handle: &TaskHandle,
     kept: &ContainerRecord,
     conflict: &EngineError,
@@ -192,7 +192,7 @@ async fn give_way(
 const LATE_ANSWERS: u32 = 5;
 
 /// Starts it. Errors: it is not running, or its state is unknown.
-async fn run(shared: &Arc<Shared>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
+async fn run(shared: &Arc<DockerContext>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
     let id = kept.reference().to_owned();
     shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;
     let mut container = shared.engine.inspect(&id).await;
@@ -218,7 +218,7 @@ impl ContainerRecord {
 }
 
 /// Undoes a failed start. Failures are logged: the error of the start matters more.
-async fn clean(shared: &Arc<Shared>, kept: &ContainerRecord, parent: Option<ParentCgroup>, run_dir: &Path) {
+async fn clean(shared: &Arc<DockerContext>, kept: &ContainerRecord, parent: Option<ParentCgroup>, run_dir: &Path) {
     shared.images.release(&shared.engine, &shared.settings, run_dir);
     if let Some(id) = &kept.id
         && let Err(error) = shared.engine.remove(id, true).await

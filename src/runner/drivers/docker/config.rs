@@ -58,7 +58,7 @@ pub struct Config {
     pub network: ContainerNetwork,
     pub shm_size: Option<u64>,
     pub init: bool,
-    pub modes: Modes,
+    pub modes: NamespaceModes,
     pub sysctl: Vec<(String, String)>,
     pub storage_opt: Vec<(String, String)>,
     pub tty: bool,
@@ -176,7 +176,7 @@ impl ContainerNetwork {
 
 /// The owner of its namespaces.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Modes {
+pub struct NamespaceModes {
     pub pid: Option<String>,
     pub ipc: Option<String>,
     pub uts: Option<String>,
@@ -229,7 +229,7 @@ impl Config {
             network: network(form),
             shm_size: form.count("shm_size").filter(|size| *size > 0),
             init: form.flag("init").unwrap_or(false),
-            modes: Modes {
+            modes: NamespaceModes {
                 pid: form.text("pid_mode"),
                 ipc: form.text("ipc_mode"),
                 uts: form.text("uts_mode"),

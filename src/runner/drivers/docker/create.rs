@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::config::{Config, Ulimit};
 use super::engine::label;
 use super::etc;
-use super::mounts::{Mounted, object};
+use super::mounts::{ContainerMounts, object};
 use super::settings::Settings;
 use crate::model::network::AllocPort;
 use crate::model::placement::core_list;
@@ -46,7 +46,7 @@ pub struct Parts<'a> {
     pub image: &'a str,
     /// OCI runtimes of the engine.
     pub runtimes: &'a [String],
-    pub mounted: Mounted,
+    pub mounted: ContainerMounts,
     /// A path for `cgroupfs`, a slice for `systemd`. `None`: the engine chooses.
     pub cgroup_parent: Option<&'a str>,
     /// Paths of seccomp profiles are replaced by their text already.

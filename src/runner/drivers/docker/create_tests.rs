@@ -38,7 +38,7 @@ fn made_of(request: &StartRequest, config: &Config, settings: &Settings) -> Resu
         settings,
         image: "sha256:0f",
         runtimes: &runtimes,
-        mounted: Mounted { binds: vec!["/d/alloc:/alloc".to_owned()], mounts: Vec::new() },
+        mounted: ContainerMounts { binds: vec!["/d/alloc:/alloc".to_owned()], mounts: Vec::new() },
         cgroup_parent: Some("/allostat/a/web"),
         security_opt: config.security_opt.clone(),
     })
@@ -81,6 +81,9 @@ fn a_task_with_an_image_alone_is_this_body() {
 }
 
 /// Each form that Nomad's decoder accepts, and the resulting request.
+///
+/// Promise (Durability and recovery): Each field of `config` of `docker` has its place in the request, in each form
+/// that Nomad accepts
 #[test]
 fn each_field_has_its_place_in_the_body() {
     for (config, path, expected) in [
@@ -224,7 +227,7 @@ fn ports_of_the_group_are_published_by_their_labels() {
 }
 
 #[test]
-fn ports_of_the_tasks_own_network_are_published_as_its_port_map_says() {
+fn docker_task_network_ports_are_published_by_the_port_map() {
     let mut request = request(task(json!({"port_map": [{"http": 80}]})));
     request.ports = vec![port("http", 20_001, 0, true), port("db", 20_002, 0, true)];
     let body = made(&request, &settings(&[])).unwrap();
@@ -237,7 +240,7 @@ fn ports_of_the_tasks_own_network_are_published_as_its_port_map_says() {
 }
 
 #[test]
-fn what_the_agent_does_not_allow_is_refused_with_its_setting() {
+fn docker_settings_that_the_agent_forbids_are_refused_with_their_setting() {
     for (config, expected) in [
         (json!({"privileged": true}), "set docker.allow_privileged"),
         (
@@ -274,7 +277,7 @@ fn reserved_devices_come_with_their_nodes_and_runtime() {
 }
 
 #[test]
-fn output_that_is_not_kept_is_not_kept_by_the_engine_either() {
+fn docker_container_with_disabled_logs_has_no_engine_log() {
     let mut quiet = task(json!({}));
     quiet.logs.disabled = true;
     let body = made(&request(quiet), &settings(&[])).unwrap();

@@ -19,7 +19,7 @@ const NONE: &[u8] = b"credentials not found in native keychain";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Found {
+struct HelperCredentials {
     username: String,
     secret: String,
 }
@@ -36,9 +36,9 @@ pub(super) fn get(name: &str, server: &str, path: &OsStr) -> Result<Option<Auth>
     match answer.status {
         None => Err(of(format!("no answer within {} s", PATIENCE.as_secs()))),
         Some(status) if status.success() => {
-            let found: Found = serde_json::from_slice(&answer.output)
+            let found: HelperCredentials = serde_json::from_slice(&answer.output)
                 .map_err(|_| of("its answer is no JSON with Username and Secret".to_owned()))?;
-            let Found { username, secret } = found;
+            let HelperCredentials { username, secret } = found;
             Ok(Some(Auth { username, password: secret, email: String::new(), server_address: server.to_owned() }))
         }
         Some(_) if answer.output.trim_ascii() == NONE => Ok(None),

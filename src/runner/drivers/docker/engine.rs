@@ -12,11 +12,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::host::http::exchange::{self, HttpAnswer, Payload, Verb};
+use crate::host::http::exchange::{self, HttpAnswer, Payload, RequestMethod};
 use crate::host::http::tunnel::{self, Tunnel, TunnelAnswer};
 use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
 use crate::runner::drivers::DriverError;
+use crate::runner::ends::{Ends, EndsWith};
 
 /// Maximum size of facts, of lists of them, and of results of actions.
 const LARGEST: usize = 8 << 20;
@@ -91,7 +92,7 @@ pub struct DockerEngine {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Info {
+pub struct EngineInfo {
     pub server_version: String,
     #[serde(rename = "OSType")]
     pub os_type: String,
@@ -99,7 +100,7 @@ pub struct Info {
     pub runtimes: BTreeMap<String, serde::de::IgnoredAny>,
 }
 
-impl Info {
+impl EngineInfo {
     /// With systemd the parent of a container is a slice.
     pub fn has_systemd(&self) -> bool {
         self.cgroup_driver == "systemd"
@@ -178,7 +179,7 @@ impl Container {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Image {
+pub struct EngineImage {
     pub id: String,
     pub repo_digests: Option<Vec<String>>,
     #[serde(rename = "RootFS")]
@@ -194,13 +195,13 @@ pub struct RootFs {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Listed {
+pub struct ListedContainer {
     pub id: String,
     pub state: String,
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-impl Listed {
+impl ListedContainer {
     pub fn run_dir(&self) -> Option<PathBuf> {
         self.labels.as_ref()?.get(label::RUN_DIR).map(PathBuf::from)
     }
@@ -211,14 +212,14 @@ impl Listed {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Created {
+struct CreatedContainer {
     id: String,
     warnings: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct EngineRefusal {
     message: String,
 }
 
@@ -230,76 +231,81 @@ impl DockerEngine {
         &self.address
     }
 
-    pub async fn info(&self) -> Result<Info, EngineError> {
-        self.json(Verb::Get, "/info", None, SOON).await
+    pub async fn info(&self) -> Result<EngineInfo, EngineError> {
+        self.json(RequestMethod::Get, "/info", None, SOON).await
     }
     /// The address of the host in the default network.
     pub async fn bridge_ip(&self) -> Option<String> {
-        let bridge: Value = self.json(Verb::Get, "/networks/bridge", None, SOON).await.ok()?;
+        let bridge: Value = self.json(RequestMethod::Get, "/networks/bridge", None, SOON).await.ok()?;
         bridge["IPAM"]["Config"][0]["Gateway"].as_str().filter(|ip| !ip.is_empty()).map(str::to_owned)
     }
     /// Its ID, and warnings of the engine.
     pub async fn create(&self, name: &str, body: &Value) -> Result<(String, Vec<String>), EngineError> {
         let target = format!("/containers/create?name={}", encoded(name));
-        let made: Created = self.json(Verb::Post, &target, Some(body), LATE).await?;
+        let made: CreatedContainer = self.json(RequestMethod::Post, &target, Some(body), LATE).await?;
         if !is_id(&made.id) {
             return Err(EngineError::Garbage("a container without an ID".to_owned()));
         }
         Ok((made.id, made.warnings.unwrap_or_default()))
     }
     pub async fn start(&self, id: &str) -> Result<(), EngineError> {
-        self.done(Verb::Post, &format!("/containers/{}/start", encoded(id)), LATE).await
+        self.done(RequestMethod::Post, &format!("/containers/{}/start", encoded(id)), LATE).await
     }
     /// By its ID or its name.
     pub async fn inspect(&self, id: &str) -> Result<Container, EngineError> {
-        let found: Container = self.json(Verb::Get, &format!("/containers/{}/json", encoded(id)), None, SOON).await?;
+        let found: Container =
+            self.json(RequestMethod::Get, &format!("/containers/{}/json", encoded(id)), None, SOON).await?;
         if is_id(&found.id) { Ok(found) } else { Err(EngineError::Garbage("a container without an ID".to_owned())) }
     }
     pub async fn kill(&self, id: &str, signal: &str) -> Result<(), EngineError> {
-        self.done(Verb::Post, &format!("/containers/{}/kill?signal={}", encoded(id), encoded(signal)), SOON).await
+        self.done(RequestMethod::Post, &format!("/containers/{}/kill?signal={}", encoded(id), encoded(signal)), SOON)
+            .await
     }
     /// Returns when it is not running any more, or when the engine closes the connection: the caller checks then.
     pub async fn wait(&self, id: &str) {
         let target = format!("/containers/{}/wait", encoded(id));
         let payload = Payload::Whole(Bytes::new());
-        // Ends: with the container, with its engine, or at the caller's timeout.
-        let answer = exchange::ask((&self.address, Trust::Ours), (Verb::Post, &target), &[], payload).await;
+        let answer = exchange::ask((&self.address, Trust::Ours), (RequestMethod::Post, &target), &[], payload)
+            .ends_with(Ends::Deadline)
+            .await;
         match answer {
-            // Ends: as above; the header may arrive long before the body.
-            Ok(answer) => drop(answer.whole(LARGEST).await),
+            // The header may arrive long before the body.
+            Ok(answer) => drop(answer.whole(LARGEST).ends_with(Ends::Deadline).await),
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
     /// With its anonymous volumes; a running one only with `force`. A missing one is no error.
     pub async fn remove(&self, id: &str, force: bool) -> Result<(), EngineError> {
         let target = format!("/containers/{}?v=true&force={force}", encoded(id));
-        match self.done(Verb::Delete, &target, SOON).await {
+        match self.done(RequestMethod::Delete, &target, SOON).await {
             Err(error) if error.is_not_found() => Ok(()),
             done => done,
         }
     }
     /// Containers of this agent, running or not.
-    pub async fn ours(&self) -> Result<Vec<Listed>, EngineError> {
+    pub async fn ours(&self) -> Result<Vec<ListedContainer>, EngineError> {
         self.labelled(label::RUN_DIR).await
     }
     /// Containers with a label, running or not.
-    pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, EngineError> {
+    pub async fn labelled(&self, label: &str) -> Result<Vec<ListedContainer>, EngineError> {
         let filters = format!("{{\"label\":[\"{label}\"]}}");
-        self.json(Verb::Get, &format!("/containers/json?all=true&filters={}", encoded(&filters)), None, SOON).await
+        self.json(RequestMethod::Get, &format!("/containers/json?all=true&filters={}", encoded(&filters)), None, SOON)
+            .await
     }
-    pub async fn image(&self, name: &str) -> Result<Image, EngineError> {
-        let found: Image = self.json(Verb::Get, &format!("/images/{}/json", encoded_path(name)), None, SOON).await?;
+    pub async fn image(&self, name: &str) -> Result<EngineImage, EngineError> {
+        let found: EngineImage =
+            self.json(RequestMethod::Get, &format!("/images/{}/json", encoded_path(name)), None, SOON).await?;
         if found.id.is_empty() { Err(EngineError::Garbage("an image without an ID".to_owned())) } else { Ok(found) }
     }
     /// An image that a container uses, or that has another name, stays.
     pub async fn remove_image(&self, id: &str) -> Result<(), EngineError> {
-        self.done(Verb::Delete, &format!("/images/{}", encoded_path(id)), LATE).await
+        self.done(RequestMethod::Delete, &format!("/images/{}", encoded_path(id)), LATE).await
     }
 
     /// A streaming response; its header arrives within `patience`.
     pub async fn open(
         &self,
-        verb: Verb,
+        verb: RequestMethod,
         target: &str,
         headers: &[(&str, &str)],
         payload: Payload,
@@ -325,12 +331,12 @@ impl DockerEngine {
         }
     }
 
-    async fn done(&self, verb: Verb, target: &str, patience: Duration) -> Result<(), EngineError> {
+    async fn done(&self, verb: RequestMethod, target: &str, patience: Duration) -> Result<(), EngineError> {
         self.whole(verb, target, None, patience).await.map(drop)
     }
     pub async fn json<T: DeserializeOwned>(
         &self,
-        verb: Verb,
+        verb: RequestMethod,
         target: &str,
         body: Option<&Value>,
         patience: Duration,
@@ -340,7 +346,7 @@ impl DockerEngine {
     }
     async fn whole(
         &self,
-        verb: Verb,
+        verb: RequestMethod,
         target: &str,
         body: Option<&Value>,
         patience: Duration,
@@ -361,7 +367,7 @@ async fn refused(answer: HttpAnswer) -> EngineError {
     let status = answer.status;
     let body = tokio::time::timeout(SOON, answer.whole(LARGEST)).await;
     let body = body.ok().and_then(Result::ok).map(|answer| answer.body).unwrap_or_default();
-    let said = serde_json::from_slice::<Refusal>(&body).map(|refusal| refusal.message);
+    let said = serde_json::from_slice::<EngineRefusal>(&body).map(|refusal| refusal.message);
     let said = said.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
     let said: String = said.trim().chars().take(LARGEST_MESSAGE).collect();
     let message = if said.is_empty() { format!("the Docker engine answers with status {status}") } else { said };
@@ -412,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_says_about_a_request_is_not_tried_again_and_its_own_trouble_is() {
+    fn engine_refusal_is_not_recoverable_and_engine_trouble_is() {
         let recoverable = |error: EngineError| match error.of_start("start") {
             DriverError::Start { recoverable, .. } => recoverable,
             other => panic!("{other:?}"),
@@ -429,7 +435,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_panics(body in proptest::collection::vec(any::<u8>(), 0..300), text in ".{0,60}") {
-            let _ = serde_json::from_slice::<Info>(&body);
+            let _ = serde_json::from_slice::<EngineInfo>(&body);
             let _ = serde_json::from_slice::<Container>(&body);
             let odd = format!(r#"{{"Id":{text:?},"State":{{"Pid":-1,"ExitCode":99999999999,"FinishedAt":{text:?}}},"Config":{{"Labels":null}}}}"#);
             let _ = serde_json::from_str::<Container>(&odd);

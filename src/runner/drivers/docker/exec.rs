@@ -12,8 +12,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::engine::{DockerEngine, EngineError, SOON, encoded, is_id};
-use crate::host::http::exchange::{Payload, Verb};
+use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::runner::drivers::ExecEnd;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// Maximum size of its output; the engine discards the rest.
@@ -25,7 +26,7 @@ pub struct Execs(Mutex<BTreeMap<Vec<String>, String>>);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Made {
+pub(super) struct CreatedExec {
     pub id: String,
 }
 
@@ -54,7 +55,7 @@ impl Execs {
         }
         let body = json!({ "AttachStdout": true, "AttachStderr": true, "Cmd": command });
         let target = format!("/containers/{}/exec", encoded(container));
-        let made: Made = engine.json(Verb::Post, &target, Some(&body), SOON).await?;
+        let made: CreatedExec = engine.json(RequestMethod::Post, &target, Some(&body), SOON).await?;
         if !is_id(&made.id) {
             return Err(EngineError::Garbage("a program without an ID".to_owned()));
         }
@@ -73,14 +74,14 @@ impl Execs {
     }
 }
 
-/// Starts it. Ends: with the program, or at the caller's timeout.
+/// Starts it, and waits for its end or the caller's timeout.
 async fn output(engine: &DockerEngine, id: &str) -> Result<String, EngineError> {
     let payload = Payload::Whole(Bytes::from_static(br#"{"Detach":false,"Tty":false}"#));
     let headers = [("content-type", "application/json")];
-    let mut answer = engine.open(Verb::Post, &format!("/exec/{}/start", encoded(id)), &headers, payload, SOON).await?;
+    let mut answer =
+        engine.open(RequestMethod::Post, &format!("/exec/{}/start", encoded(id)), &headers, payload, SOON).await?;
     let mut stream = Vec::new();
-    // Ends: as above.
-    while let Some(piece) = answer.piece().await? {
+    while let Some(piece) = answer.piece().ends_with(Ends::Deadline).await? {
         let room = LONGEST_OUTPUT.saturating_sub(stream.len());
         stream.extend_from_slice(&piece[..piece.len().min(room)]);
     }
@@ -88,7 +89,7 @@ async fn output(engine: &DockerEngine, id: &str) -> Result<String, EngineError> 
 }
 
 pub(super) async fn state(engine: &DockerEngine, id: &str) -> Result<ExecState, EngineError> {
-    engine.json(Verb::Get, &format!("/exec/{}/json", encoded(id)), None, SOON).await
+    engine.json(RequestMethod::Get, &format!("/exec/{}/json", encoded(id)), None, SOON).await
 }
 
 /// Both streams, in order of arrival: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. The last may be

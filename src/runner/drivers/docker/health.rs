@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::engine::{EngineError, Info};
+use super::engine::{EngineError, EngineInfo};
 use super::recover;
-use super::shared::Shared;
+use super::shared::DockerContext;
 use crate::host::http::Address;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
 
@@ -20,15 +20,19 @@ const ABSENT: Duration = Duration::from_secs(30);
 const SWEEP_EACH: Duration = Duration::from_secs(300);
 const FIRST_SWEEP: Duration = Duration::from_secs(20);
 
-pub struct Reports {
-    shared: Arc<Shared>,
+pub struct DockerFingerprints {
+    shared: Arc<DockerContext>,
     said: Option<Fingerprint>,
     next_sweep: Instant,
 }
 
-impl Reports {
-    pub fn begin(shared: &Arc<Shared>) -> Box<dyn Fingerprints> {
-        Box::new(Reports { shared: Arc::clone(shared), said: None, next_sweep: Instant::now() + FIRST_SWEEP })
+impl DockerFingerprints {
+    pub fn begin(shared: &Arc<DockerContext>) -> Box<dyn Fingerprints> {
+        Box::new(DockerFingerprints {
+            shared: Arc::clone(shared),
+            said: None,
+            next_sweep: Instant::now() + FIRST_SWEEP,
+        })
     }
 
     async fn look(&self) -> Fingerprint {
@@ -42,7 +46,7 @@ impl Reports {
     }
 }
 
-fn well(shared: &Shared, info: &Info, bridge: Option<String>) -> Fingerprint {
+fn well(shared: &DockerContext, info: &EngineInfo, bridge: Option<String>) -> Fingerprint {
     let version = info.server_version.clone();
     let mut attributes = vec![
         ("version", version.clone()),
@@ -65,7 +69,7 @@ fn well(shared: &Shared, info: &Info, bridge: Option<String>) -> Fingerprint {
     Fingerprint { attributes, ..Fingerprint::of(Health::Healthy, format!("Docker {version}, {place}")) }
 }
 
-fn ill(shared: &Shared, error: &EngineError) -> Fingerprint {
+fn ill(shared: &DockerContext, error: &EngineError) -> Fingerprint {
     let address = shared.engine.address();
     match shared.is_there() {
         false => Fingerprint::of(Health::Undetected, format!("no Docker engine listens at {address}")),
@@ -73,7 +77,7 @@ fn ill(shared: &Shared, error: &EngineError) -> Fingerprint {
     }
 }
 
-impl Shared {
+impl DockerContext {
     /// Its socket exists.
     pub fn is_there(&self) -> bool {
         match self.engine.address() {
@@ -83,7 +87,7 @@ impl Shared {
     }
 }
 
-impl Fingerprints for Reports {
+impl Fingerprints for DockerFingerprints {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
             loop {
@@ -93,7 +97,6 @@ impl Fingerprints for Reports {
                         Health::Unhealthy => ILL,
                         Health::Undetected => ABSENT,
                     };
-                    // Ends: with the pause, or when a request has failed.
                     let _ = tokio::time::timeout(pause, self.shared.suspect.notified()).await;
                 }
                 let report = self.look().await;

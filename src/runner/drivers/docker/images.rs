@@ -16,11 +16,12 @@ use tokio::time::Instant;
 
 use super::auth;
 use super::config::{Auth, Config};
-use super::engine::{DockerEngine, EngineError, Image, LATE, encoded};
+use super::engine::{DockerEngine, EngineError, EngineImage, LATE, encoded};
 use super::settings::Settings;
 use crate::host::beneath;
-use crate::host::http::exchange::{HttpAnswer, Payload, Verb};
+use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod};
 use crate::runner::drivers::{DriverError, EventSink};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::images::PullOutcome;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::Metrics;
@@ -35,7 +36,7 @@ const HUB: &str = "docker.io";
 
 /// The name of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
+pub struct ImageReference {
     /// With its registry.
     pub name: String,
     /// Or digest.
@@ -43,8 +44,8 @@ pub struct Reference {
     pub registry: String,
 }
 
-impl Reference {
-    pub fn parse(image: &str) -> Reference {
+impl ImageReference {
+    pub fn parse(image: &str) -> ImageReference {
         let last = image.rfind('/').map_or(0, |at| at + 1);
         let (name, tag) = match (image.find('@'), image[last..].rfind(':')) {
             (Some(at), _) => (&image[..at], &image[at + 1..]),
@@ -53,7 +54,7 @@ impl Reference {
         };
         let first = name.split_once('/').map(|(first, _)| first);
         let registry = first.filter(|first| first.contains(['.', ':']) || *first == "localhost").unwrap_or(HUB);
-        Reference { name: name.to_owned(), tag: tag.to_owned(), registry: registry.to_owned() }
+        ImageReference { name: name.to_owned(), tag: tag.to_owned(), registry: registry.to_owned() }
     }
     /// As an engine expects it.
     pub fn whole(&self) -> String {
@@ -69,12 +70,12 @@ impl Reference {
 #[derive(Default)]
 pub struct Images {
     /// Images that the agent pulled, by ID.
-    pulled: Mutex<BTreeMap<String, Pulled>>,
+    pulled: Mutex<BTreeMap<String, PulledImage>>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
-struct Pulled {
+struct PulledImage {
     name: String,
     /// The attempts that use it, by run directory.
     users: BTreeSet<PathBuf>,
@@ -92,8 +93,8 @@ impl Drop for Removal {
 
 /// The image of a start.
 #[derive(Debug, Clone)]
-pub struct Found {
-    pub image: Image,
+pub struct ResolvedImage {
+    pub image: EngineImage,
     /// Pulled by the agent, for this or another task.
     pub is_pulled: bool,
 }
@@ -110,10 +111,10 @@ impl Images {
         settings: &Settings,
         (config, local): (&Config, &Path),
         events: &EventSink,
-    ) -> Result<Found, DriverError> {
-        let reference = Reference::parse(&config.image);
+    ) -> Result<ResolvedImage, DriverError> {
+        let reference = ImageReference::parse(&config.image);
         let name = reference.whole();
-        let found = |image: Image| Found { is_pulled: lock(&self.pulled).contains_key(&image.id), image };
+        let found = |image: EngineImage| ResolvedImage { is_pulled: lock(&self.pulled).contains_key(&image.id), image };
         if let Some(archive) = &config.load {
             load(engine, local, archive).await?;
             let image =
@@ -145,7 +146,7 @@ impl Images {
                 // An image that exists already may belong to another user.
                 let is_new = before.is_err();
                 if is_new {
-                    let pulled = Pulled { name, ..Pulled::default() };
+                    let pulled = PulledImage { name, ..PulledImage::default() };
                     lock(&self.pulled).entry(image.id.clone()).or_insert(pulled);
                 }
                 Ok(found(image))
@@ -227,15 +228,14 @@ async fn credentials(settings: &Settings, config: &Config, registry: &str) -> Re
     }
     let Some(path) = settings.auth_config.clone() else { return Ok(None) };
     let registry = registry.to_owned();
-    // Ends: a helper has a deadline.
-    let found = tokio::task::spawn_blocking(move || auth::of_file(&path, &registry)).await;
+    let found = tokio::task::spawn_blocking(move || auth::of_file(&path, &registry)).ends_with(Ends::Deadline).await;
     found.unwrap_or_else(|_| Err("the credentials were not read: the agent ends".to_owned()))
 }
 
 async fn pull(
     engine: &DockerEngine,
     settings: &Settings,
-    (config, reference): (&Config, &Reference),
+    (config, reference): (&Config, &ImageReference),
     events: &EventSink,
 ) -> Result<(), DriverError> {
     let name = reference.whole();
@@ -254,9 +254,9 @@ async fn pull(
     let headers: Vec<_> = header.iter().map(|value| ("x-registry-auth", value.as_str())).collect();
     let doing = format!("pull {name}");
     let empty = Payload::Whole(Bytes::new());
-    let answer = engine.open(Verb::Post, &target, &headers, empty, settings.pull_activity_timeout).await;
+    let answer = engine.open(RequestMethod::Post, &target, &headers, empty, settings.pull_activity_timeout).await;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
-    let mut progress = Progress::default();
+    let mut progress = PullProgress::default();
     follow(answer, settings.pull_activity_timeout, &mut progress, |reported| {
         events.report(&format!("pulling {name}: {reported}"))
     })
@@ -274,20 +274,18 @@ async fn load(engine: &DockerEngine, local: &Path, archive: &str) -> Result<(), 
     let (sender, pieces) = mpsc::channel(4);
     let reading = tokio::task::spawn_blocking(move || read_pieces(file, &sender));
     let answer = engine.open(
-        Verb::Post,
+        RequestMethod::Post,
         "/images/load?quiet=1",
         &[("content-type", "application/x-tar")],
         Payload::Piped(pieces),
         LATE,
     );
     let doing = format!("load {archive}");
-    // Ends: at its timeout.
-    let answer = answer.await;
-    // Ends: its channel is closed by now, whatever the result.
-    let read = reading.await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
+    let answer = answer.ends_with(Ends::Deadline).await;
+    let read = reading.ends_with(Ends::Sender).await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
     read.map_err(wrong)?;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
-    follow(answer, LATE, &mut Progress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
+    follow(answer, LATE, &mut PullProgress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
 }
 
 /// Creates an image with one layer from an archive of files.
@@ -295,9 +293,9 @@ pub async fn import(engine: &DockerEngine, repository: &str, tag: &str, archive:
     let target = format!("/images/create?fromSrc=-&repo={}&tag={}", encoded(repository), encoded(tag));
     let doing = format!("import the image {repository}:{tag}");
     let headers = [("content-type", "application/x-tar")];
-    let answer = engine.open(Verb::Post, &target, &headers, Payload::Whole(archive), LATE).await;
+    let answer = engine.open(RequestMethod::Post, &target, &headers, Payload::Whole(archive), LATE).await;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
-    follow(answer, LATE, &mut Progress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
+    follow(answer, LATE, &mut PullProgress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
 }
 
 /// Opens a file below the task's own directory, where its user can plant anything: links are not followed, and only
@@ -327,28 +325,28 @@ fn read_pieces(file: std::fs::File, into: &mpsc::Sender<std::io::Result<Bytes>>)
 /// One line of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Line {
+struct PullLine {
     status: Option<String>,
     id: Option<String>,
     error: Option<String>,
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct PullProgress {
     /// Known layers, and completed ones.
     layers: BTreeSet<String>,
     done: BTreeSet<String>,
     digest: Option<String>,
 }
 
-impl Progress {
+impl PullProgress {
     /// Errors: the failure that the engine reports.
     fn take(&mut self, line: &[u8]) -> Result<(), EngineError> {
         let line = line.trim_ascii();
         if line.is_empty() {
             return Ok(());
         }
-        let line: Line = serde_json::from_slice(line).map_err(|e| EngineError::Garbage(e.to_string()))?;
+        let line: PullLine = serde_json::from_slice(line).map_err(|e| EngineError::Garbage(e.to_string()))?;
         if let Some(message) = line.error {
             // The registry refused a valid request: a retry may help unless the image does not exist.
             let is_final = ["not found", "denied", "unauthorized", "manifest unknown", "invalid reference"];
@@ -376,7 +374,7 @@ impl Progress {
 async fn follow(
     mut answer: HttpAnswer,
     patience: Duration,
-    progress: &mut Progress,
+    progress: &mut PullProgress,
     report: impl Fn(String),
 ) -> Result<(), EngineError> {
     let (mut line, mut reported) = (Vec::new(), Instant::now());
@@ -418,15 +416,15 @@ mod tests {
             ("r.example:5000/a/b:1.2", "r.example:5000/a/b", "1.2", "r.example:5000", "r.example:5000/a/b:1.2"),
             ("redis@sha256:0f", "redis", "sha256:0f", "docker.io", "redis@sha256:0f"),
         ] {
-            let found = Reference::parse(image);
-            let expected = Reference { name: name.to_owned(), tag: tag.to_owned(), registry: registry.to_owned() };
+            let found = ImageReference::parse(image);
+            let expected = ImageReference { name: name.to_owned(), tag: tag.to_owned(), registry: registry.to_owned() };
             assert_eq!((found.whole().as_str(), &found), (whole, &expected));
         }
     }
 
     #[test]
-    fn a_pull_counts_layers_and_ends_with_what_the_engine_says() {
-        let mut progress = Progress::default();
+    fn docker_pull_counts_layers_and_ends_with_the_result_of_the_engine() {
+        let mut progress = PullProgress::default();
         for line in [
             r#"{"status":"Pulling from library/redis","id":"7"}"#,
             r#"{"status":"Pulling fs layer","progressDetail":{},"id":"a1"}"#,
@@ -470,8 +468,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_reference_and_no_line_panics(text in ".{0,60}", line in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Reference::parse(&text).whole();
-            let _ = Progress::default().take(&line);
+            let _ = ImageReference::parse(&text).whole();
+            let _ = PullProgress::default().take(&line);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Follows a container's log over the engine's API and writes it to the task's rotated files.
 //!
 //! The engine stores the log, so nothing is lost while no agent runs. The position is recorded with each written piece
-//! ([`Position`]), and the next agent continues there: it removes what was written after that position and writes it
-//! again, so that each message is there once.
+//! ([`LogPositions`]), and the next agent continues there: it removes what was written after that position and writes
+//! it again, so that each message is there once.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,9 @@ use tokio::sync::watch;
 
 use super::engine::{DockerEngine, EngineError, LATE, encoded};
 use super::stream::{Decoder, LogPiece, LogStream};
-use crate::host::http::exchange::{Payload, Verb};
+use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::model::task::LostOutput;
+use crate::runner::ends::{Ends, EndsWith};
 use crate::supervisor::order::{OrderRecord, OrderWriter};
 use crate::supervisor::orders::LogOrders;
 use crate::supervisor::rotate::Rotator;
@@ -34,7 +35,7 @@ pub const REST: Duration = Duration::from_secs(30);
 
 /// Position in one stream: all messages before `at` are written, and `count` of those with that timestamp.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Mark {
+struct StreamPosition {
     at: u64,
     count: u64,
 }
@@ -42,18 +43,18 @@ struct Mark {
 /// The positions of both streams, lost output, and how far the files were written by then: their number and bytes. In
 /// the order of [`LogStream`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Position {
-    marks: [Mark; 2],
+struct LogPositions {
+    marks: [StreamPosition; 2],
     lost: [u64; 2],
     places: [(u64, u64); 2],
 }
 
-impl Position {
+impl LogPositions {
     const LEN: usize = 80;
     /// Agents before the places were recorded wrote this much: marks and lost output.
     const LEN_WITHOUT_PLACES: usize = 48;
 
-    fn bytes(self) -> [u8; Position::LEN] {
+    fn bytes(self) -> [u8; LogPositions::LEN] {
         let ([out, err], [out_file, err_file]) = (self.marks, self.places);
         let all = [
             out.at,
@@ -67,40 +68,42 @@ impl Position {
             err_file.0,
             err_file.1,
         ];
-        let mut bytes = [0; Position::LEN];
+        let mut bytes = [0; LogPositions::LEN];
         bytes.chunks_exact_mut(8).zip(all).for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
         bytes
     }
     /// With the places, if they are recorded. `None`: it is none.
-    fn parse(bytes: &[u8]) -> Option<(Position, bool)> {
+    fn parse(bytes: &[u8]) -> Option<(LogPositions, bool)> {
         let mut values = bytes.chunks_exact(8).map(|value| u64::from_le_bytes(value.try_into().unwrap_or_default()));
         let mut next = || values.next();
-        let mut mark = || Some(Mark { at: next()?, count: next()? });
+        let mut mark = || Some(StreamPosition { at: next()?, count: next()? });
         let marks = [mark()?, mark()?];
         let lost = [next()?, next()?];
         let mut place = || Some((next()?, next()?));
         let places = place().zip(place()).map(|(out, err)| [out, err]);
         match (bytes.len(), places) {
-            (Position::LEN, Some(places)) => Some((Position { marks, lost, places }, true)),
-            (Position::LEN_WITHOUT_PLACES, None) => Some((Position { marks, lost, places: [(0, 0); 2] }, false)),
+            (LogPositions::LEN, Some(places)) => Some((LogPositions { marks, lost, places }, true)),
+            (LogPositions::LEN_WITHOUT_PLACES, None) => {
+                Some((LogPositions { marks, lost, places: [(0, 0); 2] }, false))
+            }
             _ => None,
         }
     }
-    fn read(file: &File) -> Option<(Position, bool)> {
-        let mut bytes = [0; Position::LEN];
+    fn read(file: &File) -> Option<(LogPositions, bool)> {
+        let mut bytes = [0; LogPositions::LEN];
         let is_whole = file.read_exact_at(&mut bytes, 0).is_ok();
-        let length = if is_whole { Position::LEN } else { Position::LEN_WITHOUT_PLACES };
+        let length = if is_whole { LogPositions::LEN } else { LogPositions::LEN_WITHOUT_PLACES };
         file.read_exact_at(bytes.get_mut(..length)?, 0).ok()?;
-        Position::parse(bytes.get(..length)?)
+        LogPositions::parse(bytes.get(..length)?)
     }
 }
 
 /// Writes each message once. Blocks as long as a disk does.
 #[derive(Debug)]
-pub struct Writer {
+pub struct ContainerLogWriter {
     streams: [Rotator; 2],
     order: OrderWriter,
-    position: Position,
+    position: LogPositions,
     /// Output that an earlier agent lost.
     lost_before: [u64; 2],
     file: Option<File>,
@@ -112,18 +115,18 @@ pub struct Writer {
     caught_up: [bool; 2],
     /// The file for the current message. `None`: it was written before.
     into: Option<usize>,
-    began: Mark,
+    began: StreamPosition,
 }
 
-impl Writer {
-    pub fn open(orders: &LogOrders, run_dir: &Path, is_terminal: bool) -> Writer {
+impl ContainerLogWriter {
+    pub fn open(orders: &LogOrders, run_dir: &Path, is_terminal: bool) -> ContainerLogWriter {
         let open =
             |stream| Rotator::open(&orders.directory, &orders.task, stream, orders.max_files, orders.max_file_bytes);
         let file =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
         let file =
             file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "failed to open the log position; lines may repeat after a restart")).ok();
-        let known = file.as_ref().and_then(Position::read);
+        let known = file.as_ref().and_then(LogPositions::read);
         let mut streams = [open("stdout"), open("stderr")];
         let mut order = OrderWriter::open(&orders.directory, &orders.task);
         if let Some((known, true)) = known {
@@ -132,11 +135,11 @@ impl Writer {
         }
         // The first output of an attempt follows that of the one before.
         let places = streams.each_ref().map(Rotator::place);
-        let position = Position { places, ..known.map(|(position, _)| position).unwrap_or_default() };
+        let position = LogPositions { places, ..known.map(|(position, _)| position).unwrap_or_default() };
         if let Some(file) = &file {
             let _ = file.write_all_at(&position.bytes(), 0);
         }
-        Writer {
+        ContainerLogWriter {
             streams,
             order,
             position,
@@ -147,7 +150,7 @@ impl Writer {
             again: [0; 2],
             caught_up: [false; 2],
             into: None,
-            began: Mark::default(),
+            began: StreamPosition::default(),
         }
     }
 
@@ -161,7 +164,7 @@ impl Writer {
 
     /// Errors: the response is no log stream.
     fn take(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
-        let Writer { streams, order, position, decoder, again, caught_up, into, began, .. } = self;
+        let ContainerLogWriter { streams, order, position, decoder, again, caught_up, into, began, .. } = self;
         let taken = decoder.take(bytes, |piece| match piece {
             LogPiece::Begin(stream, at) => {
                 let index = usize::from(stream == LogStream::Stderr);
@@ -173,7 +176,7 @@ impl Writer {
                     again[index] += 1;
                 }
                 let count = if at.0 == mark.at { mark.count + 1 } else { 1 };
-                (*into, *began) = ((!is_known).then_some(index), Mark { at: at.0, count });
+                (*into, *began) = ((!is_known).then_some(index), StreamPosition { at: at.0, count });
             }
             LogPiece::Text(text) => {
                 if let Some(index) = *into {
@@ -211,8 +214,10 @@ impl Writer {
 }
 
 /// Opens a writer on a thread for blocking work.
-pub async fn open(orders: LogOrders, run_dir: std::path::PathBuf, is_terminal: bool) -> io::Result<Writer> {
-    tokio::task::spawn_blocking(move || Writer::open(&orders, &run_dir, is_terminal)).await.map_err(io::Error::other)
+pub async fn open(orders: LogOrders, run_dir: std::path::PathBuf, is_terminal: bool) -> io::Result<ContainerLogWriter> {
+    tokio::task::spawn_blocking(move || ContainerLogWriter::open(&orders, &run_dir, is_terminal))
+        .await
+        .map_err(io::Error::other)
 }
 
 /// Writes all output of a container until it has `ended`, and the rest after that. Returns the writer, if it still
@@ -220,9 +225,9 @@ pub async fn open(orders: LogOrders, run_dir: std::path::PathBuf, is_terminal: b
 pub async fn follow(
     engine: Arc<DockerEngine>,
     id: &str,
-    mut writer: Writer,
+    mut writer: ContainerLogWriter,
     mut ended: watch::Receiver<bool>,
-) -> (Option<Writer>, Option<String>) {
+) -> (Option<ContainerLogWriter>, Option<String>) {
     let (mut pause, most) = PAUSES;
     loop {
         let is_rest = *ended.borrow();
@@ -241,7 +246,6 @@ pub async fn follow(
                 pause = (pause * 2).min(most);
             }
         }
-        // Ends: with the pause, or with the container.
         let _ = tokio::time::timeout(pause, ended.wait_for(|ended| *ended)).await;
     }
 }
@@ -250,10 +254,10 @@ pub async fn follow(
 async fn read(
     engine: &DockerEngine,
     id: &str,
-    mut writer: Writer,
+    mut writer: ContainerLogWriter,
     is_rest: bool,
     ended: &mut watch::Receiver<bool>,
-) -> (Option<Writer>, Result<(), EngineError>) {
+) -> (Option<ContainerLogWriter>, Result<(), EngineError>) {
     let since = writer.begin();
     let since = format!("{}.{:09}", since / 1_000_000_000, since % 1_000_000_000);
     let target = format!(
@@ -261,7 +265,7 @@ async fn read(
         encoded(id),
         !is_rest
     );
-    let opened = engine.open(Verb::Get, &target, &[], Payload::Whole(Bytes::new()), LATE).await;
+    let opened = engine.open(RequestMethod::Get, &target, &[], Payload::Whole(Bytes::new()), LATE).await;
     let mut answer = match opened {
         Ok(answer) => answer,
         Err(error) => return (Some(writer), Err(error)),
@@ -279,8 +283,7 @@ async fn read(
                     let taken = writer.take(&piece);
                     (writer, taken)
                 });
-                // Ends: with the disk, which blocks no other task.
-                match taken.await {
+                match taken.ends_with(Ends::Disk).await {
                     Ok((back, Ok(()))) => writer = back,
                     Ok((back, Err(error))) => return (Some(back), Err(error)),
                     Err(_) => return (None, Ok(())),
@@ -293,8 +296,7 @@ async fn read(
 }
 
 async fn quiet(ended: &mut watch::Receiver<bool>) {
-    // Ends: with the container, or without a sender.
-    let _ = ended.wait_for(|ended| *ended).await;
+    let _ = ended.wait_for(|ended| *ended).ends_with(Ends::Subject).await;
     tokio::time::sleep(QUIET).await;
 }
 
@@ -335,7 +337,7 @@ mod tests {
             for stream in ["stdout", "stderr"] {
                 std::fs::remove_file(dir.path().join(format!("t.{stream}.0"))).ok();
             }
-            let mut first = Writer::open(&orders(dir.path()), run.path(), false);
+            let mut first = ContainerLogWriter::open(&orders(dir.path()), run.path(), false);
             first.begin();
             first.take(&whole[..cut]).unwrap();
             // The position of a part of it alone was recorded.
@@ -345,7 +347,7 @@ mod tests {
             if cut % 2 == 0 {
                 std::fs::write(run.path().join(FILE), earlier).unwrap();
             }
-            let mut second = Writer::open(&orders(dir.path()), run.path(), false);
+            let mut second = ContainerLogWriter::open(&orders(dir.path()), run.path(), false);
             let since = second.begin();
             assert!(since < crate::model::moment::moment("2026-11-28T10:26:04Z").unwrap().0);
             second.take(&whole).unwrap();
@@ -357,7 +359,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_back_costs_no_line() {
         let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut writer = Writer::open(&orders(dir.path()), run.path(), false);
+        let mut writer = ContainerLogWriter::open(&orders(dir.path()), run.path(), false);
         writer.begin();
         for second in [7, 3, 3, 9] {
             writer.take(&frame(1, second, &format!("{second}\n"))).unwrap();
@@ -367,23 +369,23 @@ mod tests {
 
     #[test]
     fn a_position_is_read_as_it_was_written_and_garbage_is_none() {
-        let marks = [Mark { at: 1, count: 2 }, Mark { at: 3, count: u64::MAX }];
-        let position = Position { marks, lost: [5, 6], places: [(7, 8), (9, 10)] };
-        assert_eq!(Position::parse(&position.bytes()), Some((position, true)));
-        assert_eq!([47, 49, 64, 79].map(|length| Position::parse(&[0; 80][..length])), [None; 4]);
+        let marks = [StreamPosition { at: 1, count: 2 }, StreamPosition { at: 3, count: u64::MAX }];
+        let position = LogPositions { marks, lost: [5, 6], places: [(7, 8), (9, 10)] };
+        assert_eq!(LogPositions::parse(&position.bytes()), Some((position, true)));
+        assert_eq!([47, 49, 64, 79].map(|length| LogPositions::parse(&[0; 80][..length])), [None; 4]);
     }
 
     #[test]
     fn a_position_of_an_agent_that_recorded_no_places_is_continued() {
         let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut first = Writer::open(&orders(dir.path()), run.path(), false);
+        let mut first = ContainerLogWriter::open(&orders(dir.path()), run.path(), false);
         first.begin();
         first.take(&[frame(1, 1, "one\n"), frame(2, 2, "err\n")].concat()).unwrap();
         drop(first);
         let path = run.path().join(FILE);
-        std::fs::write(&path, &std::fs::read(&path).unwrap()[..Position::LEN_WITHOUT_PLACES]).unwrap();
+        std::fs::write(&path, &std::fs::read(&path).unwrap()[..LogPositions::LEN_WITHOUT_PLACES]).unwrap();
         for _ in 0..2 {
-            let mut next = Writer::open(&orders(dir.path()), run.path(), false);
+            let mut next = ContainerLogWriter::open(&orders(dir.path()), run.path(), false);
             next.begin();
             next.take(&[frame(1, 1, "one\n"), frame(2, 2, "err\n"), frame(1, 3, "two\n")].concat()).unwrap();
             assert_eq!((text(dir.path(), "stdout"), text(dir.path(), "stderr")), ("one\ntwo\n".into(), "err\n".into()));
@@ -391,11 +393,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_does_not_take_is_counted_over_agents() {
+    fn docker_log_write_failures_are_counted_across_agents() {
         let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let nowhere = dir.path().join("none");
         for lost in [4, 8] {
-            let mut writer = Writer::open(&orders(&nowhere), run.path(), false);
+            let mut writer = ContainerLogWriter::open(&orders(&nowhere), run.path(), false);
             writer.begin();
             writer.take(&frame(1, u8::try_from(lost).unwrap(), "abc\n")).unwrap();
             assert_eq!(writer.lost().stdout_bytes, lost);

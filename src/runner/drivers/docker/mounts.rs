@@ -22,7 +22,7 @@ const SETTING: &str = "set docker.volumes_enabled of the agent to allow it";
 
 /// `Binds` and `Mounts` of a container.
 #[derive(Debug, Default, PartialEq)]
-pub struct Mounted {
+pub struct ContainerMounts {
     pub binds: Vec<String>,
     pub mounts: Vec<Value>,
 }
@@ -32,11 +32,11 @@ fn refused(message: String) -> DriverError {
 }
 
 /// Blocks as long as paths are resolved. Errors: one that may not be mounted.
-pub fn mounted(config: &Config, request: &StartRequest, enabled: bool) -> Result<Mounted, DriverError> {
+pub fn mounted(config: &Config, request: &StartRequest, enabled: bool) -> Result<ContainerMounts, DriverError> {
     let StartRequest { dirs, devices, volumes, .. } = request;
     let seen = seen();
     let own = [(&dirs.shared, &seen.shared), (&dirs.local, &seen.local), (&dirs.secrets, &seen.secrets)];
-    let mut all = Mounted::default();
+    let mut all = ContainerMounts::default();
     for (host, inside) in own {
         all.binds.push(bind(host, &inside.display().to_string(), None)?);
     }
@@ -60,7 +60,7 @@ pub fn mounted(config: &Config, request: &StartRequest, enabled: bool) -> Result
 }
 
 /// A volume declared in the agent's settings: `docker.volumes_enabled` concerns paths that jobs name.
-fn host_volume(volume: &TaskVolume, all: &mut Mounted) -> Result<(), DriverError> {
+fn host_volume(volume: &TaskVolume, all: &mut ContainerMounts) -> Result<(), DriverError> {
     let propagation = match volume.propagation {
         MountPropagation::Private => "rprivate",
         MountPropagation::HostToTask => "rslave",
@@ -273,8 +273,10 @@ mod tests {
         assert_eq!(file, [format!("{}:/x", task.join("local/file").display())]);
     }
 
+    /// Promise (Durability and recovery): A job mounts nothing from outside its alloc unless the agent allows it,
+    /// through no link either
     #[test]
-    fn what_is_outside_of_the_alloc_is_mounted_only_where_the_agent_allows_it() {
+    fn docker_mount_outside_of_the_alloc_needs_permission_of_the_agent() {
         let top = tempfile::tempdir().unwrap();
         let dirs = dirs(top.path());
         symlink("/etc", dirs.local.join("planted")).unwrap();

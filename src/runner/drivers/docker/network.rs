@@ -63,6 +63,8 @@ fn addresses(at: &ContainerEndpoint) -> Vec<IpAddr> {
     [&at.ip, &at.ipv6].into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
+/// Promise (Durability and recovery): A container's addresses are known after its start: one is chosen by rule, all are
+/// shown
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_networks_the_named_one_else_the_first_by_name_is_chosen_and_all_are_listed() {
+    fn docker_address_is_that_of_the_named_network_or_the_first_by_name() {
         let all = json!({
             "zone": {"IPAddress": "10.2.0.2", "GlobalIPv6Address": "fd00::2"},
             "back": {"IPAddress": "10.1.0.2", "GlobalIPv6Address": ""},

@@ -19,11 +19,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::engine::{Container, EngineError, Image, Info, label};
+use super::engine::{Container, EngineError, EngineImage, EngineInfo, label};
 use super::images;
 use super::pause_image::{NAMESPACE, PROGRAM, REPOSITORY, TAG, archive, layer};
 use super::place::ParentCgroup;
-use super::shared::{Shared, failed};
+use super::shared::{DockerContext, failed};
 use crate::host::netns;
 use crate::model::id::{AllocId, TaskName};
 use crate::runner::drivers::{DriverError, StartRequest};
@@ -47,7 +47,7 @@ fn start_error(message: String, recoverable: bool) -> DriverError {
 }
 
 /// State of a pause container that was started.
-enum Entered {
+enum PauseStart {
     /// Its ID.
     Yes(String),
     /// It runs in another namespace.
@@ -58,10 +58,10 @@ enum Entered {
 
 /// Makes sure that the pause container of the alloc runs in its namespace. Returns its ID.
 pub async fn hold(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     request: &StartRequest,
     namespace: &Path,
-    info: &Info,
+    info: &EngineInfo,
 ) -> Result<String, DriverError> {
     let name = name_of(&request.alloc_id);
     let until = Instant::now() + HOLD_PATIENCE;
@@ -74,16 +74,16 @@ pub async fn hold(
         let entered = match shared.engine.start(&id).await {
             Ok(()) => entered(shared, &id, namespace).await?,
             // It is being created or removed.
-            Err(error) if error.is_not_found() || error.is_conflict() => Entered::Gone,
+            Err(error) if error.is_not_found() || error.is_conflict() => PauseStart::Gone,
             Err(error) => return Err(shared.noted(error).of_start("start the pause container of its network")),
         };
         match entered {
-            Entered::Yes(id) => return Ok(id),
-            Entered::Elsewhere => {
+            PauseStart::Yes(id) => return Ok(id),
+            PauseStart::Elsewhere => {
                 let removed = shared.engine.remove(&id, true).await;
                 removed.map_err(|e| shared.noted(e).of_start("remove the pause container of an earlier network"))?;
             }
-            Entered::Gone => {}
+            PauseStart::Gone => {}
         }
         if Instant::now() > until {
             let namespace = namespace.display();
@@ -98,10 +98,10 @@ pub async fn hold(
 
 /// Returns its ID, whichever task of the alloc created it.
 async fn create(
-    shared: &Arc<Shared>,
+    shared: &Arc<DockerContext>,
     request: &StartRequest,
     namespace: &Path,
-    info: &Info,
+    info: &EngineInfo,
 ) -> Result<String, DriverError> {
     let image = own_image(shared).await?;
     let parent = parent_of(shared, request, info);
@@ -138,12 +138,12 @@ async fn create(
 
 /// The ID of the agent's pause image, imported if the engine does not have it. Any user who can load or push an image
 /// can give it that name, and the container gets a capability: so the image is verified by its content.
-async fn own_image(shared: &Arc<Shared>) -> Result<String, DriverError> {
+async fn own_image(shared: &Arc<DockerContext>) -> Result<String, DriverError> {
     let name = format!("{REPOSITORY}:{TAG}");
     let archive =
         archive().ok_or_else(|| start_error("allostat has no pause container for this processor".to_owned(), false))?;
     let layer = layer(&archive);
-    let is_ours = |image: &Image| image.root_fs.layers.as_deref() == Some(std::slice::from_ref(&layer));
+    let is_ours = |image: &EngineImage| image.root_fs.layers.as_deref() == Some(std::slice::from_ref(&layer));
     let look = async || match shared.engine.image(&name).await {
         Ok(found) => Ok(Some(found).filter(is_ours)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -159,7 +159,7 @@ async fn own_image(shared: &Arc<Shared>) -> Result<String, DriverError> {
         .ok_or_else(|| start_error(format!("another program gave {name} to another image"), true))
 }
 
-fn parent_of(shared: &Shared, request: &StartRequest, info: &Info) -> Option<ParentCgroup> {
+fn parent_of(shared: &DockerContext, request: &StartRequest, info: &EngineInfo) -> Option<ParentCgroup> {
     let alloc = request.alloc_cgroup.as_ref().filter(|_| shared.no_cgroups.is_none())?;
     let name = TaskName::from(CGROUP);
     Some(if info.has_systemd() {
@@ -170,18 +170,20 @@ fn parent_of(shared: &Shared, request: &StartRequest, info: &Info) -> Option<Par
 }
 
 /// Waits until its process is in the namespace. Errors: it has ended, and why.
-async fn entered(shared: &Arc<Shared>, id: &str, namespace: &Path) -> Result<Entered, DriverError> {
+async fn entered(shared: &Arc<DockerContext>, id: &str, namespace: &Path) -> Result<PauseStart, DriverError> {
     let until = Instant::now() + ENTER_PATIENCE;
     loop {
         let container = match shared.engine.inspect(id).await {
             Ok(container) => container,
-            Err(error) if error.is_not_found() => return Ok(Entered::Gone),
+            Err(error) if error.is_not_found() => return Ok(PauseStart::Gone),
             Err(error) => return Err(shared.noted(error).of_start("look at the pause container of its network")),
         };
         let pid = u32::try_from(container.state.pid).ok().filter(|pid| *pid > 0);
         match pid.filter(|_| container.state.running) {
-            Some(pid) if is_in(&shared.sampling.roots.proc, pid, namespace) => return Ok(Entered::Yes(container.id)),
-            Some(_) if Instant::now() > until => return Ok(Entered::Elsewhere),
+            Some(pid) if is_in(&shared.sampling.roots.proc, pid, namespace) => {
+                return Ok(PauseStart::Yes(container.id));
+            }
+            Some(_) if Instant::now() > until => return Ok(PauseStart::Elsewhere),
             Some(_) => tokio::time::sleep(ENTER_PAUSE).await,
             None => return Err(not_entered(&container, namespace)),
         }
@@ -207,7 +209,7 @@ fn is_in(proc: &Path, pid: u32, namespace: &Path) -> bool {
 }
 
 /// Removes the pause container of an alloc. Idempotent.
-pub async fn leave(shared: &Arc<Shared>, alloc: &AllocId) -> Result<(), DriverError> {
+pub async fn leave(shared: &Arc<DockerContext>, alloc: &AllocId) -> Result<(), DriverError> {
     if !shared.is_known() {
         return Ok(());
     }
@@ -222,7 +224,7 @@ pub async fn leave(shared: &Arc<Shared>, alloc: &AllocId) -> Result<(), DriverEr
     remove(shared, &found).await.map_err(|e| failed(format!("cannot remove the pause container: {e}")))
 }
 
-async fn remove(shared: &Arc<Shared>, container: &Container) -> Result<(), String> {
+async fn remove(shared: &Arc<DockerContext>, container: &Container) -> Result<(), String> {
     shared.engine.remove(&container.id, true).await.map_err(|e| shared.noted(e).to_string())?;
     let parent = container.host_config.cgroup_parent.as_deref().and_then(ParentCgroup::of_parent);
     let alloc = container.label(label::NETWORK_OF).unwrap_or_default();
@@ -243,7 +245,7 @@ fn is_pause(container: &Container) -> bool {
 }
 
 /// Removes those whose namespace is gone: their alloc ended while the agent or the engine was down.
-pub async fn sweep(shared: &Arc<Shared>) {
+pub async fn sweep(shared: &Arc<DockerContext>) {
     let all = match shared.engine.labelled(label::NETWORK_NAMESPACE).await {
         Ok(all) => all,
         Err(error) => return drop(shared.noted(error)),

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::host::cgroup::{Cgroup, CgroupError};
-use crate::host::hierarchy::{Layout, Version};
+use crate::host::hierarchy::{CgroupVersion, Layout};
 use crate::host::systemd::{Manager, TASK_SLICE};
 use crate::kernel::proc::cgroup;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
@@ -100,7 +100,7 @@ impl ParentCgroups {
         // In hierarchies that the agent does not use, the parents exist for containers alone: the alloc's, and the one
         // of all allocs.
         let others = layout.hierarchies().iter().filter(|hierarchy| {
-            hierarchy.version == Version::V1 && layout.placements().all(|used| used.mount != hierarchy.mount)
+            hierarchy.version == CgroupVersion::V1 && layout.placements().all(|used| used.mount != hierarchy.mount)
         });
         for hierarchy in others {
             let task = hierarchy.directory(parent.path.as_str());
@@ -136,8 +136,8 @@ pub fn of_process(proc: &Path, layout: &Layout, pid: u32) -> Option<CgroupPath> 
     let text = std::fs::read(proc.join(pid.to_string()).join("cgroup")).ok()?;
     let counted = layout.controller("memory").or_else(|| layout.placements().next())?;
     let controller = match counted.version {
-        Version::V1 => counted.controllers.first().map(String::as_str),
-        Version::V2 => None,
+        CgroupVersion::V1 => counted.controllers.first().map(String::as_str),
+        CgroupVersion::V2 => None,
     };
     cgroup::place(&text, controller).filter(|path| *path != "/").map(CgroupPath::from)
 }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_says_of_a_parent_is_one_of_ours_or_nothing() {
+    fn docker_cgroup_parent_is_accepted_only_in_our_form() {
         for parent in ["/allostat/a/web", "allostat-a_web.slice"] {
             assert_eq!(ParentCgroup::of_parent(parent).unwrap().as_parent().as_deref(), Some(parent));
         }

@@ -20,14 +20,18 @@ use super::engine::{Container, label};
 use super::pause;
 use super::place::ParentCgroup;
 use super::settings::NAME;
-use super::shared::{ContainerRecord, Shared, failed};
+use super::shared::{ContainerRecord, DockerContext, failed};
 use crate::model::id::AllocId;
 use crate::model::network::DriverNetwork;
 use crate::model::task::TaskHandle;
-use crate::runner::drivers::{DriverError, EventSink, Left, Recovered};
-use crate::runner::kept::datadir::Place;
+use crate::runner::drivers::{DriverError, EventSink, RecoveryOutcome, UnrecordedAttempt};
+use crate::runner::kept::datadir::AttemptDirs;
 
-pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSink) -> Result<Recovered, DriverError> {
+pub async fn recover(
+    shared: &Arc<DockerContext>,
+    handle: TaskHandle,
+    events: &EventSink,
+) -> Result<RecoveryOutcome, DriverError> {
     let before = handle.network.clone();
     let mut kept = ContainerRecord::of(&handle)?;
     shared.seen(&handle.run_dir);
@@ -40,15 +44,15 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSin
         if handle.started_at.is_none() && kept.id.is_none() {
             // Only its cgroup may exist.
             remove_cgroup(shared, &handle).await?;
-            return Ok(Recovered::NeverStarted);
+            return Ok(RecoveryOutcome::NeverStarted);
         }
         let end = end_of(shared, &handle, ContainerEnd::Removed, None).await;
-        return Ok(Recovered::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))));
+        return Ok(RecoveryOutcome::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))));
     };
     if container.is_new() && handle.started_at.is_none() {
         shared.engine.remove(&container.id, true).await.map_err(|e| shared.noted(e).of_search())?;
         remove_cgroup(shared, &handle).await?;
-        return Ok(Recovered::NeverStarted);
+        return Ok(RecoveryOutcome::NeverStarted);
     }
     kept.learn(&container);
     if container.state.running {
@@ -59,7 +63,7 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSin
             let (now, before) = (shown(attempt.network()), shown(before.as_ref()));
             events.report(&format!("its address has changed from {before} to {now}"));
         }
-        return Ok(Recovered::Attempt(Arc::new(attempt)));
+        return Ok(RecoveryOutcome::Attempt(Arc::new(attempt)));
     }
     let (_report, reported) = watch::channel(true);
     let (lost_output, problem) = write_logs(shared, &handle, &kept, reported).await;
@@ -69,7 +73,7 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSin
     let mut handle = handle;
     handle.started_at = end.started_at;
     kept.put(&mut handle);
-    Ok(Recovered::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))))
+    Ok(RecoveryOutcome::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))))
 }
 
 /// By its labels: its name may belong to another container by now. If the data directory was moved, the last parts of
@@ -81,7 +85,7 @@ fn is_own(container: &Container, handle: &TaskHandle) -> bool {
     container.label(label::RUN_DIR).is_some_and(|run_dir| last(run_dir.as_ref()) == last(&handle.run_dir))
 }
 
-async fn remove_cgroup(shared: &Arc<Shared>, handle: &TaskHandle) -> Result<(), DriverError> {
+async fn remove_cgroup(shared: &Arc<DockerContext>, handle: &TaskHandle) -> Result<(), DriverError> {
     let Some(path) = handle.cgroup.clone().filter(|_| shared.no_cgroups.is_none()) else { return Ok(()) };
     let of = Arc::clone(shared);
     let removed = shared.places.block(move || of.parents.remove(&of.sampling.layout, &ParentCgroup::of(&path))).await;
@@ -89,7 +93,7 @@ async fn remove_cgroup(shared: &Arc<Shared>, handle: &TaskHandle) -> Result<(), 
 }
 
 /// The containers of this agent, by their run directories. Blocks. Errors: the engine does not respond.
-fn ours(shared: &Arc<Shared>) -> Result<Vec<(PathBuf, super::engine::Listed)>, String> {
+fn ours(shared: &Arc<DockerContext>) -> Result<Vec<(PathBuf, super::engine::ListedContainer)>, String> {
     let all = asked(async { shared.engine.ours().await })?.map_err(|e| shared.noted(e).to_string())?;
     Ok(all.into_iter().filter_map(|listed| Some((listed.run_dir()?, listed))).collect())
 }
@@ -97,7 +101,6 @@ fn ours(shared: &Arc<Shared>) -> Result<Vec<(PathBuf, super::engine::Listed)>, S
 /// Runs a request from a thread that may block. Errors: there is no runtime for it.
 fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
     match tokio::runtime::Handle::try_current() {
-        // Ends: every request has a deadline.
         Ok(runtime) => Ok(runtime.block_on(question)),
         Err(_) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -107,7 +110,7 @@ fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
 }
 
 /// What is left of an attempt without a record.
-pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverError> {
+pub fn left(shared: &Arc<DockerContext>, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
     if !shared.is_known() {
         return Ok(None);
     }
@@ -130,12 +133,12 @@ pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverE
         network: None,
     };
     kept.put(&mut handle);
-    Ok(Some(Left { handle, lives }))
+    Ok(Some(UnrecordedAttempt { handle, lives }))
 }
 
 /// Removes containers that have ended and whose attempts were removed already, because the agent died in between. Those
 /// of other agents are left alone.
-pub async fn sweep(shared: &Arc<Shared>) {
+pub async fn sweep(shared: &Arc<DockerContext>) {
     pause::sweep(shared).await;
     let all = match shared.engine.ours().await {
         Ok(all) => all,
@@ -175,7 +178,7 @@ fn is_named_after(parent: &ParentCgroup, run_dir: &std::path::Path) -> bool {
     alloc.is_some_and(|alloc| path.contains(alloc) || path.contains(&alloc.replace('-', "")))
 }
 
-pub fn alive_below(shared: &Arc<Shared>, top: &std::path::Path) -> std::io::Result<Vec<PathBuf>> {
+pub fn alive_below(shared: &Arc<DockerContext>, top: &std::path::Path) -> std::io::Result<Vec<PathBuf>> {
     // The cgroup of a task is below its alloc's.
     let alloc = top.parent().and_then(|above| above.file_name()).and_then(|name| name.to_str());
     if alloc.and_then(AllocId::parse).is_none() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::engine::{DockerEngine, EngineError, Info};
+use super::engine::{DockerEngine, EngineError, EngineInfo};
 use super::images::Images;
 use super::network::NetworkChoice;
 use super::place::ParentCgroups;
@@ -36,7 +36,7 @@ impl Drop for AbortGuard {
 /// Maximum number of starts, ends and removals that block at the same time.
 const AT_ONCE: usize = 8;
 
-pub struct Shared {
+pub struct DockerContext {
     pub engine: Arc<DockerEngine>,
     pub settings: Settings,
     pub images: Arc<Images>,
@@ -47,7 +47,7 @@ pub struct Shared {
     /// Why this agent cannot create cgroups.
     pub no_cgroups: Option<String>,
     /// The last `/info` of the engine.
-    pub info: Mutex<Option<Info>>,
+    pub info: Mutex<Option<EngineInfo>>,
     /// The directory of all run directories, once one of them was seen.
     pub run_top: Mutex<Option<PathBuf>>,
     /// A request failed: the health of the engine is checked now.
@@ -98,10 +98,10 @@ impl ContainerRecord {
     }
 }
 
-impl Shared {
-    pub fn new(context: &DriverContext) -> Shared {
+impl DockerContext {
+    pub fn new(context: &DriverContext) -> DockerContext {
         let settings = Settings::of(&context.settings);
-        Shared {
+        DockerContext {
             engine: Arc::new(DockerEngine::new(settings.endpoint.clone())),
             settings,
             images: Arc::new(Images::new(Arc::clone(&context.metrics))),
@@ -131,7 +131,7 @@ impl Shared {
     }
 
     /// Requests `/info` of the engine.
-    pub async fn look(&self) -> Result<Info, EngineError> {
+    pub async fn look(&self) -> Result<EngineInfo, EngineError> {
         let info = self.engine.info().await?;
         *lock(&self.info) = Some(info.clone());
         Ok(info)

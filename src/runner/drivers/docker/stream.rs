@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_terminal_each_line_has_its_time_and_a_long_one_in_each_part() {
+    fn docker_terminal_stream_has_a_time_per_line_and_per_part_of_a_long_line() {
         let part = vec![b'b'; 16 << 10];
         let stream = [AT.as_bytes(), b" one\n", AT.as_bytes(), b" ", &part, AT.as_bytes(), b" rest\n"].concat();
         let expected = [b"one\n".to_vec(), part, b"rest\n".to_vec()].map(|text| (LogStream::Stdout, text));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stream_is_an_error() {
+    fn malformed_docker_log_stream_is_an_error() {
         for wrong in [
             &b"HTTP/1.1 200 OK\r\n"[..],
             &[3, 0, 0, 0, 0, 0, 0, 5, b'x'],

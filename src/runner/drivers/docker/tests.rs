@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::attempt::may_be_late;
 use super::fake::{FakeEngine, answer};
 use super::*;
-use crate::host::hierarchy::Version;
+use crate::host::hierarchy::CgroupVersion;
 use crate::model::job::JobKind;
 use crate::model::task::ExitStatus;
 use crate::model::usage::{Field, Usage};
@@ -92,7 +92,7 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
         })
     });
     let context = engine.context();
-    let driver = Docker::new(&context);
+    let driver = DockerDriver::new(&context);
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&said);
     let request = StartRequest { events: EventSink::new(move |text| heard.lock().unwrap().push(text)), ..request };
@@ -130,7 +130,7 @@ async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
             })
         });
         let context = engine.context();
-        let driver = Docker::new(&context);
+        let driver = DockerDriver::new(&context);
         let handle = driver.prepare(&request).unwrap();
         let Err(DriverError::Start { message, recoverable: again }) = driver.start(request, handle).await else {
             panic!("it did not fail")
@@ -148,6 +148,7 @@ async fn pass(time: Duration) {
     tokio::time::resume();
 }
 
+/// Promise (Durability and recovery): A pull that lasts reports its layers each 30 s
 #[tokio::test]
 async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
     let dir = tempfile::tempdir().unwrap();
@@ -175,7 +176,7 @@ async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
         };
         let _ = stream.write_all(&whole);
     });
-    let driver = Docker::new(&engine.context());
+    let driver = DockerDriver::new(&engine.context());
     let reported: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = Arc::clone(&reported);
     let request = StartRequest { events: EventSink::new(move |text| seen.lock().unwrap().push(text)), ..request };
@@ -200,8 +201,9 @@ async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
     assert_eq!(reported, ["pulling the image app:1", "pulling app:1: 1 of 2 layers"]);
 }
 
+/// Promise (Durability and recovery): An engine that is killed, hangs, answers garbage or returns loses no task
 #[tokio::test]
-async fn an_engine_that_hangs_or_answers_garbage_is_unhealthy_until_it_is_well_and_loses_no_task() {
+async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_task() {
     const WELL: u8 = 0;
     const HANGS: u8 = 1;
     const GARBAGE: u8 = 2;
@@ -237,9 +239,11 @@ async fn an_engine_that_hangs_or_answers_garbage_is_unhealthy_until_it_is_well_a
             _ => answer(204, ""),
         })
     });
-    let driver = Docker::new(&engine.context());
+    let driver = DockerDriver::new(&engine.context());
     let handle = driver.prepare(&request).unwrap();
-    let Ok(Recovered::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else { panic!("it runs") };
+    let Ok(RecoveryOutcome::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else {
+        panic!("it runs")
+    };
     let mut reports = driver.fingerprint();
     assert_eq!(reports.next().await.unwrap().health, Health::Healthy);
     for (ill, why) in [(HANGS, "no answer within 10 s"), (GARBAGE, "the Docker engine sent an invalid response")] {
@@ -269,7 +273,7 @@ async fn an_engine_that_hangs_or_answers_garbage_is_unhealthy_until_it_is_well_a
 }
 
 #[tokio::test]
-async fn what_is_found_again_follows_from_what_the_engine_says() {
+async fn docker_recovery_follows_the_answer_of_the_engine() {
     let dir = tempfile::tempdir().unwrap();
     let request = request(dir.path(), json!({"image": "app:1"}));
     let run_dir = request.dirs.run.clone();
@@ -282,14 +286,14 @@ async fn what_is_found_again_follows_from_what_the_engine_says() {
                 _ => answer(204, ""),
             })
         });
-        let driver = Docker::new(&engine.context());
+        let driver = DockerDriver::new(&engine.context());
         let mut handle = driver.prepare(&request).unwrap();
         handle.started_at = was_started.then_some(crate::model::units::Timestamp(1));
         driver.recover(handle, EventSink::default()).await
     };
     let ended = async |inspect: Vec<u8>| match recovered(inspect, true).await {
-        Ok(Recovered::Attempt(attempt)) => attempt.wait().await.status,
-        Ok(Recovered::NeverStarted) => panic!("it was started"),
+        Ok(RecoveryOutcome::Attempt(attempt)) => attempt.wait().await.status,
+        Ok(RecoveryOutcome::NeverStarted) => panic!("it was started"),
         Err(error) => panic!("{error}"),
     };
     std::fs::create_dir_all(&run_dir).unwrap();
@@ -298,7 +302,7 @@ async fn what_is_found_again_follows_from_what_the_engine_says() {
     let other = container("running", Path::new("/other/run/a/t/0"));
     assert_eq!(ended(answer(200, &other)).await, ExitStatus::Unknown("its container was removed".to_owned()));
     for never in [answer(404, "{}"), answer(200, &container("created", &run_dir))] {
-        assert!(matches!(recovered(never, false).await, Ok(Recovered::NeverStarted)));
+        assert!(matches!(recovered(never, false).await, Ok(RecoveryOutcome::NeverStarted)));
     }
     // It says nothing about the task: the request is repeated.
     for trouble in [answer(500, r#"{"message":"trouble"}"#), answer(200, "garbage"), Vec::new()] {
@@ -315,7 +319,7 @@ async fn an_engine_is_reported_as_it_is_and_each_change_of_it() {
         "GET /info" => Some(answer(500, r#"{"message":"out of order"}"#)),
         _ => Some(answer(200, r#"{"IPAM":{"Config":[{"Gateway":"172.17.0.1"}]}}"#)),
     });
-    let driver = Docker::new(&engine.context());
+    let driver = DockerDriver::new(&engine.context());
     let mut reports = driver.fingerprint();
     let first = reports.next().await.unwrap();
     assert_eq!(first.health, Health::Healthy);
@@ -345,9 +349,11 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
             _ => None,
         }
     });
-    let driver = Docker::new(&engine.context());
+    let driver = DockerDriver::new(&engine.context());
     let handle = driver.prepare(&request).unwrap();
-    let Ok(Recovered::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else { panic!("it runs") };
+    let Ok(RecoveryOutcome::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else {
+        panic!("it runs")
+    };
     attempt.signal("SIGTERM").await.unwrap();
     attempt.signal("SIGHUP").await.unwrap();
     attempt.kill().await.unwrap();
@@ -361,13 +367,13 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
 fn an_oom_kill_is_waited_for_where_the_kernel_cannot_count_it() {
     const LIMIT: u64 = 64 << 20;
     for (memory, limit, code, peak, kills, expected) in [
-        (Version::V1, LIMIT, 137, LIMIT, 0, true),
-        (Version::V1, LIMIT, 0, LIMIT, 0, true),
-        (Version::V2, LIMIT, 137, LIMIT, 0, true),
-        (Version::V2, LIMIT, 0, LIMIT, 0, false),
-        (Version::V1, LIMIT, 137, LIMIT, 1, false),
-        (Version::V1, LIMIT, 137, LIMIT - 1, 0, false),
-        (Version::V1, 0, 137, LIMIT, 0, false),
+        (CgroupVersion::V1, LIMIT, 137, LIMIT, 0, true),
+        (CgroupVersion::V1, LIMIT, 0, LIMIT, 0, true),
+        (CgroupVersion::V2, LIMIT, 137, LIMIT, 0, true),
+        (CgroupVersion::V2, LIMIT, 0, LIMIT, 0, false),
+        (CgroupVersion::V1, LIMIT, 137, LIMIT, 1, false),
+        (CgroupVersion::V1, LIMIT, 137, LIMIT - 1, 0, false),
+        (CgroupVersion::V1, 0, 137, LIMIT, 0, false),
     ] {
         let mut body: Value = serde_json::from_str(&container("exited", Path::new("/run"))).unwrap();
         body["State"]["ExitCode"] = json!(code);
@@ -403,9 +409,9 @@ async fn an_oom_kill_that_is_reported_after_the_end_is_the_outcome() {
                 _ => None,
             }
         });
-        let driver = Docker::new(&engine.context());
+        let driver = DockerDriver::new(&engine.context());
         let handle = driver.prepare(&request).unwrap();
-        let Ok(Recovered::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else {
+        let Ok(RecoveryOutcome::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else {
             panic!("its end is known")
         };
         let end = attempt.wait().await;
@@ -417,6 +423,8 @@ async fn an_oom_kill_that_is_reported_after_the_end_is_the_outcome() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Whatever an engine responds to any request: an error or an attempt, in time, and no panic.
+    ///
+    /// Promise (Durability and recovery): No answer of an engine panics the driver, and none is trusted without checks
     #[test]
     fn no_answer_of_an_engine_is_believed_too_much(
         bodies in proptest::collection::vec(prop_oneof![
@@ -440,7 +448,7 @@ proptest! {
         runtime.block_on(async {
             let dir = tempfile::tempdir().unwrap();
             let request = request(dir.path(), json!({"image": "app:1"}));
-            let driver = Docker::new(&engine.context());
+            let driver = DockerDriver::new(&engine.context());
             let handle = driver.prepare(&request).unwrap();
             let all = async {
                 let _ = driver.fingerprint().next().await;

@@ -64,12 +64,12 @@ fn named(fields: &mut ConfigFields, name: &'static str) -> Vec<(usize, Capabilit
 mod tests {
     use super::*;
     use crate::runner::drivers::DriverSettings;
-    use crate::runner::drivers::exec::{Exec, ProcessDriver};
+    use crate::runner::drivers::exec::{ExecDriver, ProcessDriver};
     use crate::runner::drivers::testing;
 
     fn config(text: &str, allow: Option<&str>) -> Result<Config, String> {
         let allow = allow.map(|names| (("exec", "allow_caps"), names.to_owned()));
-        let exec = Exec::with(Settings::of(&allow.into_iter().collect::<DriverSettings>()));
+        let exec = ExecDriver::with(Settings::of(&allow.into_iter().collect::<DriverSettings>()));
         exec.config(&testing::task("exec", text)).map(|(config, _)| config).map_err(|e| e.to_string())
     }
     fn names(text: &str, allow: Option<&str>) -> Vec<&'static str> {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_does_not_allow_is_refused_at_its_place() {
+    fn exec_settings_that_the_agent_forbids_are_refused_at_their_place() {
         let refused = config(r#"{"command": "x", "cap_add": ["chown", "sys_admin"]}"#, None).unwrap_err();
         assert!(
             refused.starts_with("cap_add[1]: this agent does not allow sys_admin; exec.allow_caps has"),
@@ -94,7 +94,7 @@ mod tests {
         );
         let unknown = config(r#"{"command": "x", "cap_drop": ["chwon"]}"#, None).unwrap_err();
         assert_eq!(unknown, "cap_drop[0]: there is no capability \"chwon\"; did you mean `chown`?");
-        let anywhere = Exec::with(Settings::anywhere());
+        let anywhere = ExecDriver::with(Settings::anywhere());
         assert!(anywhere.work(&testing::task("exec", r#"{"command": "x", "cap_add": ["sys_admin"]}"#)).is_ok());
     }
 

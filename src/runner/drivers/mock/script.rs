@@ -12,6 +12,7 @@ use super::faults::endless_text;
 use crate::jobspec::quantity::parse_duration;
 use crate::model::nearest::nearest;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 words! {
@@ -30,10 +31,10 @@ words! {
 
 /// Its position outlives the stream: a new stream continues from there.
 #[derive(Debug, Clone)]
-pub struct Script(Arc<Mutex<Place>>);
+pub struct Script(Arc<Mutex<ScriptPosition>>);
 
 #[derive(Debug)]
-struct Place {
+struct ScriptPosition {
     steps: Vec<(Saying, Option<Duration>)>,
     at: usize,
     /// When the step at this position is due. `None`: with the first call.
@@ -49,7 +50,7 @@ impl Default for Script {
 
 impl Script {
     fn of(steps: Vec<(Saying, Option<Duration>)>) -> Script {
-        Script(Arc::new(Mutex::new(Place { steps, at: 0, due: None })))
+        Script(Arc::new(Mutex::new(ScriptPosition { steps, at: 0, due: None })))
     }
 
     /// Errors: the invalid step.
@@ -142,8 +143,7 @@ impl Fingerprints for Script {
                 }
                 Some(Saying::End) => None,
                 Some(Saying::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
-                // Ends: with the caller; that is the fault, or nothing changes any more.
-                Some(Saying::Hang | Saying::Again) | None => std::future::pending().await,
+                Some(Saying::Hang | Saying::Again) | None => std::future::pending().ends_with(Ends::Caller).await,
             }
         })
     }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_checked_word_by_word() {
+    fn mock_script_errors_name_the_wrong_step() {
         let said = |text: &str| Script::parse(text).map(drop).unwrap_err();
         assert_eq!(said("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
         assert!(said("").contains("is no step; there are healthy"));

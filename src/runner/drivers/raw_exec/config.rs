@@ -1,6 +1,6 @@
 //! The fields of `config` that `raw_exec` has in addition to those of all drivers with processes.
 
-use crate::runner::drivers::Unenforced;
+use crate::runner::drivers::UnenforcedField;
 use crate::runner::drivers::fields::{ConfigFields, error};
 
 /// The kernel's highest value, which makes a process the first victim. Source: proc(5), `oom_score_adj`.
@@ -33,9 +33,9 @@ impl Config {
         env.retain(|(name, _)| !self.denied_envvars.iter().any(|pattern| matches(pattern, name)));
     }
 
-    pub fn unenforced(&self) -> Vec<Unenforced> {
+    pub fn unenforced(&self) -> Vec<UnenforcedField> {
         let why = "its task stays in a cgroup of allostat, which measures and limits it";
-        self.overrides.iter().map(|field| Unenforced { field, why: why.to_owned() }).collect()
+        self.overrides.iter().map(|field| UnenforcedField { field, why: why.to_owned() }).collect()
     }
 }
 

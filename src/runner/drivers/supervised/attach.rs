@@ -16,12 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
-use super::shared::{Shared, blocking, failed, watched};
+use super::shared::{SupervisionContext, blocking, failed, watched};
 use crate::host::passing;
 use crate::host::process::Child;
 use crate::host::pty::{self, WindowSize};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
+use crate::runner::ends::{Ends, EndsWith, spawn_until};
 use crate::supervisor::orders::Orders;
 use crate::supervisor::{ATTACH, AttachOrders, AttachReport};
 
@@ -31,9 +32,9 @@ const LONGEST_REPORT: usize = 32 << 10;
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 /// The process beside the task. It ends by itself when its line is closed, and is reaped.
-struct Helper(Option<Child>);
+struct AttachHelper(Option<Child>);
 
-impl Drop for Helper {
+impl Drop for AttachHelper {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
         let reap = move || {
@@ -48,16 +49,16 @@ impl Drop for Helper {
 }
 
 /// The agent's side of a helper that was given its orders.
-struct Begun {
+struct HelperStart {
     /// First field: closed before the wait for the helper.
     line: OwnedFd,
-    helper: Helper,
+    helper: AttachHelper,
     /// The agent's ends of standard input, output and error.
     pipes: Option<[OwnedFd; 3]>,
 }
 
 /// Blocks as long as a fork takes.
-fn begin(shared: &Shared, handle: &TaskHandle, asked: &ExecRequest) -> Result<Begun, DriverError> {
+fn begin(shared: &SupervisionContext, handle: &TaskHandle, asked: &ExecRequest) -> Result<HelperStart, DriverError> {
     let main = handle.main.filter(|_| handle.boot_id == shared.boot_id);
     let main = main.ok_or_else(|| failed("the main process of the task is not known"))?;
     let (program, args) = asked.command.split_first().ok_or_else(|| failed("no command"))?;
@@ -74,7 +75,7 @@ fn begin(shared: &Shared, handle: &TaskHandle, asked: &ExecRequest) -> Result<Be
     start(shared, &text, terminal.is_none()).map_err(|e| failed(format!("cannot start an exec session: {e}")))
 }
 
-fn start(shared: &Shared, orders: &[u8], with_pipes: bool) -> io::Result<Begun> {
+fn start(shared: &SupervisionContext, orders: &[u8], with_pipes: bool) -> io::Result<HelperStart> {
     let mut file = std::fs::File::from(rustix::fs::memfd_create("orders", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(orders)?;
     file.seek(SeekFrom::Start(0))?;
@@ -86,28 +87,31 @@ fn start(shared: &Shared, orders: &[u8], with_pipes: bool) -> io::Result<Begun> 
     let helper = command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     // The agent must not keep the helper's end of the line.
     drop(command);
-    let helper = Helper(Some(Child::from(helper)));
+    let helper = AttachHelper(Some(Child::from(helper)));
     match pipes {
         None => passing::send(&line, b"o", &[file.as_fd()])?,
         Some([(in_read, in_write), (out_read, out_write), (err_read, err_write)]) => {
             passing::send(&line, b"o", &[file.as_fd(), in_read.as_fd(), out_write.as_fd(), err_write.as_fd()])?;
-            return Ok(Begun { line, helper, pipes: Some([in_write, out_read, err_read]) });
+            return Ok(HelperStart { line, helper, pipes: Some([in_write, out_read, err_read]) });
         }
     }
-    Ok(Begun { line, helper, pipes: None })
+    Ok(HelperStart { line, helper, pipes: None })
 }
 
 /// Returns when the command runs. Errors: it does not run, and nothing of it is left.
-pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest) -> Result<ExecSession, DriverError> {
+pub async fn attach(
+    shared: Arc<SupervisionContext>,
+    handle: TaskHandle,
+    asked: ExecRequest,
+) -> Result<ExecSession, DriverError> {
     let size = asked.terminal.as_ref().map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
-    // Ends: with a fork, and the deadline of the call.
-    let begun = blocking(move || begin(&shared, &handle, &asked)).await??;
-    let Begun { line, helper, pipes } = begun;
+    let begun = blocking(move || begin(&shared, &handle, &asked)).ends_with(Ends::Deadline).await??;
+    let HelperStart { line, helper, pipes } = begun;
     let cannot = |what: &'static str| move |e: io::Error| failed(format!("{what}: {e}"));
     rustix::io::ioctl_fionbio(&line, true).map_err(|e| failed(e.to_string()))?;
-    let line = Line { socket: watched(line).map_err(cannot("cannot watch the exec session"))?, helper };
-    // Ends: with the deadline of the call; then the line is closed, which ends the helper.
-    let (report, mut descriptors) = line.next().await?;
+    let line = HelperSocket { socket: watched(line).map_err(cannot("cannot watch the exec session"))?, helper };
+    // At the deadline the line is closed, which ends the helper.
+    let (report, mut descriptors) = line.next().ends_with(Ends::Deadline).await?;
     match report {
         AttachReport::Started => {}
         AttachReport::Failed(why) => return Err(failed(why)),
@@ -115,9 +119,8 @@ pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest)
     }
     let (size, sizes) = watch::channel(size);
     let (report, end) = oneshot::channel();
-    // Ends: with the session, whose guard aborts it.
-    let following = tokio::spawn(async move {
-        let ended = match line.next().await {
+    let following = spawn_until(Ends::Caller, async move {
+        let ended = match line.next().ends_with(Ends::Caller).await {
             Ok((AttachReport::Code(code), _)) => Ok(code),
             Ok((AttachReport::Signal(number), _)) => Ok(128u8.saturating_add(number)),
             Ok((AttachReport::Started | AttachReport::Failed(_), _)) => Err(failed(SILENT)),
@@ -126,8 +129,7 @@ pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest)
         let _ = report.send(ended);
     });
     let hold = Box::new(Hold(following.abort_handle()));
-    // Ends: as above.
-    let end = Box::pin(async move { end.await.unwrap_or_else(|_| Err(failed(SILENT))) });
+    let end = Box::pin(async move { end.ends_with(Ends::Caller).await.unwrap_or_else(|_| Err(failed(SILENT))) });
     if let Some([stdin, stdout, stderr]) = pipes {
         let receiver = |fd| pipe::Receiver::from_owned_fd(fd).map_err(cannot("cannot read its output"));
         let input = pipe::Sender::from_owned_fd(stdin).map_err(cannot("cannot write its input"))?;
@@ -136,18 +138,17 @@ pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest)
         return Ok(ExecSession { input: Some(Box::new(input)), output, errors, size, end, hold });
     }
     let master = descriptors.pop().ok_or_else(|| failed("it was given no terminal"))?;
-    let master = Master::of(master).map_err(cannot("cannot watch its terminal"))?;
-    // Ends: with the session, which has the sender.
-    tokio::spawn(follow_sizes(sizes, master.clone()));
+    let master = TerminalMaster::of(master).map_err(cannot("cannot watch its terminal"))?;
+    spawn_until(Ends::Sender, follow_sizes(sizes, master.clone()));
     let (input, output) = (Some(Box::new(master.clone()) as Box<_>), Box::new(master));
     Ok(ExecSession { input, output, errors: None, size, end, hold })
 }
 
 const SILENT: &str = "its session ended without a result";
 
-/// Ends: with the session, which drops the sender.
-async fn follow_sizes(mut sizes: watch::Receiver<WindowSize>, master: Master) {
-    while sizes.changed().await.is_ok() {
+/// Runs until the session drops the sender.
+async fn follow_sizes(mut sizes: watch::Receiver<WindowSize>, master: TerminalMaster) {
+    while sizes.changed().ends_with(Ends::Sender).await.is_ok() {
         let size = *sizes.borrow_and_update();
         // A closed terminal has no size.
         let _ = pty::resize(&*master.0, size);
@@ -163,19 +164,18 @@ impl Drop for Hold {
 }
 
 /// Dropped in this order: closed, then waited for.
-struct Line {
+struct HelperSocket {
     socket: AsyncFd<OwnedFd>,
     #[allow(dead_code)]
-    helper: Helper,
+    helper: AttachHelper,
 }
 
-impl Line {
+impl HelperSocket {
     /// Errors: the helper is gone, or its report is invalid.
     async fn next(&self) -> Result<(AttachReport, Vec<OwnedFd>), DriverError> {
         let mut message = vec![0; LONGEST_REPORT];
         let (length, descriptors) = loop {
-            // Ends: with the helper, or with the session.
-            let mut ready = self.socket.readable().await.map_err(|e| failed(e.to_string()))?;
+            let mut ready = self.socket.readable().ends_with(Ends::Caller).await.map_err(|e| failed(e.to_string()))?;
             if let Ok(received) = ready.try_io(|socket| passing::receive(socket, &mut message)) {
                 break received.map_err(|e| failed(e.to_string()))?;
             }
@@ -187,19 +187,19 @@ impl Line {
 
 /// The agent's end of a terminal.
 #[derive(Clone)]
-struct Master(Arc<AsyncFd<OwnedFd>>);
+struct TerminalMaster(Arc<AsyncFd<OwnedFd>>);
 
-impl Master {
-    fn of(descriptor: OwnedFd) -> io::Result<Master> {
+impl TerminalMaster {
+    fn of(descriptor: OwnedFd) -> io::Result<TerminalMaster> {
         rustix::io::ioctl_fionbio(&descriptor, true)?;
         // Its replacement is unsafe, because other types may close their descriptor early; an `OwnedFd` cannot.
         #[allow(deprecated)]
         let watched = AsyncFd::with_interest(descriptor, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Master(Arc::new(watched)))
+        Ok(TerminalMaster(Arc::new(watched)))
     }
 }
 
-impl AsyncRead for Master {
+impl AsyncRead for TerminalMaster {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.0.poll_read_ready(cx))?;
@@ -221,7 +221,7 @@ impl AsyncRead for Master {
     }
 }
 
-impl AsyncWrite for Master {
+impl AsyncWrite for TerminalMaster {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.0.poll_write_ready(cx))?;

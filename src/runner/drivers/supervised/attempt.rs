@@ -9,20 +9,21 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 
 use super::attach::attach;
-use super::shared::{Shared, cannot, failed, room, watched};
+use super::shared::{SupervisionContext, cannot, failed, room, watched};
 use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::plugin;
-use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
+use crate::host::process::{Process, Rusage, WaitStatus, ended, identity, session};
 use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::call::EXEC_MORE;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
+use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::Orders;
-use crate::supervisor::record::{End, How, Record, Slot};
+use crate::supervisor::record::{MainOutcome, RecordSlot, SupervisedEnd, SupervisorRecord};
 use crate::supervisor::{BESIDE, BesideEnd, BesideOrders, ERRORS_KEPT, orders};
 use crate::telemetry::chain;
 
@@ -43,38 +44,38 @@ pub struct LiveSupervisor {
     /// Recovered: started by an earlier agent.
     pub found: bool,
     /// Its record, if that has no name any more: it can still be read by its open file.
-    pub unnamed: Option<Record>,
+    pub unnamed: Option<SupervisorRecord>,
     /// The permit for its descriptor.
     pub watch: OwnedSemaphorePermit,
 }
 
-pub struct Supervised {
-    shared: Arc<Shared>,
+pub struct SupervisedAttempt {
+    shared: Arc<SupervisionContext>,
     handle: TaskHandle,
     reader: Option<Arc<TaskReader>>,
     /// Readable when the supervisor has ended. `None`: it had ended at the recovery.
     pidfd: Option<AsyncFd<OwnedFd>>,
-    unnamed: Option<Record>,
+    unnamed: Option<SupervisorRecord>,
     _watch: Option<OwnedSemaphorePermit>,
     /// Boxed: a kibibyte that is unused while the attempt runs.
     end: OnceCell<Box<AttemptEnd>>,
 }
 
-impl Supervised {
+impl SupervisedAttempt {
     /// Errors: no runtime, or no descriptor left. Concurrency: within the runtime.
-    pub fn running(shared: Arc<Shared>, running: LiveSupervisor) -> Result<Supervised, DriverError> {
+    pub fn running(shared: Arc<SupervisionContext>, running: LiveSupervisor) -> Result<SupervisedAttempt, DriverError> {
         let LiveSupervisor { handle, supervisor, found, unnamed, watch } = running;
         let reader = Some(shared.reader(&handle, supervisor.id(), found));
         let pidfd = watched(supervisor.into_pidfd());
         let pidfd = Some(pidfd.map_err(|e| cannot("cannot watch the supervisor", &e))?);
         let (end, _watch) = (OnceCell::new(), Some(watch));
-        Ok(Supervised { shared, handle, reader, pidfd, unnamed, _watch, end })
+        Ok(SupervisedAttempt { shared, handle, reader, pidfd, unnamed, _watch, end })
     }
 
-    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, mut end: AttemptEnd) -> Supervised {
+    pub fn ended(shared: Arc<SupervisionContext>, handle: TaskHandle, mut end: AttemptEnd) -> SupervisedAttempt {
         add_kept_peak(&shared, &handle, &mut end);
         let end = OnceCell::new_with(Some(Box::new(end)));
-        Supervised { shared, handle, reader: None, pidfd: None, unnamed: None, _watch: None, end }
+        SupervisedAttempt { shared, handle, reader: None, pidfd: None, unnamed: None, _watch: None, end }
     }
 
     fn send(&self, name: &str) -> Result<(), DriverError> {
@@ -91,17 +92,16 @@ impl Supervised {
     async fn on_host(
         &self,
         places: &BlockingPool,
-        work: fn(&Shared, &TaskHandle) -> Result<(), DriverError>,
+        work: fn(&SupervisionContext, &TaskHandle) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
-        // Ends: with the deadline of every driver call.
-        places.block(move || work(&shared, &handle)).await.map_err(failed)?
+        places.block(move || work(&shared, &handle)).ends_with(Ends::Deadline).await.map_err(failed)?
     }
 
     async fn wait_for_end(&self) -> AttemptEnd {
         if let Some(pidfd) = &self.pidfd {
-            // Ends: with the supervisor. Errors only when the runtime shuts down, and then nothing waits for it.
-            let _ = pidfd.readable().await;
+            // Errors only when the runtime shuts down, and then nothing waits for it.
+            let _ = pidfd.readable().ends_with(Ends::Subject).await;
         }
         // Boxed: the future that waits for as long as a task runs stays small.
         Box::pin(self.read_end_of_attempt()).await
@@ -114,7 +114,7 @@ impl Supervised {
         let mut read = read_end(&handle.run_dir, self.unnamed.as_ref());
         // The end is recorded: a lack of descriptors to read it does not make it unknown.
         while read.is_err() && room().is_err() {
-            // Ends: when descriptors are available.
+            // Until descriptors are available.
             tokio::time::sleep(ROOM_PAUSE).await;
             read = read_end(&handle.run_dir, self.unnamed.as_ref());
         }
@@ -128,8 +128,7 @@ impl Supervised {
                 }
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
-                // Ends: the cleanup has its own timeout.
-                lost.await.unwrap_or_else(|e| AttemptEnd {
+                lost.ends_with(Ends::Deadline).await.unwrap_or_else(|e| AttemptEnd {
                     status: ExitStatus::Unknown(format!("an internal error: {e}")),
                     recoverable: true,
                     started_at: self.handle.started_at,
@@ -150,7 +149,7 @@ impl Supervised {
     }
 }
 
-impl Attempt for Supervised {
+impl Attempt for SupervisedAttempt {
     fn handle(&self) -> TaskHandle {
         self.handle.clone()
     }
@@ -159,8 +158,7 @@ impl Attempt for Supervised {
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
         let end = || async { Box::new(self.wait_for_end().await) };
-        // Ends: with the attempt, however long it runs.
-        Box::pin(async move { AttemptEnd::clone(self.end.get_or_init(end).await) })
+        Box::pin(async move { AttemptEnd::clone(self.end.get_or_init(end).ends_with(Ends::Subject).await) })
     }
     fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
         // Two system calls that do not block.
@@ -173,8 +171,11 @@ impl Attempt for Supervised {
         let (shared, handle, command) = (Arc::clone(&self.shared), self.handle.clone(), command.to_vec());
         Box::pin(async move {
             let pool = Arc::clone(&shared.pool);
-            // Ends: with the timeout of the program.
-            pool.beside.block(move || run_beside(&shared, &handle, &command, timeout)).await.map_err(failed)?
+            pool.beside
+                .block(move || run_beside(&shared, &handle, &command, timeout))
+                .ends_with(Ends::Deadline)
+                .await
+                .map_err(failed)?
         })
     }
     fn attach(&self, request: ExecRequest) -> BoxFuture<'_, Result<ExecSession, DriverError>> {
@@ -187,7 +188,7 @@ impl Attempt for Supervised {
 
 /// Blocks.
 fn run_beside(
-    shared: &Shared,
+    shared: &SupervisionContext,
     handle: &TaskHandle,
     command: &[String],
     timeout: Duration,
@@ -212,20 +213,24 @@ fn run_beside(
     Ok(ExecEnd { code, output: String::from_utf8_lossy(&answer.output).into_owned() })
 }
 
-fn cgroup(shared: &Shared, handle: &TaskHandle) -> Option<Cgroup> {
+fn cgroup(shared: &SupervisionContext, handle: &TaskHandle) -> Option<Cgroup> {
     let layout = &shared.sampling.layout;
     handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path).with_devices(layout).with_cpuset(layout))
 }
 
 /// A process of this attempt, if it still exists. A PID from another boot belongs to another process.
-fn process(shared: &Shared, handle: &TaskHandle, id: Option<ProcessId>) -> Result<Option<Process>, DriverError> {
+fn process(
+    shared: &SupervisionContext,
+    handle: &TaskHandle,
+    id: Option<ProcessId>,
+) -> Result<Option<Process>, DriverError> {
     let Some(id) = id.filter(|_| handle.boot_id == shared.boot_id) else { return Ok(None) };
     Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))
 }
 
 /// A stopped supervisor (SIGSTOP) does not observe the end of its task. So it gets SIGCONT before anything that may end
 /// the task. A running supervisor is not affected.
-fn wake_supervisor(shared: &Shared, handle: &TaskHandle) {
+fn wake_supervisor(shared: &SupervisionContext, handle: &TaskHandle) {
     if let (Ok(Some(supervisor)), Some(number)) =
         (process(shared, handle, handle.supervisor), signal::number("SIGCONT"))
     {
@@ -234,7 +239,7 @@ fn wake_supervisor(shared: &Shared, handle: &TaskHandle) {
     }
 }
 
-fn kill(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+fn kill(shared: &SupervisionContext, handle: &TaskHandle) -> Result<(), DriverError> {
     wake_supervisor(shared, handle);
     let whole = cgroup(shared, handle).map_or(Ok(()), |cgroup| cgroup.kill());
     // Killed separately: it may have left its cgroup, or have none. Its supervisor kills the rest when it is gone.
@@ -244,7 +249,7 @@ fn kill(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
     whole.map_err(|e| failed(chain(&e)))
 }
 
-fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+fn destroy(shared: &SupervisionContext, handle: &TaskHandle) -> Result<(), DriverError> {
     for id in [handle.supervisor, handle.main] {
         if process(shared, handle, id)?.is_some_and(|process| !process.has_ended().unwrap_or(true)) {
             return Err(DriverError::StillRunning);
@@ -268,35 +273,35 @@ fn last_words(run_dir: &Path) -> String {
 }
 
 /// Errors: why there is no end: the supervisor died before it wrote one.
-fn read_end(run_dir: &Path, unnamed: Option<&Record>) -> Result<End, String> {
+fn read_end(run_dir: &Path, unnamed: Option<&SupervisorRecord>) -> Result<SupervisedEnd, String> {
     let named = match unnamed {
         Some(_) => None,
-        None => Record::open(run_dir).map_err(|e| format!("the record cannot be opened: {e}"))?,
+        None => SupervisorRecord::open(run_dir).map_err(|e| format!("the record cannot be opened: {e}"))?,
     };
     match unnamed.or(named.as_ref()).ok_or("its record was removed")?.read_end() {
-        Ok(Slot::Written(end)) => Ok(end),
-        Ok(Slot::Empty) => Err("the supervisor was killed".to_owned()),
-        Ok(Slot::Bad(why)) => Err(why),
+        Ok(RecordSlot::Written(end)) => Ok(end),
+        Ok(RecordSlot::Empty) => Err("the supervisor was killed".to_owned()),
+        Ok(RecordSlot::Bad(why)) => Err(why),
         Err(e) => Err(format!("the record cannot be read: {e}")),
     }
 }
 
 /// The facts in a record.
-pub fn attempt_end(end: End) -> AttemptEnd {
+pub fn attempt_end(end: SupervisedEnd) -> AttemptEnd {
     let (mut usage, mut problems) = parse_final(&end.files);
     problems.extend(end.problems);
     let mut recoverable = true;
     let status = match end.how {
-        How::Status(status) => match ended(status) {
-            Some(Ended::Code(code)) => ExitStatus::Code(code),
-            Some(Ended::Signal(number)) => ExitStatus::Signal(number),
+        MainOutcome::Status(status) => match ended(status) {
+            Some(WaitStatus::Code(code)) => ExitStatus::Code(code),
+            Some(WaitStatus::Signal(number)) => ExitStatus::Signal(number),
             None => ExitStatus::Unknown(format!("the wait status {status} is not one of an end")),
         },
-        How::NotStarted { message, recoverable: again } => {
+        MainOutcome::NotStarted { message, recoverable: again } => {
             recoverable = again;
             ExitStatus::NotStarted(message)
         }
-        How::Unseen(why) => ExitStatus::Unknown(why),
+        MainOutcome::Unseen(why) => ExitStatus::Unknown(why),
     };
     if matches!(status, ExitStatus::Code(_) | ExitStatus::Signal(_)) {
         add_rusage(&mut usage, end.main_rusage.plus(end.orphans_rusage));
@@ -308,7 +313,7 @@ pub fn attempt_end(end: End) -> AttemptEnd {
 
 /// On cgroup v1 the peak in the last sample is that since the last reset, so peaks persisted before it count too. The
 /// cgroup still exists.
-fn add_kept_peak(shared: &Shared, handle: &TaskHandle, end: &mut AttemptEnd) {
+fn add_kept_peak(shared: &SupervisionContext, handle: &TaskHandle, end: &mut AttemptEnd) {
     let cgroup = handle.cgroup.as_ref().filter(|_| handle.boot_id == shared.boot_id);
     let kept = cgroup.and_then(|path| kept_peak(&shared.sampling.layout, path));
     end.usage.set(Field::memory_peak_bytes, end.usage.memory_peak_bytes().max(kept));
@@ -333,7 +338,7 @@ fn add_rusage(usage: &mut Usage, rusage: Rusage) {
 }
 
 /// For an end that was not observed: kills running processes and reads the counters of the cgroup. Blocks.
-pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd {
+pub fn clear_up(shared: &SupervisionContext, handle: &TaskHandle, why: String) -> AttemptEnd {
     let mut problems = Vec::new();
     let same_boot = handle.boot_id == shared.boot_id;
     let why = if same_boot && handle.cgroup.is_none() { format!("{why}; {MAY_HAVE_LEFT}") } else { why };
@@ -413,15 +418,18 @@ mod tests {
 
     /// The slots as an earlier version of the supervisor wrote them, on a host with both cgroup versions: its task was
     /// `sleep 4` with `cpu = 100` and `memory = 32`.
+    ///
+    /// Promise (Durability and recovery): Records of the agent before hooks are read whole: its supervisor's and every
+    /// kind of its own
     #[test]
-    fn what_a_supervisor_of_an_earlier_agent_wrote_is_read_to_its_last_file() {
+    fn supervisor_record_before_hooks_is_read_to_its_last_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = std::fs::File::create(dir.path().join(crate::supervisor::record::FILE)).unwrap();
         file.write_all_at(include_bytes!("../../../supervisor/samples/start.before-hooks"), 0).unwrap();
         file.write_all_at(include_bytes!("../../../supervisor/samples/exit.before-hooks"), 4096).unwrap();
         file.set_len(32_768).unwrap();
-        let record = Record::open(dir.path()).unwrap().unwrap();
-        let Slot::Written(start) = record.read_start().unwrap() else { panic!("its start is not understood") };
+        let record = SupervisorRecord::open(dir.path()).unwrap().unwrap();
+        let RecordSlot::Written(start) = record.read_start().unwrap() else { panic!("its start is not understood") };
         assert_eq!((start.supervisor.pid, start.main.unwrap().pid), (12_048, 12_049));
         let end = read_end(dir.path(), None).unwrap();
         assert_eq!((end.started_at, end.files.len()), (start.started_at, 27));

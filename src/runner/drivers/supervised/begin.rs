@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::attempt::{END_PATIENCE, LiveSupervisor, Supervised, end_session};
-use super::shared::{START_PATIENCE, Shared, blocking, cannot, watched};
+use super::attempt::{END_PATIENCE, LiveSupervisor, SupervisedAttempt, end_session};
+use super::shared::{START_PATIENCE, SupervisionContext, blocking, cannot, watched};
 use super::ulimit;
 use crate::collectors::final_files;
 use crate::host::cgroup::{Cgroup, CgroupError};
@@ -20,25 +20,25 @@ use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::runner::kept::datadir::make_run_dir;
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
-use crate::supervisor::record::{self, How, Record, Slot, Start};
+use crate::supervisor::record::{self, MainOutcome, RecordSlot, SupervisedStart, SupervisorRecord};
 use crate::supervisor::{self, ERRORS_KEPT};
 use crate::telemetry::chain;
 
 /// A supervisor that was spawned and has not reported yet whether its task runs.
-pub struct Begun {
-    made: Made,
+pub struct SpawnedSupervisor {
+    made: StartRollback,
     watch: OwnedSemaphorePermit,
     /// Closed by the supervisor when its record has the result.
     report: OwnedFd,
 }
 
 /// Everything to undo if the start fails.
-struct Made {
+struct StartRollback {
     handle: TaskHandle,
     cgroup: Option<Cgroup>,
     supervisor: Process,
     /// Opened before the spawn: it can be read even if no descriptor is left afterwards.
-    record: Record,
+    record: SupervisorRecord,
 }
 
 fn start_error(message: impl Into<String>, recoverable: bool) -> DriverError {
@@ -52,7 +52,11 @@ fn run_dir_error(what: &str, run_dir: &Path) -> impl FnOnce(io::Error) -> Driver
 }
 
 /// Blocks for some milliseconds.
-pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Result<Begun, DriverError> {
+pub fn begin(
+    shared: &SupervisionContext,
+    request: &StartRequest,
+    handle: TaskHandle,
+) -> Result<SpawnedSupervisor, DriverError> {
     let task = &request.task;
     let work = shared.kind.work(task)?;
     let account = match task.user.as_deref().or(shared.kind.default_user()) {
@@ -119,7 +123,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         .and_then(|()| spawn(shared, &orders, &handle.run_dir, cgroup.as_ref()));
     match begun {
         Ok((supervisor, record, report)) => {
-            Ok(Begun { made: Made { handle, cgroup, supervisor, record }, watch, report })
+            Ok(SpawnedSupervisor { made: StartRollback { handle, cgroup, supervisor, record }, watch, report })
         }
         Err(error) => {
             clean(cgroup.as_ref(), &handle.run_dir);
@@ -130,7 +134,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
 
 fn place(
     cgroup: Option<&Cgroup>,
-    limits: &crate::host::cgroup::Limits,
+    limits: &crate::host::cgroup::CgroupLimits,
     denied: &[(u32, u32)],
 ) -> Result<(), DriverError> {
     let Some(cgroup) = cgroup else { return Ok(()) };
@@ -156,14 +160,14 @@ fn device_numbers(nodes: &[String]) -> Vec<(u32, u32)> {
 }
 
 fn spawn(
-    shared: &Shared,
+    shared: &SupervisionContext,
     orders: &Orders,
     run_dir: &Path,
     cgroup: Option<&Cgroup>,
-) -> Result<(Process, Record, OwnedFd), DriverError> {
+) -> Result<(Process, SupervisorRecord, OwnedFd), DriverError> {
     let record = new_record(run_dir)?;
     // No copy of that descriptor: a copy would hold the lock as long as the agent lives.
-    let ours = Record::open(run_dir).and_then(|ours| ours.ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let ours = SupervisorRecord::open(run_dir).and_then(|ours| ours.ok_or_else(|| io::ErrorKind::NotFound.into()));
     let ours = ours.map_err(run_dir_error("open the record", run_dir))?;
     orders.write(run_dir).map_err(run_dir_error("write the orders", run_dir))?;
     let errors = File::options().create(true).append(true).open(run_dir.join(orders::ERRORS_FILE));
@@ -187,7 +191,7 @@ fn spawn(
 }
 
 /// Kills the process that holds the lock of the record. Blocks.
-fn end_supervisor(record: &Record, run_dir: &Path) -> Result<(), String> {
+fn end_supervisor(record: &SupervisorRecord, run_dir: &Path) -> Result<(), String> {
     let until = Instant::now() + END_PATIENCE;
     while !record.try_lock().map_err(|e| format!("the lock of its record: {e}"))? {
         // Not found: it has not reported its PID yet.
@@ -204,7 +208,7 @@ fn end_supervisor(record: &Record, run_dir: &Path) -> Result<(), String> {
 }
 
 /// Kills processes that a dead supervisor may have started. Blocks.
-fn end_all(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
+fn end_all(cgroup: Option<&Cgroup>, record: &SupervisorRecord) -> Result<(), String> {
     let until = Instant::now() + END_PATIENCE;
     while let Err(left) = end_task(cgroup, record) {
         if Instant::now() > until {
@@ -215,16 +219,16 @@ fn end_all(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
     Ok(())
 }
 
-fn end_task(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
+fn end_task(cgroup: Option<&Cgroup>, record: &SupervisorRecord) -> Result<(), String> {
     if let Some(cgroup) = cgroup {
         cgroup.end(Duration::from_secs(2)).map_err(|e| chain(&e))?;
     }
     // Written before the gate opens: without a main process in it, none has run.
     match record.read_start().map_err(|e| format!("the record cannot be read: {e}"))? {
-        Slot::Written(Start { main: Some(main), .. }) => {
+        RecordSlot::Written(SupervisedStart { main: Some(main), .. }) => {
             end_session(main).map_err(|e| format!("the session of process {}: {e}", main.pid))
         }
-        Slot::Written(_) | Slot::Empty | Slot::Bad(_) => Ok(()),
+        RecordSlot::Written(_) | RecordSlot::Empty | RecordSlot::Bad(_) => Ok(()),
     }
 }
 
@@ -237,17 +241,17 @@ fn not_started(why: String, left: Result<(), String>) -> DriverError {
 }
 
 /// Creates the record. An unlocked, empty record of that attempt is from an agent that died before the spawn.
-fn new_record(run_dir: &Path) -> Result<Record, DriverError> {
+fn new_record(run_dir: &Path) -> Result<SupervisorRecord, DriverError> {
     let error = || run_dir_error("make the record", run_dir);
     make_run_dir(run_dir).map_err(error())?;
-    if let Some(old) = Record::open(run_dir).map_err(error())? {
-        let untouched = old.try_lock().map_err(error())? && old.read_start().map_err(error())? == Slot::Empty;
+    if let Some(old) = SupervisorRecord::open(run_dir).map_err(error())? {
+        let untouched = old.try_lock().map_err(error())? && old.read_start().map_err(error())? == RecordSlot::Empty;
         if !untouched {
             return Err(start_error(format!("{} is the record of an attempt already", run_dir.display()), false));
         }
         std::fs::remove_file(run_dir.join(record::FILE)).map_err(error())?;
     }
-    Record::create(run_dir).map_err(error())
+    SupervisorRecord::create(run_dir).map_err(error())
 }
 
 /// Undoes a failed start. Failures are logged: the error of the start matters more. The run directory itself stays: an
@@ -269,10 +273,10 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     }
 }
 
-impl Begun {
+impl SpawnedSupervisor {
     /// Waits for the supervisor's report. Errors: nothing of the start is left, unless the error says so.
-    pub async fn started(self, shared: &Arc<Shared>) -> Result<Supervised, DriverError> {
-        let Begun { mut made, watch, report } = self;
+    pub async fn started(self, shared: &Arc<SupervisionContext>) -> Result<SupervisedAttempt, DriverError> {
+        let SpawnedSupervisor { mut made, watch, report } = self;
         let why = match heard(report).await.and_then(|()| made.answer()) {
             Ok(Some(start)) => {
                 made.handle.boot_id = shared.boot_id.clone();
@@ -301,27 +305,31 @@ async fn heard(report: OwnedFd) -> Result<(), DriverError> {
     answer.map_err(silent)?.map(drop).map_err(cannot)
 }
 
-impl Made {
-    fn supervised(&self, shared: &Arc<Shared>, watch: OwnedSemaphorePermit) -> Result<Supervised, DriverError> {
+impl StartRollback {
+    fn supervised(
+        &self,
+        shared: &Arc<SupervisionContext>,
+        watch: OwnedSemaphorePermit,
+    ) -> Result<SupervisedAttempt, DriverError> {
         let supervisor = self.supervisor.try_clone().map_err(|e| cannot("cannot watch the supervisor", &e))?;
         let running = LiveSupervisor { handle: self.handle.clone(), supervisor, found: false, unnamed: None, watch };
-        Supervised::running(Arc::clone(shared), running)
+        SupervisedAttempt::running(Arc::clone(shared), running)
     }
 
     /// When the supervisor has closed its end, the record has a start slot or the reason of the failure. `None`: the
     /// supervisor ended without a result.
-    fn answer(&self) -> Result<Option<Start>, DriverError> {
+    fn answer(&self) -> Result<Option<SupervisedStart>, DriverError> {
         let run_dir = self.handle.run_dir.display();
         let unreadable = |e: io::Error| start_error(format!("cannot read the record in {run_dir}: {e}"), true);
-        if let Slot::Written(end) = self.record.read_end().map_err(unreadable)?
-            && let How::NotStarted { message, recoverable } = end.how
+        if let RecordSlot::Written(end) = self.record.read_end().map_err(unreadable)?
+            && let MainOutcome::NotStarted { message, recoverable } = end.how
         {
             return Err(start_error(message, recoverable));
         }
         match self.record.read_start().map_err(unreadable)? {
-            Slot::Written(start) if start.main.is_some() => Ok(Some(start)),
-            Slot::Written(_) | Slot::Empty => Ok(None),
-            Slot::Bad(why) => Err(start_error(format!("the record in {run_dir}: {why}"), true)),
+            RecordSlot::Written(start) if start.main.is_some() => Ok(Some(start)),
+            RecordSlot::Written(_) | RecordSlot::Empty => Ok(None),
+            RecordSlot::Bad(why) => Err(start_error(format!("the record in {run_dir}: {why}"), true)),
         }
     }
 

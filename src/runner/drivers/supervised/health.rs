@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::shared::Shared;
+use super::shared::SupervisionContext;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
+use crate::runner::ends::{Ends, EndsWith};
 
-pub struct Reports {
-    shared: Arc<Shared>,
+pub struct SupervisedFingerprints {
+    shared: Arc<SupervisionContext>,
     full: watch::Receiver<()>,
     /// `None`: no fingerprint yet.
     said: Option<Health>,
 }
 
-impl Reports {
-    pub fn begin(shared: &Arc<Shared>) -> Box<dyn Fingerprints> {
-        Box::new(Reports { full: shared.pool.when_full(), shared: Arc::clone(shared), said: None })
+impl SupervisedFingerprints {
+    pub fn begin(shared: &Arc<SupervisionContext>) -> Box<dyn Fingerprints> {
+        Box::new(SupervisedFingerprints { full: shared.pool.when_full(), shared: Arc::clone(shared), said: None })
     }
 
     fn now(&self) -> Fingerprint {
@@ -29,7 +30,7 @@ impl Reports {
     }
 }
 
-impl Fingerprints for Reports {
+impl Fingerprints for SupervisedFingerprints {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
             loop {
@@ -39,16 +40,16 @@ impl Fingerprints for Reports {
                     return Some(report);
                 }
                 match self.shared.pool.is_full() {
-                    // Ends: when a task has ended, or with the agent.
-                    true => self.shared.pool.free().await,
-                    // Ends: when the last permit is taken, or with the agent.
-                    false => self.full.changed().await.ok()?,
+                    true => self.shared.pool.free().ends_with(Ends::Agent).await,
+                    false => self.full.changed().ends_with(Ends::Agent).await.ok()?,
                 }
             }
         })
     }
 }
 
+/// Promise (Durability and recovery): `raw_exec` is unhealthy while no descriptor is left to watch one more task, and
+/// reports when there is one
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -61,7 +62,7 @@ mod tests {
     use crate::model::id::BootId;
     use crate::runner::drivers::DriverContext;
     use crate::runner::drivers::SupervisorPool;
-    use crate::runner::drivers::raw_exec::RawExec;
+    use crate::runner::drivers::raw_exec::RawExecDriver;
 
     #[tokio::test(start_paused = true)]
     async fn driver_is_unhealthy_without_descriptors_and_reports_each_change() {
@@ -77,8 +78,8 @@ mod tests {
             settings: Default::default(),
             metrics: Arc::default(),
         };
-        let shared = Arc::new(Shared::new(&context, Box::new(RawExec)));
-        let mut reports = Reports::begin(&shared);
+        let shared = Arc::new(SupervisionContext::new(&context, Box::new(RawExecDriver)));
+        let mut reports = SupervisedFingerprints::begin(&shared);
         let first = reports.next().await.unwrap();
         assert_eq!((first.health, first.attributes["cgroups"].as_str()), (Health::Healthy, "none"));
         assert!(first.description.starts_with("no cgroups (there are none)"));

@@ -8,29 +8,29 @@
 
 use std::path::Path;
 
-use super::shared::{Shared, cannot, failed};
+use super::shared::{SupervisionContext, cannot, failed};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::task::TaskHandle;
-use crate::runner::drivers::{DriverError, Left};
-use crate::runner::kept::datadir::Place;
+use crate::runner::drivers::{DriverError, UnrecordedAttempt};
+use crate::runner::kept::datadir::AttemptDirs;
 use crate::supervisor::orders::{self, Orders};
-use crate::supervisor::record::{self, Record, Slot, Start};
+use crate::supervisor::record::{self, RecordSlot, SupervisedStart, SupervisorRecord};
 use crate::supervisor::{self, is_executed_for};
 use crate::telemetry::chain;
 
-pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError> {
+pub fn left(shared: &SupervisionContext, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
     let run_dir = &place.run_dir;
     let unreadable = |e: std::io::Error| cannot(format_args!("cannot read what is left in {}", run_dir.display()), &e);
-    let named = Record::open(run_dir).map_err(unreadable)?;
+    let named = SupervisorRecord::open(run_dir).map_err(unreadable)?;
     let held = match named {
         Some(_) => None,
         // Its directory was removed: its supervisor has the record open.
         None => supervisor::find(run_dir).map_err(unreadable)?,
     };
     let unnamed = match &held {
-        Some(supervisor) => Record::held_by(supervisor).map_err(unreadable)?,
+        Some(supervisor) => SupervisorRecord::held_by(supervisor).map_err(unreadable)?,
         None => None,
     };
     let has = |name: &str| run_dir.join(name).symlink_metadata().is_ok();
@@ -44,7 +44,7 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         if !locked {
             record.unlock().map_err(unreadable)?;
         }
-        if let Slot::Written(written) = record.read_start().map_err(unreadable)? {
+        if let RecordSlot::Written(written) = record.read_start().map_err(unreadable)? {
             start = Some(written);
         }
     }
@@ -63,7 +63,7 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         || held.is_some()
         || executed_for_it;
     if ours {
-        return Ok(Some(Left { handle, lives }));
+        return Ok(Some(UnrecordedAttempt { handle, lives }));
     }
     if lives {
         let other = orders.map_or_else(|| "unknown".to_owned(), |orders| orders.task_dir.display().to_string());
@@ -74,10 +74,18 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         )));
     }
     // Nothing in it is trusted: only the directory itself belongs to this agent.
-    Ok(Some(Left { handle: TaskHandle { cgroup: None, main: None, supervisor: None, ..handle }, lives: false }))
+    Ok(Some(UnrecordedAttempt {
+        handle: TaskHandle { cgroup: None, main: None, supervisor: None, ..handle },
+        lives: false,
+    }))
 }
 
-fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<&Orders>) -> TaskHandle {
+fn handle(
+    shared: &SupervisionContext,
+    place: &AttemptDirs,
+    start: Option<&SupervisedStart>,
+    orders: Option<&Orders>,
+) -> TaskHandle {
     let boot_id = start.map(|s| &s.boot_id).or(orders.map(|o| &o.boot_id)).unwrap_or(&shared.boot_id);
     let ordered = || orders?.cgroup.as_ref().map(|cgroup| cgroup.path.clone());
     // Without orders: the default cgroup, if its main process is in it.
@@ -102,12 +110,12 @@ fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<
 }
 
 /// Alloc IDs are unique: a cgroup with the alloc's ID and the task's name belongs to this task.
-fn is_named_after(path: &CgroupPath, place: &Place) -> bool {
+fn is_named_after(path: &CgroupPath, place: &AttemptDirs) -> bool {
     Path::new(path.as_str()).ends_with(Path::new(place.alloc_id.as_str()).join(place.task.as_str()))
 }
 
 /// Whether any process of it runs. Its boot is the current one.
-fn lives(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
+fn lives(shared: &SupervisionContext, handle: &TaskHandle) -> Result<bool, DriverError> {
     for id in [handle.supervisor, handle.main].into_iter().flatten() {
         if is_there(id)? {
             return Ok(true);

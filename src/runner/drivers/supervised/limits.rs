@@ -14,7 +14,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::ulimit;
-use crate::host::cgroup::{IoLimit, Limits};
+use crate::host::cgroup::{CgroupLimits, IoLimit};
 use crate::host::hierarchy::Layout;
 use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
@@ -95,7 +95,7 @@ impl LimitsConfig {
     }
 
     /// Looks up the disks. `directory` is the task's.
-    pub fn limits(&self, task: &Task, directory: &Path) -> Result<Limits, DriverError> {
+    pub fn limits(&self, task: &Task, directory: &Path) -> Result<CgroupLimits, DriverError> {
         let resources = &task.resources;
         let (memory_bytes, memory_reservation_bytes) = resources.memory();
         let mut io = Vec::new();
@@ -113,7 +113,7 @@ impl LimitsConfig {
                 io.push(IoLimit { major, minor, read_bps, write_bps });
             }
         }
-        Ok(Limits {
+        Ok(CgroupLimits {
             cpu_shares: resources.cpu_shares,
             cpu_quota_us: self.cpu_quota.map(|q| q.quota_us),
             cpu_period_us: self.cpu_quota.map(|q| q.period_us),
@@ -235,7 +235,7 @@ fn whole_disk((major, minor): Disk) -> Option<Disk> {
 mod tests {
     use super::*;
     use crate::host::roots::Roots;
-    use crate::runner::drivers::supervised::Work;
+    use crate::runner::drivers::supervised::ProgramConfig;
     use crate::runner::drivers::testing;
 
     fn task(text: &str, cpu: Option<u64>) -> Task {
@@ -244,7 +244,7 @@ mod tests {
         task
     }
     fn config(task: &Task) -> Result<LimitsConfig, DriverError> {
-        Ok(Work::of(ConfigFields::new(&task.config), task)?.limits)
+        Ok(ProgramConfig::of(ConfigFields::new(&task.config), task)?.limits)
     }
     fn said(text: &str, cpu: Option<u64>) -> String {
         config(&task(text, cpu)).unwrap_err().to_string()
@@ -289,6 +289,8 @@ mod tests {
         assert_eq!(limited.wants_cgroup(&task), ["resources.memory", "resources.memory_max"]);
     }
 
+    /// Promise (Input validation): A limit that no controller of this host can enforce is refused at its place by
+    /// `plan` and `run`
     #[test]
     fn limit_without_a_controller_is_refused_before_the_start() {
         let dir = tempfile::tempdir().unwrap();

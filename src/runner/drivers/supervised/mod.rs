@@ -21,20 +21,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use self::attempt::Supervised;
+use self::attempt::SupervisedAttempt;
 use self::shared::{START_PATIENCE, blocking, failed};
 use super::{
-    Attempt, BoxFuture, Driver, DriverContext, DriverError, EventSink, Fingerprints, Left, Recovered, SeenDirs,
-    StartRequest, Unenforced,
+    Attempt, BoxFuture, Driver, DriverContext, DriverError, EventSink, Fingerprints, RecoveryOutcome, SeenDirs,
+    StartRequest, UnenforcedField, UnrecordedAttempt,
 };
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::kept::datadir::{Place, TaskDirs};
+use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
 use crate::supervisor;
 
 pub use self::attempt::end_session;
-pub use self::shared::{ProcessDriver, Shared};
-pub use self::work::Work;
+pub use self::shared::{ProcessDriver, SupervisionContext};
+pub use self::work::ProgramConfig;
 
 /// A record that is still damaged after this time is not just being written.
 const TORN: Duration = Duration::from_millis(500);
@@ -42,18 +43,21 @@ const TORN: Duration = Duration::from_millis(500);
 const THREAD_PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct SupervisedDriver {
-    shared: Arc<Shared>,
+    shared: Arc<SupervisionContext>,
 }
 
 impl SupervisedDriver {
     pub fn new(context: &DriverContext, kind: impl ProcessDriver + 'static) -> SupervisedDriver {
-        SupervisedDriver { shared: Arc::new(Shared::new(context, Box::new(kind))) }
+        SupervisedDriver { shared: Arc::new(SupervisionContext::new(context, Box::new(kind))) }
     }
 
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let shared = Arc::clone(&self.shared);
-        // Ends: a permit is held during a start, which has a timeout, as has this call.
-        let permit = Arc::clone(&self.shared.pool.starts).acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+        let permit = Arc::clone(&self.shared.pool.starts)
+            .acquire_owned()
+            .ends_with(Ends::Permit)
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         let begun = blocking(move || {
             let _permit = permit;
             begin::begin(&shared, &request, handle)
@@ -63,7 +67,7 @@ impl SupervisedDriver {
     }
 
     /// Inspects an attempt once, on a thread.
-    async fn inspect(&self, handle: TaskHandle) -> Result<recover::Found, DriverError> {
+    async fn inspect(&self, handle: TaskHandle) -> Result<recover::SupervisorState, DriverError> {
         const WAITS: u8 = 0;
         const BEGUN: u8 = 1;
         const CALLED_OFF: u8 = 2;
@@ -72,8 +76,7 @@ impl SupervisedDriver {
         let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.looks), Arc::clone(&turn));
         let no_thread = || DriverError::Wanting { message: "no thread is left to inspect it".to_owned() };
         let looking = async move {
-            // Ends: with the timeout below, or when an inspection is done.
-            let place = places.acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+            let place = places.acquire_owned().ends_with(Ends::Permit).await.map_err(|e| failed(e.to_string()))?;
             blocking(move || {
                 let _place = place;
                 if take(&own, BEGUN) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
@@ -84,38 +87,39 @@ impl SupervisedDriver {
         match tokio::time::timeout(THREAD_PATIENCE, &mut looking).await {
             Ok(found) => found,
             Err(_) if take(&turn, CALLED_OFF) => Err(no_thread()),
-            // Ends: with the deadline of the whole call.
-            Err(_) => looking.await,
+            Err(_) => looking.ends_with(Ends::Deadline).await,
         }
     }
 
-    async fn recover_it(&self, handle: TaskHandle) -> Result<Recovered, DriverError> {
+    async fn recover_it(&self, handle: TaskHandle) -> Result<RecoveryOutcome, DriverError> {
         let started = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(2);
         let why = loop {
             let mut patience = START_PATIENCE;
             // Errors may be transient (a disk): a live task is not lost for one of them.
             let why = match self.inspect(handle.clone()).await {
-                Ok(recover::Found::NeverStarted) => return Ok(Recovered::NeverStarted),
-                Ok(recover::Found::Ended(attempt)) => {
-                    return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
+                Ok(recover::SupervisorState::NeverStarted) => return Ok(RecoveryOutcome::NeverStarted),
+                Ok(recover::SupervisorState::Ended(attempt)) => {
+                    return Ok(RecoveryOutcome::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
                 }
-                Ok(recover::Found::Alive(running)) => match Supervised::running(Arc::clone(&self.shared), *running) {
-                    Ok(attempt) => return Ok(Recovered::Attempt(Arc::new(attempt))),
-                    Err(wanting @ DriverError::Wanting { .. }) => return Err(wanting),
-                    Err(error) => error.to_string(),
-                },
-                Ok(recover::Found::NotSureYet) => {
+                Ok(recover::SupervisorState::Alive(running)) => {
+                    match SupervisedAttempt::running(Arc::clone(&self.shared), *running) {
+                        Ok(attempt) => return Ok(RecoveryOutcome::Attempt(Arc::new(attempt))),
+                        Err(wanting @ DriverError::Wanting { .. }) => return Err(wanting),
+                        Err(error) => error.to_string(),
+                    }
+                }
+                Ok(recover::SupervisorState::NotSureYet) => {
                     let record = handle.run_dir.join(crate::supervisor::record::FILE);
                     format!("an unknown process holds the lock of {}", record.display())
                 }
-                Ok(recover::Found::AnothersTask(place)) => {
+                Ok(recover::SupervisorState::AnothersTask(place)) => {
                     let place = place.display();
                     return Err(failed(format!(
                         "its record is a copy of the one in {place}, which belongs to another agent"
                     )));
                 }
-                Ok(recover::Found::Damaged(why)) => {
+                Ok(recover::SupervisorState::Damaged(why)) => {
                     patience = TORN;
                     why
                 }
@@ -131,7 +135,7 @@ impl SupervisedDriver {
         };
         let shared = Arc::clone(&self.shared);
         let lost = blocking(move || recover::abandon(&shared, handle, why)).await??;
-        Ok(Recovered::Attempt(Arc::new(lost)))
+        Ok(RecoveryOutcome::Attempt(Arc::new(lost)))
     }
 }
 
@@ -148,7 +152,7 @@ impl Driver for SupervisedDriver {
         }
     }
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
-        health::Reports::begin(&self.shared)
+        health::SupervisedFingerprints::begin(&self.shared)
     }
     fn joins_namespaces(&self) -> bool {
         self.shared.kind.joins_namespaces()
@@ -166,11 +170,11 @@ impl Driver for SupervisedDriver {
     fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
         self.shared.kind.seen().unwrap_or_else(|| SeenDirs::on_host(dirs))
     }
-    fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
+    fn unenforced(&self, task: &Task) -> Vec<UnenforcedField> {
         let mut all = self.shared.kind.unenforced(task);
         let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return all };
         let limits = work.limits.wants_cgroup(task).into_iter();
-        all.extend(limits.map(|field| Unenforced { field, why: format!("this agent has no cgroups: {why}") }));
+        all.extend(limits.map(|field| UnenforcedField { field, why: format!("this agent has no cgroups: {why}") }));
         all
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
@@ -181,10 +185,10 @@ impl Driver for SupervisedDriver {
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         Box::pin(self.start_it(request, handle))
     }
-    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         Box::pin(self.recover_it(handle))
     }
-    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+    fn left(&self, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
         left::left(&self.shared, place)
     }
     fn alive_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {

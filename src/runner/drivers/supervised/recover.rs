@@ -24,23 +24,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{END_PATIENCE, LiveSupervisor, Supervised, attempt_end, clear_up, end_session};
-use super::shared::{Shared, cannot, failed, room};
+use super::attempt::{END_PATIENCE, LiveSupervisor, SupervisedAttempt, attempt_end, clear_up, end_session};
+use super::shared::{SupervisionContext, cannot, failed, room};
 use crate::collectors::read_final;
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::DriverError;
 use crate::supervisor;
-use crate::supervisor::record::{Record, Slot, Start};
+use crate::supervisor::record::{RecordSlot, SupervisedStart, SupervisorRecord};
 use crate::telemetry::chain;
 
 /// How long killing an exec session and removing its cgroup may delay recovery.
 const SESSION_PATIENCE: Duration = Duration::from_secs(1);
 
-pub enum Found {
+pub enum SupervisorState {
     NeverStarted,
-    Ended(Box<Supervised>),
+    Ended(Box<SupervisedAttempt>),
     Alive(Box<LiveSupervisor>),
     /// Inspect again in a moment.
     NotSureYet,
@@ -51,11 +51,11 @@ pub enum Found {
 }
 
 /// Blocks as long as it takes to kill what a killed supervisor left.
-pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, DriverError> {
+pub fn inspect(shared: &Arc<SupervisionContext>, mut handle: TaskHandle) -> Result<SupervisorState, DriverError> {
     let run_dir = handle.run_dir.clone();
     let unreadable = |e: std::io::Error| cannot(format_args!("cannot read the record of {}", run_dir.display()), &e);
     let same_boot = handle.boot_id == shared.boot_id;
-    let named = Record::open(&handle.run_dir).map_err(unreadable)?;
+    let named = SupervisorRecord::open(&handle.run_dir).map_err(unreadable)?;
     let unnamed = match &named {
         None if same_boot => held_by_its_supervisor(&handle).map_err(unreadable)?,
         Some(_) | None => None,
@@ -71,9 +71,9 @@ pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Dr
             slots
         }
         None if same_boot => return gone(shared, handle),
-        None => (Slot::Empty, Slot::Empty, false),
+        None => (RecordSlot::Empty, RecordSlot::Empty, false),
     };
-    if let Slot::Written(start) = &start {
+    if let RecordSlot::Written(start) = &start {
         learn(&mut handle, start);
     }
     if held {
@@ -81,67 +81,70 @@ pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Dr
         let runs = handle.main.is_some() && handle.boot_id == shared.boot_id;
         let supervisor = match (handle.supervisor.filter(|_| runs), &start) {
             (Some(supervisor), _) => supervisor,
-            (None, Slot::Bad(why)) => return Ok(Found::Damaged(why.clone())),
-            (None, Slot::Empty | Slot::Written(_)) => return Ok(Found::NotSureYet),
+            (None, RecordSlot::Bad(why)) => return Ok(SupervisorState::Damaged(why.clone())),
+            (None, RecordSlot::Empty | RecordSlot::Written(_)) => return Ok(SupervisorState::NotSureYet),
         };
-        if !matches!(start, Slot::Written(_)) {
+        if !matches!(start, RecordSlot::Written(_)) {
             let run_dir = handle.run_dir.display();
             tracing::warn!(%run_dir, ?start, "record of a live task is damaged; its supervisor is known from the handle");
         }
         let supervisor = Process::open(supervisor);
         // It has ended since the check of the lock: the lock will be free.
         let supervisor = supervisor.map_err(unreadable)?;
-        return supervisor.map_or(Ok(Found::NotSureYet), |supervisor| alive(shared, handle, supervisor, unnamed));
+        return supervisor
+            .map_or(Ok(SupervisorState::NotSureYet), |supervisor| alive(shared, handle, supervisor, unnamed));
     }
     // The record in the agent's own directory is free; the supervisor that it names may hold another one.
     if same_boot
-        && let (Slot::Empty, Some(named)) = (&end, &named)
+        && let (RecordSlot::Empty, Some(named)) = (&end, &named)
         && let Some(supervisor) = living(&handle).map_err(unreadable)?
     {
-        return match Record::held_by(&supervisor).map_err(unreadable)? {
+        return match SupervisorRecord::held_by(&supervisor).map_err(unreadable)? {
             Some(held) if !held.is_same_as(named).map_err(unreadable)? => {
                 match supervisor::is_for_another(supervisor.id().pid, &run_dir) {
-                    Some(other) => Ok(Found::AnothersTask(other)),
+                    Some(other) => Ok(SupervisorState::AnothersTask(other)),
                     // The record was replaced by a copy.
                     None => alive(shared, handle, supervisor, Some(held)),
                 }
             }
             // It is exiting.
-            Some(_) | None => Ok(Found::NotSureYet),
+            Some(_) | None => Ok(SupervisorState::NotSureYet),
         };
     }
     let why = match (end, &start) {
-        (Slot::Written(end), _) => {
+        (RecordSlot::Written(end), _) => {
             let end = attempt_end(end);
-            return Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))));
+            return Ok(SupervisorState::Ended(Box::new(SupervisedAttempt::ended(Arc::clone(shared), handle, end))));
         }
         // By the named record alone: an unnamed one belonged to a supervisor that has ended, and may have started the
         // task.
-        (Slot::Empty, Slot::Empty) if named.is_some() && same_boot => return Ok(Found::NeverStarted),
+        (RecordSlot::Empty, RecordSlot::Empty) if named.is_some() && same_boot => {
+            return Ok(SupervisorState::NeverStarted);
+        }
         (_, _) if !same_boot => "the host was restarted meanwhile".to_owned(),
-        (Slot::Bad(why), _) => why,
-        (Slot::Empty, Slot::Bad(why)) => why.clone(),
-        (Slot::Empty, Slot::Written(_) | Slot::Empty) => "its supervisor was killed".to_owned(),
+        (RecordSlot::Bad(why), _) => why,
+        (RecordSlot::Empty, RecordSlot::Bad(why)) => why.clone(),
+        (RecordSlot::Empty, RecordSlot::Written(_) | RecordSlot::Empty) => "its supervisor was killed".to_owned(),
     };
     room()?;
     let end = clear_up(shared, &handle, why);
-    Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))))
+    Ok(SupervisorState::Ended(Box::new(SupervisedAttempt::ended(Arc::clone(shared), handle, end))))
 }
 
 fn alive(
-    shared: &Shared,
+    shared: &SupervisionContext,
     handle: TaskHandle,
     supervisor: Process,
-    unnamed: Option<Record>,
-) -> Result<Found, DriverError> {
+    unnamed: Option<SupervisorRecord>,
+) -> Result<SupervisorState, DriverError> {
     let watch = shared.pool.watch().ok_or_else(no_watch)?;
     end_sessions(shared, &handle);
-    Ok(Found::Alive(Box::new(LiveSupervisor { handle, supervisor, found: true, unnamed, watch })))
+    Ok(SupervisorState::Alive(Box::new(LiveSupervisor { handle, supervisor, found: true, unnamed, watch })))
 }
 
 /// Kills exec sessions of an earlier agent whose helpers were killed with it. Sessions with live helpers end by
 /// themselves.
-fn end_sessions(shared: &Shared, handle: &TaskHandle) {
+fn end_sessions(shared: &SupervisionContext, handle: &TaskHandle) {
     let Some(path) = &handle.cgroup else { return };
     for session in Cgroup::at(&shared.sampling.layout, path).all_nested(supervisor::EXEC_CGROUP) {
         let ended = session.end(SESSION_PATIENCE).and_then(|()| session.remove(SESSION_PATIENCE));
@@ -158,31 +161,31 @@ fn living(handle: &TaskHandle) -> std::io::Result<Option<Process>> {
 }
 
 /// The record of an attempt of this boot, read through its supervisor. `None`: there is no supervisor.
-fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Record>> {
+fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<SupervisorRecord>> {
     let supervisor = match handle.supervisor {
         Some(id) => Process::open(id)?,
         // Not recorded yet when the agent died.
         None => supervisor::find(&handle.run_dir)?,
     };
     let own = |supervisor: &Process| supervisor::is_for_another(supervisor.id().pid, &handle.run_dir).is_none();
-    supervisor.filter(own).map_or(Ok(None), |supervisor| Record::held_by(&supervisor))
+    supervisor.filter(own).map_or(Ok(None), |supervisor| SupervisorRecord::held_by(&supervisor))
 }
 
 /// Neither a record nor a supervisor: it was never started, or its record was removed. Blocks as long as it takes to
 /// kill what is left.
-fn gone(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Found, DriverError> {
+fn gone(shared: &Arc<SupervisionContext>, handle: TaskHandle) -> Result<SupervisorState, DriverError> {
     if came_to_nothing(shared, &handle)? {
-        return Ok(Found::NeverStarted);
+        return Ok(SupervisorState::NeverStarted);
     }
     let why = "its record was removed, and its supervisor is gone".to_owned();
     room()?;
     let end = clear_up(shared, &handle, why);
-    Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))))
+    Ok(SupervisorState::Ended(Box::new(SupervisedAttempt::ended(Arc::clone(shared), handle, end))))
 }
 
 /// Whether an attempt was never started, as far as is known: its directory was created before its handle was recorded,
 /// and its supervisor would have written to it.
-fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
+fn came_to_nothing(shared: &SupervisionContext, handle: &TaskHandle) -> Result<bool, DriverError> {
     if handle.supervisor.is_some() || handle.main.is_some() || handle.started_at.is_some() {
         return Ok(false);
     }
@@ -206,7 +209,7 @@ fn no_watch() -> DriverError {
     DriverError::Wanting { message: message.to_owned() }
 }
 
-fn learn(handle: &mut TaskHandle, start: &Start) {
+fn learn(handle: &mut TaskHandle, start: &SupervisedStart) {
     handle.boot_id = start.boot_id.clone();
     handle.supervisor = Some(start.supervisor);
     handle.main = start.main.or(handle.main);
@@ -215,11 +218,15 @@ fn learn(handle: &mut TaskHandle, start: &Start) {
 
 /// Kills an attempt whose state stays unknown; then it has ended, not observed. Blocks.
 /// Errors: it may still run, and its handle must be kept.
-pub fn abandon(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Result<Supervised, DriverError> {
+pub fn abandon(
+    shared: &Arc<SupervisionContext>,
+    mut handle: TaskHandle,
+    why: String,
+) -> Result<SupervisedAttempt, DriverError> {
     room()?;
-    let record = Record::open(&handle.run_dir);
+    let record = SupervisorRecord::open(&handle.run_dir);
     if let Ok(Some(record)) = &record
-        && let Ok(Slot::Written(start)) = record.read_start()
+        && let Ok(RecordSlot::Written(start)) = record.read_start()
     {
         learn(&mut handle, &start);
     }
@@ -229,10 +236,14 @@ pub fn abandon(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Res
         end_all(shared, &handle, record).map_err(kept)?;
     }
     let end = clear_up(shared, &handle, why);
-    Ok(Supervised::ended(Arc::clone(shared), handle, end))
+    Ok(SupervisedAttempt::ended(Arc::clone(shared), handle, end))
 }
 
-fn end_all(shared: &Shared, handle: &TaskHandle, record: std::io::Result<Option<Record>>) -> Result<(), String> {
+fn end_all(
+    shared: &SupervisionContext,
+    handle: &TaskHandle,
+    record: std::io::Result<Option<SupervisorRecord>>,
+) -> Result<(), String> {
     let until = Instant::now() + END_PATIENCE;
     // First the supervisor: once it is gone, nothing is started any more.
     let supervisor = match handle.supervisor {

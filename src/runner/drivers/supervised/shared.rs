@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::work::Work;
+use super::work::ProgramConfig;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::host::process;
@@ -16,7 +16,7 @@ use crate::model::id::{BootId, ProcessId};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::pool::SupervisorPool;
-use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest, Unenforced};
+use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest, UnenforcedField};
 use crate::supervisor::orders::Orders;
 
 /// A supervisor without a report for this long will never report: a file system hangs, or the host swaps.
@@ -40,13 +40,13 @@ pub trait ProcessDriver: Send + Sync {
     /// Whether these are orders of this driver.
     fn is_of(&self, orders: &Orders) -> bool;
     /// The common fields of a task's `config`. Pure. Errors: everything invalid in it, own fields included.
-    fn work(&self, task: &Task) -> Result<Work, DriverError>;
+    fn work(&self, task: &Task) -> Result<ProgramConfig, DriverError>;
     /// Own fields of a checked task without effect.
-    fn unenforced(&self, _task: &Task) -> Vec<Unenforced> {
+    fn unenforced(&self, _task: &Task) -> Vec<UnenforcedField> {
         Vec::new()
     }
     /// Its fingerprint on this host, as long as supervisors can be watched.
-    fn fingerprint(&self, shared: &Shared) -> Fingerprint;
+    fn fingerprint(&self, shared: &SupervisionContext) -> Fingerprint;
     /// Adds this driver's part to orders that would start a process like the agent's own. Blocks as long as a disk
     /// does.
     fn complete(&self, _request: &StartRequest, _orders: &mut Orders) -> Result<(), DriverError> {
@@ -55,7 +55,7 @@ pub trait ProcessDriver: Send + Sync {
 }
 
 /// Shared by the attempts of one driver.
-pub struct Shared {
+pub struct SupervisionContext {
     pub kind: Box<dyn ProcessDriver>,
     pub pool: Arc<SupervisorPool>,
     pub sampling: Arc<Sampling>,
@@ -67,9 +67,9 @@ pub struct Shared {
     pub no_cgroups: Option<String>,
 }
 
-impl Shared {
-    pub fn new(context: &DriverContext, kind: Box<dyn ProcessDriver>) -> Shared {
-        Shared {
+impl SupervisionContext {
+    pub fn new(context: &DriverContext, kind: Box<dyn ProcessDriver>) -> SupervisionContext {
+        SupervisionContext {
             kind,
             pool: Arc::clone(&context.supervisors),
             sampling: Arc::clone(&context.sampling),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::host::access::Exposed;
+use crate::host::access::ExposedPath;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
@@ -22,7 +22,7 @@ pub enum DataDirError {
     #[error(
         "the data directory {path} is not safe: {why}, and could make this agent run anything; choose another with --data-dir, or `chown` it if all that is in it may be trusted"
     )]
-    Exposed { path: PathBuf, why: Exposed },
+    Exposed { path: PathBuf, why: ExposedPath },
     #[error("cannot lock {path}: agent.data_dir (--data-dir) must be a directory that this user can write")]
     Lock { path: PathBuf, source: io::Error },
 }

@@ -19,7 +19,7 @@ use crate::telemetry::lock;
 
 /// Numeric owner of a task's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
+pub struct FileOwner {
     pub uid: u32,
     pub gid: u32,
 }
@@ -43,20 +43,20 @@ pub(super) const TASK: u32 = 0o700;
 pub(super) const LOGS: u32 = 0o750;
 
 /// Target state of a directory.
-pub(super) struct Wanted<'a> {
+pub(super) struct DirectoryTarget<'a> {
     pub path: &'a Path,
     pub mode: u32,
     /// `None`: the agent's user.
-    pub owner: Option<Owner>,
+    pub owner: Option<FileOwner>,
 }
 
-impl<'a> Wanted<'a> {
-    pub fn ours(path: &'a Path, mode: u32) -> Wanted<'a> {
-        Wanted { path, mode, owner: None }
+impl<'a> DirectoryTarget<'a> {
+    pub fn ours(path: &'a Path, mode: u32) -> DirectoryTarget<'a> {
+        DirectoryTarget { path, mode, owner: None }
     }
 }
 
-pub(super) fn make_dirs<const N: usize>(wanted: [Wanted<'_>; N]) -> io::Result<()> {
+pub(super) fn make_dirs<const N: usize>(wanted: [DirectoryTarget<'_>; N]) -> io::Result<()> {
     wanted.iter().try_for_each(|w| make_dir(w).map_err(|e| explain(w.path, &e)))
 }
 
@@ -74,7 +74,7 @@ fn tightened(found: u32, wanted: u32) -> u32 {
 /// Creates the last directory of a path, or tightens it if it exists.
 ///
 /// Errors: the path exists and is no directory.
-pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
+pub(super) fn make_dir(wanted: &DirectoryTarget<'_>) -> io::Result<()> {
     let (Some(parent), Some(name)) = (wanted.path.parent(), wanted.path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no parent directory"));
     };
@@ -131,18 +131,18 @@ pub(super) fn spread(path: &Path) {
     }
 }
 
-fn is_right(stat: &Stat, wanted: &Wanted<'_>) -> bool {
+fn is_right(stat: &Stat, wanted: &DirectoryTarget<'_>) -> bool {
     let mode = stat.st_mode & 0o7777;
     stat.st_uid == wanted.owner.map_or_else(us, |owner| owner.uid) && tightened(mode, wanted.mode) == mode
 }
 
-fn give(directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {
-    let Some(Owner { uid, gid }) = owner else { return Ok(()) };
+fn give(directory: &OwnedFd, owner: Option<FileOwner>) -> io::Result<()> {
+    let Some(FileOwner { uid, gid }) = owner else { return Ok(()) };
     Ok(rustix::fs::fchown(directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 
 /// Gives a directory below another one to its owner, without its entries.
-pub(super) fn give_below(root: &Path, names: &[&str], owner: Owner) -> io::Result<()> {
+pub(super) fn give_below(root: &Path, names: &[&str], owner: FileOwner) -> io::Result<()> {
     let mut at = access::open_dir(root)?;
     for name in names {
         at = rustix::fs::openat(&at, *name, DIRECTORY, Mode::empty())?;
@@ -152,7 +152,7 @@ pub(super) fn give_below(root: &Path, names: &[&str], owner: Owner) -> io::Resul
 
 /// Corrects the owner of a directory that belongs to another user, unless that user may have created it: the account
 /// has a new UID, or the agent ran as another user before.
-fn adopt(parent: &OwnedFd, directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {
+fn adopt(parent: &OwnedFd, directory: &OwnedFd, owner: Option<FileOwner>) -> io::Result<()> {
     if us() != 0 || rustix::fs::fstat(directory)?.st_uid == owner.map_or(0, |owner| owner.uid) {
         return Ok(());
     }
@@ -160,7 +160,7 @@ fn adopt(parent: &OwnedFd, directory: &OwnedFd, owner: Option<Owner>) -> io::Res
     if above.st_uid != 0 || above.st_mode & 0o022 != 0 {
         return Ok(());
     }
-    give(directory, owner.or(Some(Owner { uid: 0, gid: 0 })))
+    give(directory, owner.or(Some(FileOwner { uid: 0, gid: 0 })))
 }
 
 /// Returns whether the mode changed. Directories of other users stay as they are unless the agent is root.
@@ -180,7 +180,7 @@ fn not_a_directory() -> io::Error {
 }
 
 /// Mounts a tmpfs on the directory for secrets of a task.
-pub(super) fn mount_secrets(alloc: &Path, task: &str, name: &str, owner: Option<Owner>) -> io::Result<()> {
+pub(super) fn mount_secrets(alloc: &Path, task: &str, name: &str, owner: Option<FileOwner>) -> io::Result<()> {
     let task = rustix::fs::openat(access::open_dir(alloc)?, task, DIRECTORY, Mode::empty())?;
     let open = || rustix::fs::openat(&task, name, DIRECTORY, Mode::empty());
     let directory = open()?;
@@ -262,7 +262,7 @@ impl Gates {
         let mut reported = lock(&self.0);
         if us() == 0 && stat.st_uid != 0 {
             // Created by an agent of that user, who could replace its entries.
-            give(&directory, Some(Owner { uid: 0, gid: 0 }))?;
+            give(&directory, Some(FileOwner { uid: 0, gid: 0 }))?;
         }
         let theirs = owners(&directory)?.into_iter().filter(|(name, _)| name != SHARED_NAME);
         let users: BTreeSet<u32> = theirs.map(|(_, uid)| uid).chain(newcomer).filter(|uid| *uid != us()).collect();
@@ -293,14 +293,14 @@ impl Gates {
 
 /// Result of tightening the directories of an earlier agent.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Closed {
+pub struct TightenedDirectories {
     pub directories: u64,
     pub example: Option<String>,
     /// Directories that could not be tightened.
     pub problems: Vec<String>,
 }
 
-impl Closed {
+impl TightenedDirectories {
     fn note(&mut self, changed: io::Result<bool>, path: impl FnOnce() -> String) {
         match changed {
             Ok(false) => {}
@@ -316,7 +316,7 @@ impl Closed {
 /// Tightens an alloc's directory and its entries if it is open to others: earlier agents created it with mode 0755. It
 /// is changed last. If it is tight already, this is a single check. Running tasks are unaffected: they are owners or
 /// root.
-pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
+pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut TightenedDirectories) {
     let name = |more: &[&str]| more.iter().fold(path.to_owned(), |path, name| path.join(name)).display().to_string();
     let is_open = || -> io::Result<Option<OwnedFd>> {
         let stat = rustix::fs::lstat(path)?;
@@ -508,16 +508,16 @@ mod tests {
         std::fs::create_dir(&elsewhere).unwrap();
         set(&elsewhere, 0o777);
         std::os::unix::fs::symlink(&elsewhere, alloc.join("web/private")).unwrap();
-        let mut closed = Closed::default();
+        let mut closed = TightenedDirectories::default();
         close_alloc(&Gates::default(), &alloc, &mut closed);
         assert_eq!((closed.directories, closed.problems.as_slice()), (6, &[][..]), "{closed:?}");
         for (name, _, after) in old {
             assert_eq!(mode(&alloc.join(name)), after, "{name}");
         }
         assert_eq!(mode(&elsewhere), 0o777, "links are not followed");
-        let mut again = Closed::default();
+        let mut again = TightenedDirectories::default();
         close_alloc(&Gates::default(), &alloc, &mut again);
-        assert_eq!(again, Closed::default());
+        assert_eq!(again, TightenedDirectories::default());
     }
 
     #[test]
@@ -525,29 +525,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let alloc = dir.path().join("id");
         let (shared, web) = (alloc.join(SHARED_NAME), alloc.join("web"));
-        make_dirs([Wanted::ours(&alloc, ALLOC), Wanted::ours(&shared, SHARED)]).unwrap();
+        make_dirs([DirectoryTarget::ours(&alloc, ALLOC), DirectoryTarget::ours(&shared, SHARED)]).unwrap();
         let opened = access::open_dir(&alloc).unwrap();
         if us() != 0 || !access::keeps_acls(&alloc).unwrap() {
             return;
         }
         let gates = Gates::default();
-        let of = |uid| Some(Owner { uid, gid: uid });
+        let of = |uid| Some(FileOwner { uid, gid: uid });
         for (task, uid) in [(&web, 1), (&alloc.join("db"), 2)] {
-            make_dir(&Wanted { path: task, mode: TASK, owner: of(uid) }).unwrap();
+            make_dir(&DirectoryTarget { path: task, mode: TASK, owner: of(uid) }).unwrap();
             assert!(gates.close(&alloc, Some(uid)).is_ok());
             assert!(!gates.close(&alloc, Some(uid)).unwrap(), "they may traverse it already");
         }
         assert_eq!(access::traversal_users(&opened).unwrap(), BTreeSet::from([1, 2]));
         assert_eq!((mode(&alloc), mode(&shared)), (0o710, 0o1777));
         // The account has a new UID.
-        make_dir(&Wanted { path: &web, mode: TASK, owner: of(3) }).unwrap();
+        make_dir(&DirectoryTarget { path: &web, mode: TASK, owner: of(3) }).unwrap();
         gates.close(&alloc, Some(3)).unwrap();
         assert_eq!(web.metadata().unwrap().uid(), 3);
         assert_eq!(access::traversal_users(&opened).unwrap(), BTreeSet::from([2, 3]));
         // A directory created by the task itself keeps its owner.
         std::fs::create_dir(web.join("local")).unwrap();
         std::os::unix::fs::chown(web.join("local"), Some(9), Some(9)).unwrap();
-        make_dir(&Wanted { path: &web.join("local"), mode: TASK, owner: of(3) }).unwrap();
+        make_dir(&DirectoryTarget { path: &web.join("local"), mode: TASK, owner: of(3) }).unwrap();
         assert_eq!(web.join("local").metadata().unwrap().uid(), 9);
     }
 }

@@ -18,7 +18,7 @@ const KEPT: usize = 32;
 
 /// What is known of a directory that was just locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
+pub enum DirectoryHistory {
     /// No agent was here before.
     Fresh,
     /// An earlier agent recorded no path.
@@ -30,7 +30,7 @@ pub enum Before {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct DirectoryMark {
     device: u64,
     inode: u64,
     /// Newest last.
@@ -39,7 +39,7 @@ struct Mark {
 
 #[derive(Debug)]
 pub struct Whereabouts {
-    pub before: Before,
+    pub before: DirectoryHistory,
     /// Includes the current path.
     pub names: Vec<PathBuf>,
 }
@@ -51,14 +51,14 @@ impl Whereabouts {
         let (device, inode) = identity(root)?;
         let noted = read(&root.join(FILE));
         let (before, mut names) = match &noted {
-            Some(mark) if (mark.device, mark.inode) == (device, inode) => (Before::Same, mark.names.clone()),
+            Some(mark) if (mark.device, mark.inode) == (device, inode) => (DirectoryHistory::Same, mark.names.clone()),
             Some(mark) => {
                 let from = mark.names.last().map(|name| name.display().to_string()).unwrap_or_default();
                 tracing::warn!(path = %root.display(), from, "the data directory is a copy: tasks of the original are not managed");
-                (Before::Copied, Vec::new())
+                (DirectoryHistory::Copied, Vec::new())
             }
-            None if used => (Before::Unknown, Vec::new()),
-            None => (Before::Fresh, Vec::new()),
+            None if used => (DirectoryHistory::Unknown, Vec::new()),
+            None => (DirectoryHistory::Fresh, Vec::new()),
         };
         if names.last().is_none_or(|last| last != root) {
             if let Some(last) = names.last() {
@@ -68,7 +68,7 @@ impl Whereabouts {
             names.push(root.to_owned());
         }
         names.drain(..names.len().saturating_sub(KEPT));
-        let mark = Mark { device, inode, names: names.clone() };
+        let mark = DirectoryMark { device, inode, names: names.clone() };
         if noted.as_ref() != Some(&mark)
             && let Err(error) = write(root, &mark)
         {
@@ -94,7 +94,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// An unreadable file counts as missing.
-fn read(path: &Path) -> Option<Mark> {
+fn read(path: &Path) -> Option<DirectoryMark> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
@@ -111,7 +111,7 @@ fn read(path: &Path) -> Option<Mark> {
 }
 
 /// Atomic.
-fn write(root: &Path, mark: &Mark) -> io::Result<()> {
+fn write(root: &Path, mark: &DirectoryMark) -> io::Result<()> {
     let new = root.join(format!("{FILE}.new"));
     // A file left by an agent that died here.
     let _ = std::fs::remove_file(&new);
@@ -131,13 +131,16 @@ mod tests {
         let top = top.path().canonicalize().unwrap();
         let (first, second, copy) = (top.join("d"), top.join("big"), top.join("copy"));
         std::fs::create_dir(&first).unwrap();
-        assert_eq!(Whereabouts::find(&first, false).unwrap().before, Before::Fresh);
-        assert_eq!(Whereabouts::find(&first, true).unwrap().before, Before::Same);
+        assert_eq!(Whereabouts::find(&first, false).unwrap().before, DirectoryHistory::Fresh);
+        assert_eq!(Whereabouts::find(&first, true).unwrap().before, DirectoryHistory::Same);
         std::fs::rename(&first, &second).unwrap();
         std::fs::create_dir(&copy).unwrap();
         std::fs::copy(second.join(FILE), copy.join(FILE)).unwrap();
         let moved = Whereabouts::find(&second, true).unwrap();
-        assert_eq!((moved.before, moved.names.as_slice()), (Before::Same, [first.clone(), second.clone()].as_slice()));
+        assert_eq!(
+            (moved.before, moved.names.as_slice()),
+            (DirectoryHistory::Same, [first.clone(), second.clone()].as_slice())
+        );
         assert_eq!(moved.now(&second, &first.join("run/a/t/0")), Some(second.join("run/a/t/0")));
         assert_eq!(moved.now(&second, &second.join("run/a/t/0")), Some(second.join("run/a/t/0")));
         assert_eq!(moved.now(&second, &top.join("elsewhere/run/a/t/0")), None);
@@ -156,7 +159,7 @@ mod tests {
         std::fs::create_dir(&new).unwrap();
         std::os::unix::fs::symlink(&new, &old).unwrap();
         let found = Whereabouts::find(&new, true).unwrap();
-        assert_eq!(found.before, Before::Unknown);
+        assert_eq!(found.before, DirectoryHistory::Unknown);
         assert_eq!(found.now(&new, &old.join("run/a/t/0")), Some(new.join("run/a/t/0")));
     }
 
@@ -164,7 +167,7 @@ mod tests {
     fn unreadable_file_is_written_again() {
         let top = tempfile::tempdir().unwrap();
         std::fs::write(top.path().join(FILE), "{").unwrap();
-        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, Before::Unknown);
-        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, Before::Same);
+        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, DirectoryHistory::Unknown);
+        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, DirectoryHistory::Same);
     }
 }

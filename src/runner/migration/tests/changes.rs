@@ -1,15 +1,18 @@
 //! An alloc that changes while its data is sent: by a replacement, garbage collection or a restart on its host.
+//!
+//! Promise (Input validation): P-14.3 An alloc that is restarted, replaced or collected during its transfer gets no
+//! seal
 
 use super::*;
 
 /// Runs a function once the given bytes were written.
-struct Then<F> {
+struct TriggerWriter<F> {
     written: Vec<u8>,
     after: &'static [u8],
     then: Option<F>,
 }
 
-impl<F: FnOnce()> Write for Then<F> {
+impl<F: FnOnce()> Write for TriggerWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.written.extend_from_slice(bytes);
         if bytes.windows(self.after.len()).any(|window| window == self.after)
@@ -26,7 +29,7 @@ impl<F: FnOnce()> Write for Then<F> {
 
 fn sent(old: &Path, after: &'static [u8], then: impl FnOnce(), unchanged: &dyn Fn() -> Result<(), String>) -> Vec<u8> {
     let tree = ForeignTree::open(old, is_hidden).unwrap();
-    let mut into = Then { written: Vec::new(), after, then: Some(then) };
+    let mut into = TriggerWriter { written: Vec::new(), after, then: Some(then) };
     write_migration(&tree, unchanged, &mut into).unwrap();
     assert!(into.then.is_none(), "it was written");
     into.written

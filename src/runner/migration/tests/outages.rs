@@ -76,6 +76,8 @@ fn peer_that_hangs_ends_by_timeout_and_a_cancelled_transfer_at_once() {
     assert!(ended - began < Duration::from_secs(20), "{:?}", ended - began);
 }
 
+/// Promise (Input validation): P-14.5 A hostile peer or archive writes nothing outside, grants no rights and fills no
+/// disk
 #[test]
 fn peer_without_an_end_is_stopped_by_the_limits() {
     let address = serve(|_, stream| {

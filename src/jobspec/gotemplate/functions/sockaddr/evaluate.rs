@@ -7,9 +7,10 @@ use regex::Regex;
 
 use super::blocks;
 use super::pipeline::{
-    AddressKind, AddressSet, Attribute, Filter, ListEnd, ListSource, SockaddrPipeline, SortKey, Test,
+    AddressKind, AddressSet, AddressTest, ListSource, SockaddrAttribute, SockaddrFilter, SockaddrOutput,
+    SockaddrPipeline, SortKey,
 };
-use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::functions::arguments::Tools;
 use crate::model::address::{BROADCAST, InterfaceAddress, LOOPBACK, MULTICAST, POINT_TO_POINT, RUNNING, UP};
 
@@ -22,7 +23,7 @@ pub(super) fn evaluate(
     pipeline: &SockaddrPipeline,
     all: Vec<InterfaceAddress>,
     tools: &Tools<'_>,
-) -> Result<String, Refusal> {
+) -> Result<String, FunctionFault> {
     match pipeline {
         SockaddrPipeline::Ip(set) => {
             let list = match set {
@@ -54,8 +55,8 @@ pub(super) fn evaluate(
                 list = filtered(list, filter, tools)?;
             }
             Ok(match end {
-                ListEnd::First(attribute) => list.first().map(|one| shown(one, *attribute)).unwrap_or_default(),
-                ListEnd::Join(attribute, between) => {
+                SockaddrOutput::First(attribute) => list.first().map(|one| shown(one, *attribute)).unwrap_or_default(),
+                SockaddrOutput::Join(attribute, between) => {
                     list.iter().map(|one| shown(one, *attribute)).collect::<Vec<_>>().join(between)
                 }
             })
@@ -84,26 +85,29 @@ fn kept(mut list: Vec<InterfaceAddress>, keep: impl Fn(&InterfaceAddress) -> boo
 
 fn filtered(
     mut list: Vec<InterfaceAddress>,
-    filter: &Filter,
+    filter: &SockaddrFilter,
     tools: &Tools<'_>,
-) -> Result<Vec<InterfaceAddress>, Refusal> {
+) -> Result<Vec<InterfaceAddress>, FunctionFault> {
     match filter {
-        Filter::Include(test) | Filter::Exclude(test) => {
+        SockaddrFilter::Include(test) | SockaddrFilter::Exclude(test) => {
             let pattern = match test {
-                Test::Address(pattern) | Test::Name(pattern) => Some(tools.pattern(pattern)?),
-                Test::Flags(..) | Test::Within(_) | Test::MaskBits(_) | Test::Family { .. } => None,
+                AddressTest::Address(pattern) | AddressTest::Name(pattern) => Some(tools.pattern(pattern)?),
+                AddressTest::Flags(..)
+                | AddressTest::Within(_)
+                | AddressTest::MaskBits(_)
+                | AddressTest::Family { .. } => None,
             };
-            let is_include = matches!(filter, Filter::Include(_));
+            let is_include = matches!(filter, SockaddrFilter::Include(_));
             list.retain(|one| passes(one, test, pattern.as_ref()) == is_include);
         }
-        Filter::Sort(keys) => list = sorted(list, keys),
-        Filter::UniqueAddress => list.dedup_by(|a, b| a.block == b.block),
-        Filter::UniqueName => list.dedup_by(|a, b| a.interface == b.interface),
-        Filter::Limit(most) => list.truncate(*most),
-        Filter::Offset(distance) | Filter::OffsetBack(distance) => {
+        SockaddrFilter::Sort(keys) => list = sorted(list, keys),
+        SockaddrFilter::UniqueAddress => list.dedup_by(|a, b| a.block == b.block),
+        SockaddrFilter::UniqueName => list.dedup_by(|a, b| a.interface == b.interface),
+        SockaddrFilter::Limit(most) => list.truncate(*most),
+        SockaddrFilter::Offset(distance) | SockaddrFilter::OffsetBack(distance) => {
             let beyond = || format!("the offset {distance} is beyond the {} addresses of the list", list.len());
             let rest = list.len().checked_sub(*distance).ok_or_else(beyond)?;
-            let from = if matches!(filter, Filter::Offset(_)) { *distance } else { rest };
+            let from = if matches!(filter, SockaddrFilter::Offset(_)) { *distance } else { rest };
             list.drain(..from);
         }
     }
@@ -111,17 +115,17 @@ fn filtered(
 }
 
 /// `pattern`: that of the test, compiled.
-fn passes(one: &InterfaceAddress, test: &Test, pattern: Option<&Regex>) -> bool {
+fn passes(one: &InterfaceAddress, test: &AddressTest, pattern: Option<&Regex>) -> bool {
     let matches = |text: &str| pattern.is_some_and(|pattern| pattern.is_match(text));
     match test {
-        Test::Address(_) => matches(&one.block.to_string()),
-        Test::Name(_) => matches(&one.interface),
-        Test::Flags(bits, kinds) => {
+        AddressTest::Address(_) => matches(&one.block.to_string()),
+        AddressTest::Name(_) => matches(&one.interface),
+        AddressTest::Flags(bits, kinds) => {
             (*bits != 0 && one.flags & bits == *bits) || kinds.iter().any(|kind| is_of_kind(one, *kind))
         }
-        Test::Within(outer) => outer.iter().any(|outer| outer.contains(one.block)),
-        Test::MaskBits(bits) => one.block.prefix == *bits,
-        Test::Family { v4, v6 } => {
+        AddressTest::Within(outer) => outer.iter().any(|outer| outer.contains(one.block)),
+        AddressTest::MaskBits(bits) => one.block.prefix == *bits,
+        AddressTest::Family { v4, v6 } => {
             if one.block.ip.is_ipv4() {
                 *v4
             } else {
@@ -172,10 +176,10 @@ fn compare(a: &InterfaceAddress, b: &InterfaceAddress, key: SortKey) -> Ordering
     }
 }
 
-fn shown(one: &InterfaceAddress, attribute: Attribute) -> String {
+fn shown(one: &InterfaceAddress, attribute: SockaddrAttribute) -> String {
     match attribute {
-        Attribute::Address => one.block.ip.to_string(),
-        Attribute::Flags => {
+        SockaddrAttribute::Address => one.block.ip.to_string(),
+        SockaddrAttribute::Flags => {
             let names = [
                 (UP, "up"),
                 (BROADCAST, "broadcast"),
@@ -187,11 +191,11 @@ fn shown(one: &InterfaceAddress, attribute: Attribute) -> String {
             let set = names.iter().filter(|(bit, _)| one.flags & bit != 0).map(|(_, name)| *name);
             set.collect::<Vec<_>>().join("|")
         }
-        Attribute::MaskBits => one.block.prefix.to_string(),
-        Attribute::Name => one.interface.clone(),
-        Attribute::Netmask => one.block.netmask().to_string(),
-        Attribute::Network => one.block.network().to_string(),
-        Attribute::Text => one.block.to_string(),
-        Attribute::Family => if one.block.ip.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned(),
+        SockaddrAttribute::MaskBits => one.block.prefix.to_string(),
+        SockaddrAttribute::Name => one.interface.clone(),
+        SockaddrAttribute::Netmask => one.block.netmask().to_string(),
+        SockaddrAttribute::Network => one.block.network().to_string(),
+        SockaddrAttribute::Text => one.block.to_string(),
+        SockaddrAttribute::Family => if one.block.ip.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned(),
     }
 }

@@ -11,11 +11,11 @@ mod blocks;
 mod evaluate;
 mod pipeline;
 
-use super::arguments::{ANY, Function, Outcome, Tools, matches, text};
+use super::arguments::{ANY, Outcome, TemplateFunction, Tools, matches, text};
 
 pub(super) const NAME: &str = "sockaddr";
 
-pub(super) static FUNCTIONS: &[Function] = &[matches(NAME, (1, ANY), sockaddr)];
+pub(super) static FUNCTIONS: &[TemplateFunction] = &[matches(NAME, (1, ANY), sockaddr)];
 
 /// Errors: what is wrong with a pipeline, and what to write instead.
 pub(super) fn check(pipeline: &str) -> Result<(), (String, String)> {

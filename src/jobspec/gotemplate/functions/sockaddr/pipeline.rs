@@ -18,7 +18,7 @@ const EXAMPLE: &str = "write for example sockaddr \"GetPrivateInterfaces | attr 
 pub(super) enum SockaddrPipeline {
     Ip(AddressSet),
     Ips(AddressSet),
-    List { source: ListSource, filters: Vec<Filter>, end: ListEnd },
+    List { source: ListSource, filters: Vec<SockaddrFilter>, end: SockaddrOutput },
 }
 
 /// The addresses of `GetPrivateIP` and its kin.
@@ -39,9 +39,9 @@ pub(super) enum ListSource {
 }
 
 #[derive(Debug)]
-pub(super) enum Filter {
-    Include(Test),
-    Exclude(Test),
+pub(super) enum SockaddrFilter {
+    Include(AddressTest),
+    Exclude(AddressTest),
     /// Each with whether it is descending.
     Sort(Vec<(SortKey, bool)>),
     UniqueAddress,
@@ -53,7 +53,7 @@ pub(super) enum Filter {
 }
 
 #[derive(Debug)]
-pub(super) enum Test {
+pub(super) enum AddressTest {
     /// A pattern.
     Address(String),
     /// A pattern.
@@ -88,7 +88,7 @@ pub(super) enum SortKey {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Attribute {
+pub(super) enum SockaddrAttribute {
     Address,
     Flags,
     MaskBits,
@@ -100,10 +100,10 @@ pub(super) enum Attribute {
 }
 
 #[derive(Debug)]
-pub(super) enum ListEnd {
+pub(super) enum SockaddrOutput {
     /// Of the first one; empty if there is none.
-    First(Attribute),
-    Join(Attribute, String),
+    First(SockaddrAttribute),
+    Join(SockaddrAttribute, String),
 }
 
 const SOURCES: &[(&str, ListSource)] = &[
@@ -117,15 +117,15 @@ const WHOLE: &[&str] =
     &["GetInterfaceIP", "GetInterfaceIPs", "GetPrivateIP", "GetPrivateIPs", "GetPublicIP", "GetPublicIPs"];
 const STAGES: &[&str] = &["attr", "exclude", "include", "join", "limit", "offset", "sort", "unique"];
 const SELECTORS: &[&str] = &["address", "flags", "name", "network", "rfc", "size", "type"];
-const ATTRIBUTES: &[(&str, Attribute)] = &[
-    ("address", Attribute::Address),
-    ("flags", Attribute::Flags),
-    ("mask_bits", Attribute::MaskBits),
-    ("name", Attribute::Name),
-    ("netmask", Attribute::Netmask),
-    ("network", Attribute::Network),
-    ("string", Attribute::Text),
-    ("type", Attribute::Family),
+const ATTRIBUTES: &[(&str, SockaddrAttribute)] = &[
+    ("address", SockaddrAttribute::Address),
+    ("flags", SockaddrAttribute::Flags),
+    ("mask_bits", SockaddrAttribute::MaskBits),
+    ("name", SockaddrAttribute::Name),
+    ("netmask", SockaddrAttribute::Netmask),
+    ("network", SockaddrAttribute::Network),
+    ("string", SockaddrAttribute::Text),
+    ("type", SockaddrAttribute::Family),
 ];
 const SORT_KEYS: &[(&str, SortKey)] = &[
     ("address", SortKey::Address),
@@ -164,7 +164,7 @@ pub(super) fn parse(pipeline: &str) -> PipelineResult<SockaddrPipeline> {
     if stages.len() > MOST_STAGES {
         return Err((format!("the pipeline has more than {MOST_STAGES} stages"), EXAMPLE.to_owned()));
     }
-    let stages = stages.into_iter().map(Stage::new).collect::<PipelineResult<Vec<_>>>()?;
+    let stages = stages.into_iter().map(SockaddrStage::new).collect::<PipelineResult<Vec<_>>>()?;
     let Some((first, rest)) = stages.split_first() else { return Err(missing()) };
     if let Some(whole) = whole(first)? {
         return match rest.first() {
@@ -185,12 +185,12 @@ pub(super) fn parse(pipeline: &str) -> PipelineResult<SockaddrPipeline> {
     let end = match last.name {
         "attr" => {
             let texts = last.texts(1, "attr \"address\"")?;
-            ListEnd::First(attribute(texts.first().copied().unwrap_or(""))?)
+            SockaddrOutput::First(attribute(texts.first().copied().unwrap_or(""))?)
         }
         "join" => {
             let texts = last.texts(2, "join \"address\" \" \"")?;
             let between = texts.get(1).copied().unwrap_or("").to_owned();
-            ListEnd::Join(attribute(texts.first().copied().unwrap_or(""))?, between)
+            SockaddrOutput::Join(attribute(texts.first().copied().unwrap_or(""))?, between)
         }
         _ => {
             // A stage that there is not is the first fault.
@@ -202,15 +202,15 @@ pub(super) fn parse(pipeline: &str) -> PipelineResult<SockaddrPipeline> {
 }
 
 /// A function with its arguments.
-struct Stage<'t> {
+struct SockaddrStage<'t> {
     name: &'t str,
     arguments: &'t [PipelineToken],
 }
 
-impl<'t> Stage<'t> {
-    fn new(tokens: &'t [PipelineToken]) -> PipelineResult<Stage<'t>> {
+impl<'t> SockaddrStage<'t> {
+    fn new(tokens: &'t [PipelineToken]) -> PipelineResult<SockaddrStage<'t>> {
         match tokens.split_first() {
-            Some((PipelineToken::Word(name), arguments)) => Ok(Stage { name, arguments }),
+            Some((PipelineToken::Word(name), arguments)) => Ok(SockaddrStage { name, arguments }),
             Some((PipelineToken::Text(text), _)) => {
                 Err((format!("a stage begins with a function, not with the text {text:?}"), EXAMPLE.to_owned()))
             }
@@ -246,7 +246,7 @@ impl<'t> Stage<'t> {
     }
 }
 
-fn whole(stage: &Stage<'_>) -> PipelineResult<Option<SockaddrPipeline>> {
+fn whole(stage: &SockaddrStage<'_>) -> PipelineResult<Option<SockaddrPipeline>> {
     if !WHOLE.contains(&stage.name) {
         return Ok(None);
     }
@@ -263,34 +263,34 @@ fn whole(stage: &Stage<'_>) -> PipelineResult<Option<SockaddrPipeline>> {
     Ok(Some(if stage.name.ends_with("IPs") { SockaddrPipeline::Ips(set) } else { SockaddrPipeline::Ip(set) }))
 }
 
-fn filter(stage: &Stage<'_>) -> PipelineResult<Filter> {
+fn filter(stage: &SockaddrStage<'_>) -> PipelineResult<SockaddrFilter> {
     match stage.name {
         "include" | "exclude" => {
             let right = format!("{} \"network\" \"10.0.0.0/8\"", stage.name);
             let texts = stage.texts(2, &right)?;
             let test = test(texts.first().copied().unwrap_or(""), texts.get(1).copied().unwrap_or(""))?;
-            Ok(if stage.name == "include" { Filter::Include(test) } else { Filter::Exclude(test) })
+            Ok(if stage.name == "include" { SockaddrFilter::Include(test) } else { SockaddrFilter::Exclude(test) })
         }
         "sort" => {
             let texts = stage.texts(1, "sort \"default,type,size\"")?;
             let clauses = texts.first().copied().unwrap_or("").split(',');
-            Ok(Filter::Sort(clauses.map(sort_key).collect::<PipelineResult<Vec<_>>>()?))
+            Ok(SockaddrFilter::Sort(clauses.map(sort_key).collect::<PipelineResult<Vec<_>>>()?))
         }
         "unique" => match stage.texts(1, "unique \"address\"")?.first().copied().unwrap_or("") {
-            key if key.eq_ignore_ascii_case("address") => Ok(Filter::UniqueAddress),
-            key if key.eq_ignore_ascii_case("name") => Ok(Filter::UniqueName),
+            key if key.eq_ignore_ascii_case("address") => Ok(SockaddrFilter::UniqueAddress),
+            key if key.eq_ignore_ascii_case("name") => Ok(SockaddrFilter::UniqueName),
             key => Err(unknown("unique does not know", key, &["address", "name"])),
         },
         "limit" => {
             let number = stage.number("limit 1")?;
             usize::try_from(number)
-                .map(Filter::Limit)
+                .map(SockaddrFilter::Limit)
                 .map_err(|_| stage.wrong(1, "number that is not negative", "limit 1"))
         }
         "offset" => {
             let number = stage.number("offset 1")?;
             let distance = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
-            Ok(if number < 0 { Filter::OffsetBack(distance) } else { Filter::Offset(distance) })
+            Ok(if number < 0 { SockaddrFilter::OffsetBack(distance) } else { SockaddrFilter::Offset(distance) })
         }
         "attr" | "join" => {
             let advice = format!("let {} be the last stage", stage.name);
@@ -301,28 +301,28 @@ fn filter(stage: &Stage<'_>) -> PipelineResult<Filter> {
     }
 }
 
-fn test(selector: &str, value: &str) -> PipelineResult<Test> {
+fn test(selector: &str, value: &str) -> PipelineResult<AddressTest> {
     match selector.to_ascii_lowercase().as_str() {
-        "address" => Ok(Test::Address(pattern(value, "^10\\\\.")?)),
-        "name" => Ok(Test::Name(pattern(value, "^eth0$")?)),
+        "address" => Ok(AddressTest::Address(pattern(value, "^10\\\\.")?)),
+        "name" => Ok(AddressTest::Name(pattern(value, "^eth0$")?)),
         "flag" | "flags" => flags(value),
         "network" => {
             let block = |text: &str| {
                 let advice = "write a network, such as 10.0.0.0/8".to_owned();
                 AddressBlock::parse(text).ok_or_else(|| (format!("{text:?} is no network"), advice))
             };
-            Ok(Test::Within(value.split('|').map(block).collect::<PipelineResult<Vec<_>>>()?))
+            Ok(AddressTest::Within(value.split('|').map(block).collect::<PipelineResult<Vec<_>>>()?))
         }
         "rfc" | "rfcs" => {
             let known: Vec<&str> = blocks::rfcs().collect();
             let of =
                 |text: &str| blocks::of_rfc(text).ok_or_else(|| unknown("allostat does not have RFC", text, &known));
-            Ok(Test::Within(value.split('|').map(of).collect::<PipelineResult<Vec<_>>>()?.concat()))
+            Ok(AddressTest::Within(value.split('|').map(of).collect::<PipelineResult<Vec<_>>>()?.concat()))
         }
         "size" => {
             let advice = "write for example include \"size\" \"24\"".to_owned();
             let bits = value.parse().ok().filter(|bits| *bits <= 128);
-            bits.map(Test::MaskBits).ok_or_else(|| (format!("{value:?} is no length of a prefix"), advice))
+            bits.map(AddressTest::MaskBits).ok_or_else(|| (format!("{value:?} is no length of a prefix"), advice))
         }
         "type" => {
             let (mut v4, mut v6) = (false, false);
@@ -335,13 +335,13 @@ fn test(selector: &str, value: &str) -> PipelineResult<Test> {
                 };
                 (v4, v6) = (v4 || four, v6 || six);
             }
-            Ok(Test::Family { v4, v6 })
+            Ok(AddressTest::Family { v4, v6 })
         }
         _ => Err(unknown("include and exclude do not know", selector, SELECTORS)),
     }
 }
 
-fn flags(value: &str) -> PipelineResult<Test> {
+fn flags(value: &str) -> PipelineResult<AddressTest> {
     let (mut bits, mut kinds) = (0, Vec::new());
     for name in value.split('|') {
         let lower = name.to_ascii_lowercase();
@@ -352,7 +352,7 @@ fn flags(value: &str) -> PipelineResult<Test> {
         bits |= flag;
         kinds.extend(*kind);
     }
-    Ok(Test::Flags(bits, kinds))
+    Ok(AddressTest::Flags(bits, kinds))
 }
 
 fn sort_key(clause: &str) -> PipelineResult<(SortKey, bool)> {
@@ -366,7 +366,7 @@ fn sort_key(clause: &str) -> PipelineResult<(SortKey, bool)> {
     found.map(|(_, key)| (*key, is_descending)).ok_or_else(|| unknown("allostat does not sort by", name, &names()))
 }
 
-fn attribute(name: &str) -> PipelineResult<Attribute> {
+fn attribute(name: &str) -> PipelineResult<SockaddrAttribute> {
     let lower = name.to_ascii_lowercase();
     let found = ATTRIBUTES.iter().find(|(known, _)| *known == lower);
     let names = || ATTRIBUTES.iter().map(|(name, _)| *name).collect::<Vec<_>>();
