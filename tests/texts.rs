@@ -5,8 +5,9 @@
 mod api_document;
 #[path = "texts/api_page.rs"]
 mod api_page;
+#[path = "texts/command_lines.rs"]
+mod command_lines;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use allostat::config::{self, Config};
@@ -157,21 +158,6 @@ fn catalogue_command_prints_the_page_entry_of_a_name_or_the_nearest_names() {
 }
 
 #[test]
-fn the_help_of_every_command_is_as_it_was_reviewed() {
-    let mut files = BTreeSet::new();
-    for (command, text) in allostat::cli::help_texts() {
-        let file = format!("{}.txt", command.replace(' ', "-"));
-        assert!(text.contains("Example") || text.contains("COMMAND"), "{command}: --help has no example");
-        same(&format!("help/{file}"), &text);
-        files.insert(file);
-    }
-    for entry in std::fs::read_dir(golden("help")).expect("the golden files must be there") {
-        let name = entry.expect("it can be read").file_name().into_string().expect("our own names are UTF-8");
-        assert!(files.contains(&name), "{name} is the help of no command");
-    }
-}
-
-#[test]
 fn the_default_configuration_is_as_it_was_reviewed_and_reads_as_the_defaults() {
     let defaults = Config::new("/var/lib/allostat".into());
     let text = config::print(&defaults);
@@ -179,6 +165,19 @@ fn the_default_configuration_is_as_it_was_reviewed_and_reads_as_the_defaults() {
     let mut read = Config::new("/elsewhere".into());
     assert_eq!(config::read_text("default.hcl", &text, &mut read).problems.0, [], "what is printed can be read");
     assert_eq!(read, defaults);
+}
+
+#[test]
+fn page_of_the_command_line_has_the_help_of_each_command() {
+    let mut page = String::from(
+        "# Command line\n\nGenerated from the code: what `allostat COMMAND --help` prints. What scripts rely on is in \
+         [commands.md](commands.md).\n",
+    );
+    for (command, text) in allostat::cli::help_texts() {
+        assert!(text.contains("Example") || text.contains("COMMAND"), "{command}: --help has no example");
+        page += &format!("\n## `{command}`\n\n```text\n{}\n```\n", text.trim_end());
+    }
+    crate::common::golden("docs/cli.md", &page);
 }
 
 #[test]

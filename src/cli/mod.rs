@@ -336,6 +336,17 @@ fn reported(error: &CliError) -> ExitCode {
     error.exit.into()
 }
 
+/// Parses a command line, and runs nothing. `words`: with the name of the program. Errors: what is wrong with it.
+pub fn parse_line(words: &[String]) -> Result<(), String> {
+    let root = command();
+    let line = single_dash::rewritten(&root, words.iter().map(Into::into));
+    let given = root.try_get_matches_from(line).and_then(|given| Cli::from_arg_matches(&given));
+    match given {
+        Err(error) if error.use_stderr() => Err(error.to_string()),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// The help of every command, for the golden files: `("allostat run", text)`.
 pub fn help_texts() -> Vec<(String, String)> {
     let mut root = command().term_width(100);
