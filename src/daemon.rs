@@ -234,7 +234,7 @@ impl Daemon {
         // Before the first tick there is only an empty snapshot, and a client would take it for the truth.
         let mut first = sampler.snapshots.clone();
         if tokio::time::timeout(FIRST_TICK, first.wait_for(|snapshot| snapshot.epoch > 0)).await.is_err() {
-            tracing::error!("the first tick takes very long: nothing is measured until it is over");
+            tracing::error!("first sample is slow; nothing is measured until it ends");
         }
         door.open(Arc::new(ApiContext {
             snapshots: sampler.snapshots.clone(),
@@ -334,7 +334,7 @@ impl HostSetup {
     fn look(roots: Roots, config: &Config, mark: PathBuf, before: DirectoryHistory) -> Result<HostSetup, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
-            tracing::warn!(problem, "a cgroup hierarchy is left out");
+            tracing::warn!(problem, "cgroup hierarchy ignored");
         }
         let home = CgroupPlacement::find(&roots, &layout, config, before);
         let layout = layout.narrow(&home.parent);
@@ -348,7 +348,7 @@ impl HostSetup {
         let info = Arc::new(info);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             if missing.unknown {
-                tracing::info!(feature = %missing.feature, reason = missing.reason, "not known whether it is measured here");
+                tracing::info!(feature = %missing.feature, reason = missing.reason, "capability unknown");
             } else {
                 tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
             }
@@ -438,7 +438,7 @@ fn follow_devices(
     let report = move |change: &DeviceChange| {
         let (device, now) = (change.device.as_str(), change.now);
         match now {
-            "up" => tracing::info!(device, kind = %change.kind, "device is there"),
+            "up" => tracing::info!(device, kind = %change.kind, "device found"),
             _ => tracing::warn!(device, kind = %change.kind, now, message = change.message, "device changed"),
         }
         let mut details = vec![("device", device), ("now", now)];
@@ -463,17 +463,17 @@ async fn close_allocs(data_dir: &Arc<DataDir>) -> Result<(), DaemonError> {
     if rustix::process::geteuid().is_root()
         && let Some(path) = data_dir.closed_to_strangers()
     {
-        tracing::info!(path = %path.display(), "data directory cannot be reached by tasks with a `user`: one above it is closed");
+        tracing::info!(path = %path.display(), "tasks with a `user` cannot reach the data directory: a parent directory is closed");
     }
     let data_dir = Arc::clone(data_dir);
     let closed = tokio::task::spawn_blocking(move || data_dir.close_allocs()).await;
     let closed = closed.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?;
     if let Some(example) = closed.example {
         let directories = closed.directories;
-        tracing::warn!(directories, example, "directories of tasks were open to other users and are closed now");
+        tracing::warn!(directories, example, "task directories were open to other users; access removed");
     }
     for problem in closed.problems {
-        tracing::warn!(problem, "directory of a task may be open to other users");
+        tracing::warn!(problem, "task directory may be open to other users");
     }
     Ok(())
 }
@@ -497,7 +497,7 @@ async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
         if changes != given_back && epoch >= earliest {
             (given_back, earliest) = (changes, epoch + TICKS);
             if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
-                tracing::error!("giving memory back failed");
+                tracing::error!("failed to return free memory to the kernel");
             }
         }
     }
@@ -516,7 +516,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
         let daemon = tokio::select! {
             started = Daemon::start(config) => started?,
             signal = signals.end() => {
-                tracing::info!(signal, "agent stops before it was ready; tasks run on");
+                tracing::info!(signal, "agent stopping before it was ready; tasks continue");
                 return Ok(());
             }
         };
@@ -524,7 +524,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
         let tcp = daemon.tcp.map_or_else(|| "none".to_owned(), |a| format!("{scheme}://{a}"));
         tracing::info!(tcp, socket = %daemon.socket.display(), data_dir = %data_dir.display(), "agent started");
         let signal = signals.end().await;
-        tracing::info!(signal, "agent stops; tasks run on");
+        tracing::info!(signal, "agent stopping; tasks continue");
         daemon.stop().await;
         Ok(())
     });

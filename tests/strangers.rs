@@ -338,7 +338,8 @@ fn upgrade_closes_open_permissions_of_running_tasks_and_logs_that_once() {
     let ended = inside.wait_with_output().expect("our own child");
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "", "who was in there can do nothing more");
     let log = agent.log();
-    let said: Vec<&str> = log.lines().filter(|line| line.contains("were open to other users and are closed")).collect();
+    let said: Vec<&str> =
+        log.lines().filter(|line| line.contains("were open to other users; access removed")).collect();
     let [said] = said[..] else { panic!("{said:?}\n{log}") };
     // Of each task three, of each alloc one.
     assert!(said.contains("directories=14") && said.contains(agent.data_dir().to_str().expect("UTF-8")), "{said}");
@@ -359,7 +360,11 @@ fn upgrade_closes_open_permissions_of_running_tasks_and_logs_that_once() {
     agent.terminate();
     let before = agent.log().len();
     agent.start_again();
-    assert!(!agent.log()[before..].contains("closed now"), "there is nothing more to say: {}", &agent.log()[before..]);
+    assert!(
+        !agent.log()[before..].contains("access removed"),
+        "there is nothing more to say: {}",
+        &agent.log()[before..]
+    );
     agent.stop();
 }
 
@@ -418,7 +423,7 @@ fn directory_closed_to_a_tasks_user_is_reported_before_anything_runs() {
     let data_dir = Some(closed.join("data"));
     let agent = Agent::with(AgentOptions { data_dir, ..AgentOptions::default() });
     let place = closed.to_str().expect("UTF-8");
-    assert!(agent.log().contains("cannot be reached by tasks with a `user`"), "{}", agent.log());
+    assert!(agent.log().contains("tasks with a `user` cannot reach the data directory"), "{}", agent.log());
     let file = agent.scratch().join("job.hcl");
     fs::write(&file, job("mixed", &["agent", "nobody"])).expect("our own directory");
     let file = file.to_str().expect("UTF-8");

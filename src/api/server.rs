@@ -326,7 +326,7 @@ fn built(
     progress: &Arc<ResponseProgress>,
 ) -> hyper::Response<ResponseBody> {
     response.body(body).unwrap_or_else(|error| {
-        tracing::error!(%error, "an answer's headers are malformed");
+        tracing::error!(%error, "failed to build the headers of an answer");
         let mut broken = hyper::Response::new(ResponseBody::Whole(WholeBody::new(Bytes::new(), Arc::clone(progress))));
         *broken.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         broken

@@ -71,7 +71,7 @@ pub(super) async fn archived(
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 // It has the name of a file, which the task chose.
                 Err(error) => {
-                    tracing::warn!(error = log_text(&error.to_string()), "a snapshot of an alloc broke off");
+                    tracing::warn!(error = log_text(&error.to_string()), "snapshot of an alloc failed before its end");
                 }
             }
         })?;

@@ -58,7 +58,7 @@ impl AgentCommand {
         }
         logging::init(config.log_level).map_err(|e| CliError::failed(chain(&e)))?;
         for (variable, meant) in super::unknown_variables() {
-            tracing::warn!(variable, meant, "no setting has this variable: it is ignored");
+            tracing::warn!(variable, meant, "unknown environment variable ignored");
         }
         daemon::run(config).map_err(|e| cannot_start(&e))?;
         Ok(CliExit::Done)

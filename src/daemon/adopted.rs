@@ -17,7 +17,7 @@ pub async fn reap() {
         match adopted.reap() {
             Ok(0) => {}
             Ok(reaped) => tracing::debug!(reaped, "processes that had lost their parent were reaped"),
-            Err(error) => tracing::warn!(%error, "processes that have lost their parent cannot be reaped"),
+            Err(error) => tracing::warn!(%error, "cannot reap orphaned processes"),
         }
     }
 }

@@ -65,7 +65,7 @@ impl CgroupPlacement {
         let made = ScopeSpec::of(roots, root, &config.data_dir, before).and_then(SystemdScope::make);
         match made {
             Ok(scope) => {
-                tracing::info!(scope = scope.place.name, "tasks live in a scope of systemd");
+                tracing::info!(scope = scope.place.name, "tasks run in a systemd scope");
                 CgroupPlacement {
                     parent: scope.path.child(TASKS),
                     supervisors: Some(scope.directory.join(SUPERVISORS)),
@@ -77,12 +77,12 @@ impl CgroupPlacement {
                 tracing::warn!(
                     reason = why,
                     parent = PARENT,
-                    "systemd gives no scope: tasks run in a cgroup that systemd does not know"
+                    "systemd scope unavailable; tasks run in a cgroup unknown to systemd"
                 );
                 at(PARENT)
             }
             Err(why) => {
-                tracing::warn!(why, "tasks are plain processes: none can be limited, and little of each be measured");
+                tracing::warn!(why, "no cgroups: tasks run without limits, and few values are measured");
                 CgroupPlacement { refused: Some(why), ..at(PARENT) }
             }
         }
@@ -226,7 +226,7 @@ impl SystemdScope {
                 // The scope stays as long as this is not dropped.
                 std::future::pending::<()>().await;
             }
-            tracing::warn!(scope = self.place.name, "the scope was stopped, or its keeper killed");
+            tracing::warn!(scope = self.place.name, "systemd scope stopped");
             let place = self.place.clone();
             match tokio::task::spawn_blocking(move || SystemdScope::make(place)).await {
                 Ok(Ok(scope)) => {
@@ -234,7 +234,7 @@ impl SystemdScope {
                     self = scope;
                 }
                 Ok(Err(why)) => {
-                    tracing::error!(why, "the scope of the tasks cannot be made again");
+                    tracing::error!(why, "failed to create the systemd scope again");
                     tokio::time::sleep(systemd::PATIENCE).await;
                 }
                 // The runtime ends.

@@ -136,14 +136,14 @@ pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
         let is_more = guard.shed > before;
         let what = guard.shed.map_or("nothing", SheddingLevel::as_str);
         if is_more {
-            tracing::warn!(resident, limit, what, "memory is near its limit; load is shed");
+            tracing::warn!(resident, limit, what, "agent memory near its limit; shedding load");
         } else {
-            tracing::info!(resident, limit, what, "memory is lower again; less load is shed");
+            tracing::info!(resident, limit, what, "agent memory lower; shedding less load");
         }
         shedders.shed(guard.shed);
         metrics.sheds(guard.shed, is_more);
         if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
-            tracing::error!("giving memory back failed");
+            tracing::error!("failed to return free memory to the kernel");
         }
     }
 }

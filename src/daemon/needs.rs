@@ -115,7 +115,7 @@ pub(super) fn warn_of_unprotected_links(roots: &Roots) {
         let settings = unprotected.join(", ");
         tracing::warn!(
             settings,
-            "links and pipes in a directory that users share are not guarded here: set fs.<name> to 1 (sysctl)"
+            "kernel protection of links and pipes in shared directories is off: set fs.<name> to 1 (sysctl)"
         );
     }
 }

@@ -51,7 +51,7 @@ impl AllocsCgroup {
             std::fs::set_permissions(&parent.mark, readable)
         };
         if !was_there && let Err(error) = mark() {
-            tracing::warn!(%error, "the cgroup parent will be left when the agent ends");
+            tracing::warn!(%error, "cgroup parent will stay after the agent ends");
         }
         Ok(parent)
     }

@@ -40,10 +40,7 @@ impl SignalHandlers {
         poll_fn(|context| {
             for (signal, heard) in &mut self.ignored {
                 while heard.poll_recv(context).is_ready() {
-                    tracing::info!(
-                        signal,
-                        "means nothing to the agent, which goes on: its settings are read at its start"
-                    );
+                    tracing::info!(signal, "signal ignored: settings are read at the start only");
                 }
             }
             let ended =

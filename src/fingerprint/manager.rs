@@ -125,7 +125,7 @@ impl Fingerprinting {
         if tokio::time::timeout(START, all_answered.recv()).await.is_err() {
             let pending = states.now().into_iter().filter(|info| info.state == FingerprinterState::Pending);
             let names = pending.map(|info| info.name).collect::<Vec<_>>().join(", ");
-            tracing::warn!(names, "fingerprints take long: the agent goes on without them");
+            tracing::warn!(names, "fingerprints are slow; the agent continues without them");
         }
         Fingerprinting { states, _asking: asking }
     }
@@ -192,7 +192,7 @@ impl FingerprinterRun {
         let before = self.states.set(self.at, FingerprinterState::Current, self.parts.clock.now());
         let fingerprinter = self.fingerprinter.name();
         match before {
-            Some(FingerprinterState::Degraded(_)) => tracing::info!(fingerprinter, "fingerprint is current again"),
+            Some(FingerprinterState::Degraded(_)) => tracing::info!(fingerprinter, "fingerprint recovered"),
             Some(FingerprinterState::Pending | FingerprinterState::Current) | None => {
                 tracing::debug!(fingerprinter, changed, "fingerprint taken");
             }
@@ -212,7 +212,7 @@ impl FingerprinterRun {
         let state = FingerprinterState::Degraded(why.clone());
         // Once: it may go on for days.
         match self.states.set(self.at, state, self.parts.clock.now()) {
-            Some(_) => tracing::warn!(fingerprinter, error = why, "fingerprint failed: what was known of it stays"),
+            Some(_) => tracing::warn!(fingerprinter, error = why, "fingerprint failed; its previous values stay"),
             None => tracing::debug!(fingerprinter, error = why, "fingerprint failed again"),
         }
     }

@@ -232,7 +232,7 @@ impl SamplerThread {
         let (instant, wall) = std::mem::replace(&mut self.clocks, (moment.now, moment.at));
         let expected = wall.plus(Nanos::from_duration(moment.now.saturating_duration_since(instant)));
         if moment.at.0.abs_diff(expected.0) > Nanos::from_duration(STEP).0 {
-            tracing::warn!(from = expected.0, to = moment.at.0, "the wall clock jumped");
+            tracing::warn!(from = expected.0, to = moment.at.0, "wall clock jumped");
             self.parts.metrics.clock_stepped();
         }
     }
@@ -256,7 +256,7 @@ fn collect(
     {
         record.count(reason);
         if reason != ErrorReason::NotFoundRace {
-            tracing::warn!(collector = record.name, error = %chain(error), "a collector failed");
+            tracing::warn!(collector = record.name, error = %chain(error), "collector failed");
         }
     }
     record.oldest = None;

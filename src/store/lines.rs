@@ -105,12 +105,16 @@ impl LineLog {
             Ok(next) => {
                 self.last = Some(next);
                 if let Err(error) = pack(&self.dir, number) {
-                    tracing::warn!(error = error.to_string(), number, "a full file of lines stays unpacked");
+                    tracing::warn!(error = error.to_string(), number, "failed to compress a full segment");
                 }
             }
             Err(error) => {
                 last.full_at = last.length + full(&self.limits);
-                tracing::warn!(error = error.to_string(), number, "a full file of lines is gone on with");
+                tracing::warn!(
+                    error = error.to_string(),
+                    number,
+                    "failed to start a new segment; continuing in the full one"
+                );
             }
         }
         self.prune(SystemTime::now());
@@ -193,7 +197,7 @@ pub fn newest_first(
             // The oldest may be removed during a read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                tracing::warn!(path = %file.path.display(), error = error.to_string(), "a file of lines cannot be read");
+                tracing::warn!(path = %file.path.display(), error = error.to_string(), "failed to read a segment");
                 continue;
             }
         };

@@ -179,7 +179,7 @@ impl State {
                 Ok(log) => self.log = log,
                 Err(error) => {
                     self.log.stays_long();
-                    tracing::warn!(%error, "the state database's log cannot be shortened; it goes on growing");
+                    tracing::warn!(%error, "failed to compact the state database log; it keeps growing");
                 }
             }
         }
@@ -197,7 +197,7 @@ impl State {
         }
     }
     fn give_up_mirror(&mut self, trouble: &MirrorFault) {
-        tracing::warn!(?trouble, "the second copy of the state failed; the agent goes on with its log alone");
+        tracing::warn!(?trouble, "second copy of the state failed; continuing with the log alone");
         self.mirror = None;
     }
 }
@@ -261,7 +261,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
             Err(MirrorFault::Busy) => return Err(open_error(dir, BUSY.to_owned())),
             Err(MirrorFault::Refused(e)) if found.frames.is_empty() => return Err(failed(e)),
             Err(MirrorFault::Refused(error)) => {
-                tracing::warn!(%error, "the second copy of the state cannot be opened; the log alone is used");
+                tracing::warn!(%error, "failed to open the second copy of the state; using the log alone");
                 None
             }
             Err(MirrorFault::Damaged(why)) => {
@@ -276,7 +276,10 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
         let base = mirror.as_ref().and_then(|(_, contents)| contents.as_ref()).map(|(_, seq)| *seq);
         damage.log(&found, unread, found.missing_after(base)).map_err(failed)?;
     } else if unread > 0 {
-        tracing::warn!(bytes = unread, "the last write to the state database is not whole: it was never acknowledged");
+        tracing::warn!(
+            bytes = unread,
+            "incomplete last write to the state database discarded; it was never acknowledged"
+        );
     }
     if let Some(older) = older {
         schema.upgrade(&mut records, older);
@@ -335,7 +338,7 @@ impl Damage<'_> {
             }
         }
         if log_is_whole {
-            tracing::warn!(why, "the second copy of the state was damaged; it is made again from the log");
+            tracing::warn!(why, "second copy of the state was damaged; rebuilding it from the log");
         } else {
             self.say(format!("sled's files: {why}"));
         }
@@ -366,7 +369,7 @@ impl Damage<'_> {
     }
 
     fn say(&mut self, what: String) {
-        tracing::error!(what, "the state database was damaged: the agent goes on with what is good");
+        tracing::error!(what, "state database damaged; continuing with the readable records");
         self.said.push(what);
     }
 

@@ -198,7 +198,7 @@ pub fn log_suppressed(metrics: &Metrics) {
     // `name` is `event src/file.rs:12`.
     let faults = faults.into_iter().map(|held| (held.lines, held.key.0.name));
     for (lines, place) in faults.chain(places.into_iter().map(|held| (held.lines, held.key.name))) {
-        tracing::warn!(lines, place, "lines of one place were held back");
+        tracing::warn!(lines, place, "repeated log lines suppressed");
     }
 }
 
@@ -261,7 +261,7 @@ mod tests {
         let text = logged(20, || {
             for n in 0..50_u64 {
                 for collector in ["cpu", "disk"] {
-                    tracing::warn!(collector, so_far = n, error = %format!("no answer for {n} s"), "a collector failed");
+                    tracing::warn!(collector, so_far = n, error = %format!("no answer for {n} s"), "collector failed");
                 }
             }
         });

@@ -1,4 +1,5 @@
-//! The law of log lines: a message is a constant that can be searched, and what varies is a field.
+//! The law of log lines: a message is a constant that can be searched, what varies is a field, and a line about an
+//! alloc has its ID (decision 0084).
 
 use std::fs;
 use std::path::Path;
@@ -36,18 +37,55 @@ fn arguments(text: &str) -> Vec<String> {
     found.iter().map(|argument| argument.trim().to_owned()).collect()
 }
 
+/// The events of a file: line and arguments.
+fn events(text: &str) -> impl Iterator<Item = (usize, Vec<String>)> {
+    text.match_indices("tracing::").filter_map(|(at, _)| {
+        let call = &text[at + "tracing::".len()..];
+        let name = MACROS.into_iter().find(|name| call.starts_with(name))?;
+        Some((text[..at].lines().count(), arguments(&call[name.len()..])))
+    })
+}
+
 /// Lines of messages that are not constant.
 fn varying(text: &str) -> Vec<usize> {
-    let mut found = Vec::new();
-    for (at, _) in text.match_indices("tracing::") {
-        let call = &text[at + "tracing::".len()..];
-        let Some(name) = MACROS.into_iter().find(|name| call.starts_with(name)) else { continue };
-        let is_varying = |argument: &String| argument.starts_with('"') && argument.replace("{{", "").contains('{');
-        if arguments(&call[name.len()..]).iter().any(is_varying) {
-            found.push(text[..at].lines().count());
-        }
+    let is_varying = |argument: &String| argument.starts_with('"') && argument.replace("{{", "").contains('{');
+    events(text).filter(|(_, arguments)| arguments.iter().any(is_varying)).map(|(line, _)| line).collect()
+}
+
+/// Rooms in which each event is about one alloc.
+const OF_ALLOCS: [&str; 5] =
+    ["src/runner/alloc", "src/runner/checks", "src/runner/hooks", "src/runner/task", "src/runner/templates"];
+
+/// Lines of events without the field `alloc_id`.
+fn without_alloc(text: &str) -> Vec<usize> {
+    let has_alloc = |arguments: &[String]| {
+        let name = |argument: &String| {
+            argument.trim_start_matches(['%', '?']).split([' ', '=', '.']).next() == Some("alloc_id")
+        };
+        arguments.iter().any(name)
+    };
+    events(text).filter(|(_, arguments)| !has_alloc(arguments)).map(|(line, _)| line).collect()
+}
+
+#[test]
+fn log_line_of_an_alloc_has_its_id() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for room in OF_ALLOCS {
+        walk(Path::new(room), &mut |path| {
+            let is_test = path.to_string_lossy().contains("tests");
+            if path.extension().is_some_and(|e| e == "rs") && !is_test {
+                let text = fs::read_to_string(path).expect("source must be readable");
+                seen += events(&text).count();
+                wrong.extend(without_alloc(&text).into_iter().map(|line| format!("{}:{line}", path.display())));
+            }
+        });
     }
-    found
+    assert!(seen > 20, "the events were not found: {seen}");
+    assert!(wrong.is_empty(), "add the field `alloc_id`:\n{}", wrong.join("\n"));
+    assert_eq!(
+        without_alloc("tracing::info!(alloc_id = %a, \"x\");\ntracing::warn!(%alloc_id);\n  tracing::info!(id, \"x\")"),
+        [3]
+    );
 }
 
 #[test]

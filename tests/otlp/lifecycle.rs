@@ -267,7 +267,8 @@ fn refusal_of_a_collector_is_logged_with_its_signal() {
     agent.run(&failing(0));
     let line = wait_for("what the log says of it", limit(), || {
         let log = agent.log();
-        let is_it = |line: &&str| line.contains("collector refused points for good") && line.contains("\"logs\"");
+        let is_it =
+            |line: &&str| line.contains("collector rejected points; they are dropped") && line.contains("\"logs\"");
         log.lines().find(is_it).map(str::to_owned)
     });
     assert!(line.contains("signal=\"logs\"") && line.contains("404: no pipeline for logs"), "{line}");

@@ -215,7 +215,7 @@ fn page_with_status_200_is_no_success_and_the_batch_remains_durable() {
     });
     let mut agent = agent(&receiver, &[]);
     let log = wait_for("it to be asked again", limit(), || (receiver.seen().len() > 2).then(|| agent.log()));
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("they wait")).collect();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("push failed; points are queued")).collect();
     assert!(lines.len() == 1 && lines[0].contains("text/html"), "once: {lines:?}");
     let [_, exported, rejected, _, queued] = wait_for("the books", limit(), || ledger(&agent));
     assert!(exported == 0 && rejected == 0 && queued > 0, "{exported} exported, {rejected} rejected");

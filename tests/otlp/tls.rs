@@ -111,8 +111,7 @@ fn untrusted_collector_gets_nothing_and_the_reason_is_logged() {
         let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
         // Who hangs up at once may cut his own reason off: then a later try has it.
         wait_for(&format!("{reason} to be logged"), limit(), || {
-            let is_logged =
-                |line: &str| line.contains("collector did not take points: they wait") && line.contains(reason);
+            let is_logged = |line: &str| line.contains("push failed; points are queued") && line.contains(reason);
             agent.log().lines().any(is_logged).then_some(())
         });
         assert!(refused(&agent) >= 1 && receiver.seen().is_empty(), "{reason}: counted, and nothing is sent");

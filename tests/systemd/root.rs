@@ -122,7 +122,7 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     none_fell(&seen, &counters(&agent.metrics()), "ended while no agent ran");
 
     let journal = Who::Root.run("journalctl", &["--no-pager", "--unit=allostat.service"]);
-    assert!(journal.contains("tasks live in a scope of systemd"), "{journal}");
+    assert!(journal.contains("tasks run in a systemd scope"), "{journal}");
     assert!(!journal.contains("eft-over"), "systemd finds nothing that it did not expect: {journal}");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);

@@ -125,17 +125,21 @@ impl<T, E: std::error::Error + 'static> WatchedFiles<T, E> {
             Ok(value) => {
                 held.value = Arc::new(value);
                 if changed {
-                    tracing::info!(file = self.file.as_str(), "settings of access were read again");
+                    tracing::info!(file = self.file.as_str(), "access settings reloaded");
                 }
             }
             Err(error) => {
                 let (file, error) = (self.file.as_str(), chain(&error));
                 match &self.without {
                     Some(_) if changed => {
-                        tracing::error!(file, error, "settings of access cannot be read again: none hold")
+                        tracing::error!(file, error, "failed to reload access settings; all requests are refused")
                     }
                     None if changed => {
-                        tracing::error!(file, error, "settings of access cannot be read again: those of before hold");
+                        tracing::error!(
+                            file,
+                            error,
+                            "failed to reload access settings; the previous ones stay in effect"
+                        );
                     }
                     Some(_) | None => {}
                 }

@@ -52,7 +52,7 @@ async fn follow(mut writer: HistoryWriter, mut snapshots: Snapshots) {
             match tokio::task::spawn_blocking(work).await {
                 Ok(again) => writer = again,
                 Err(error) => {
-                    tracing::error!(error = error.to_string(), "what ends is not kept any more");
+                    tracing::error!(error = error.to_string(), "history of ends stopped");
                     return;
                 }
             }
@@ -172,7 +172,7 @@ impl HistoryWriter {
         if let Err(error) = looked {
             tracing::warn!(
                 error = error.to_string(),
-                "what is on record of ends cannot be read: some are written again"
+                "failed to read the history of ends; some ends may be recorded twice"
             );
         }
         found
@@ -198,13 +198,13 @@ impl HistoryWriter {
         match result {
             Ok(()) => {
                 if self.refused.take().is_some() {
-                    tracing::info!(%dir, ends = written, "history of ends is written again");
+                    tracing::info!(%dir, ends = written, "history of ends is persisted again");
                 }
             }
             Err(error) => {
                 if self.refused.replace(Instant::now()).is_none() || lost > 0 {
                     let (waiting, error) = (self.waiting.len(), error.to_string());
-                    tracing::error!(%dir, error, waiting, lost, "history of ends is not durable: the disk refuses it");
+                    tracing::error!(%dir, error, waiting, lost, "failed to persist the history of ends; retrying");
                 }
             }
         }

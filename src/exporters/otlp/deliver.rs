@@ -59,14 +59,14 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
         match go_on(outbox, sender, &mut delta, (&mut current, tries > 0)) {
             None => {
                 if tries > 0 {
-                    tracing::info!(destination, signal, tries, "collector takes points again");
+                    tracing::info!(destination, signal, tries, "push recovered");
                 }
                 tries = 0;
                 outbox.settle(current.id, current.rejected);
             }
             Some(DeliveryRetry { after, code, message }) => {
                 if tries == 0 || logged != code {
-                    tracing::warn!(destination, signal, reason = message, "collector did not take points: they wait");
+                    tracing::warn!(destination, signal, reason = message, "push failed; points are queued");
                     logged = code;
                 }
                 let wait = wait(tries, after);
@@ -123,7 +123,7 @@ fn go_on(
                         signal = outbox.signal().as_str(),
                         rejected,
                         message,
-                        "collector took points in part"
+                        "partial success reported by the collector"
                     );
                 }
                 if let Some(delta) = delta {
@@ -162,7 +162,7 @@ fn go_on(
 
 fn refused(outbox: &Outbox, reason: &str, points: u64) {
     let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
-    tracing::warn!(destination, signal, reason, points, "collector refused points for good");
+    tracing::warn!(destination, signal, reason, points, "collector rejected points; they are dropped");
 }
 
 /// As long as the collector asked, else anything up to a bound that doubles: many agents must not come together.

@@ -100,9 +100,7 @@ impl DeltaState {
 
     fn forget(&mut self, mut gone: Notes, unknown_before: Option<u64>) {
         if let Some(at) = unknown_before {
-            tracing::warn!(
-                "the last points a collector took are not known; older sums are exported from their next point on"
-            );
+            tracing::warn!("last exported points unknown; sums are exported from their next point");
             self.unknown_before = at;
             gone.push((UNKNOWN, Some(at.to_le_bytes().to_vec())));
         }
@@ -252,7 +250,7 @@ impl DeltaState {
             return;
         }
         if let Err(error) = self.log.commit(notes) {
-            tracing::error!(error = error.to_string(), "failed to persist the last points a collector took");
+            tracing::error!(error = error.to_string(), "failed to persist the last exported points");
         }
     }
 }

@@ -75,7 +75,7 @@ impl LifecycleMaker {
         if self.queued > newest {
             // The agent's state was lost, or is an older one: rather twice than never.
             let queued = self.queued;
-            tracing::warn!(queued, newest, "event numbers restarted; all kept events are sent again");
+            tracing::warn!(queued, newest, "event numbers restarted; all stored events are pushed again");
             self.queued = 0;
         }
         if self.traces.is_some() { 0 } else { self.queued }
@@ -91,7 +91,7 @@ impl LifecycleMaker {
         let is_new = |seq: u64| seq > self.queued;
         if self.queued > 0 && missed > 0 && self.traces.is_none() {
             let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
-            tracing::warn!(destination, signal, missed, "events were not kept until they could be sent");
+            tracing::warn!(destination, signal, missed, "events expired before they could be pushed");
             outbox.lost(missed, LossReason::Forgotten);
         }
         let (batch, notes) = match &self.traces {
@@ -197,7 +197,7 @@ pub(super) async fn run(
         match tokio::task::spawn_blocking(work).await {
             Ok(again) => maker = again,
             Err(error) => {
-                tracing::error!(error = error.to_string(), "events cannot be sent any more");
+                tracing::error!(error = error.to_string(), "pushing of events stopped");
                 return;
             }
         }

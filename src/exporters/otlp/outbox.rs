@@ -95,7 +95,13 @@ impl Outbox {
         if accepted != PushOutcome::Durable {
             let error = queue.refused.as_ref().map(ToString::to_string);
             let (destination, signal) = (self.destination(), self.signal().as_str());
-            tracing::error!(destination, signal, error, points, "queue of points is not durable: the disk refuses it");
+            tracing::error!(
+                destination,
+                signal,
+                error,
+                points,
+                "queued points are not persisted: the disk refuses writes"
+            );
         }
     }
 
@@ -114,7 +120,7 @@ impl Outbox {
             destination = self.destination(),
             signal = self.signal().as_str(),
             points,
-            "points were dropped: the disk is busy with those before them"
+            "points dropped: the disk is still busy with earlier ones"
         );
         self.turned_away.fetch_add(points, Ordering::SeqCst);
     }

@@ -52,7 +52,7 @@ pub fn run(
         let Some(endpoint) = config.target(signal) else { continue };
         let config = config.of(signal);
         let (protocol, what) = (config.protocol.as_str(), signal.as_str());
-        tracing::info!(destination = name, signal = what, %endpoint, protocol, "pushing to a collector");
+        tracing::info!(destination = name, signal = what, %endpoint, protocol, "push started");
         match Sender::new(&config, signal, endpoint) {
             Ok(sender) => {
                 let dir =
@@ -65,7 +65,7 @@ pub fn run(
                 all.spawn(to(opening, sender, snapshots, events));
             }
             Err(error) => {
-                tracing::error!(destination = name, signal = what, error = chain(&error), "nothing can be pushed");
+                tracing::error!(destination = name, signal = what, error = chain(&error), "push cannot start");
             }
         }
     }
@@ -103,7 +103,7 @@ async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events
     let thread = std::thread::Builder::new().name("otlp".to_owned());
     if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender, delta)) {
         let (error, signal) = (error.to_string(), signal.as_str());
-        tracing::error!(destination = name, signal, error, "no thread can be had: nothing is pushed");
+        tracing::error!(destination = name, signal, error, "push cannot start: no thread");
         return;
     }
     match signal {
@@ -143,7 +143,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
             destination = name,
             signal = signal.as_str(),
             error = error.to_string(),
-            "queue of points cannot be read whole: what can be read is sent"
+            "failed to read part of the queue of points; the rest is pushed"
         );
     }
     let (records, bytes) = (queue.corrupt_records, queue.truncated_bytes);
@@ -154,7 +154,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
             signal,
             records,
             bytes,
-            "queue of points was damaged, or its end was being written"
+            "queue of points is damaged or incomplete at its end"
         );
     }
     if *signal != OtlpSignal::Metrics {
@@ -167,7 +167,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
         Temporality::Cumulative => {
             // It will not be true any more.
             if std::fs::remove_file(taken_sums).is_ok() {
-                tracing::info!(destination = name, "sums are exported from their beginning again");
+                tracing::info!(destination = name, "cumulative sums are exported again");
             }
             None
         }

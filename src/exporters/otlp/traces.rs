@@ -195,7 +195,7 @@ impl Traces {
             return;
         }
         if let Err(error) = self.log.commit(&changes) {
-            tracing::error!(error = error.to_string(), "what has begun of traces is not durable: the disk refuses it");
+            tracing::error!(error = error.to_string(), "failed to persist open traces");
         }
     }
 }

@@ -217,7 +217,7 @@ impl Bodies {
                 }
             };
             if tokio::task::spawn_blocking(work).await.is_err() {
-                tracing::error!("encoding ahead failed");
+                tracing::error!("failed to encode a body in advance");
             }
         }
     }

@@ -96,7 +96,7 @@ impl BodyStream {
                 Ok(()) => drop(out.sender.blocking_send(Step::End)),
                 Err(_) if out.is_unread() => {}
                 // Without an end its reader knows that it is not the whole.
-                Err(error) => tracing::error!(error = error.to_string(), "an answer cannot be written to its end"),
+                Err(error) => tracing::error!(error = error.to_string(), "failed to write the end of an answer"),
             }
         });
         BodyStream { pieces, ahead: Vec::new() }

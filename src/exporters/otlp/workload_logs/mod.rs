@@ -422,7 +422,7 @@ pub(super) async fn run(mut maker: WorkloadMaker, outbox: Arc<Outbox>, mut snaps
         match tokio::task::spawn_blocking(work).await {
             Ok(again) => maker = again,
             Err(error) => {
-                tracing::error!(error = error.to_string(), "logs of workloads stopped");
+                tracing::error!(error = error.to_string(), "pushing of workload logs stopped");
                 return;
             }
         }

@@ -148,7 +148,7 @@ impl OutputPlaces {
 fn report(committed: std::io::Result<()>) {
     if let Err(error) = committed {
         let error = error.to_string();
-        tracing::error!(error, "places in task output not persisted: a restart may send output again");
+        tracing::error!(error, "failed to persist positions in task output; a restart may push output again");
     }
 }
 
