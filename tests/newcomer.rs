@@ -432,7 +432,7 @@ fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     assert_eq!(env(2), "out\n");
     let guarded =
         |name| std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}")).is_ok_and(|on| on.trim() != "0");
-    let warns = agent.log().contains("users share are not guarded here");
+    let warns = agent.log().contains("kernel protection of links and pipes in shared directories is off");
     assert_eq!(warns, !["symlinks", "hardlinks", "fifos", "regular"].into_iter().all(guarded), "{}", agent.log());
     agent.stop();
 }
