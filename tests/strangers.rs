@@ -185,7 +185,7 @@ fn writable_by_others(top: &Path) -> Vec<String> {
 const ALL: [&str; 3] = ["agent", "nobody", "daemon"];
 
 /// With or without an account: read, list, change, replace, rename, link, remove, put a file, link, FIFO or directory;
-/// in what belongs to a task of root, of `nobody` or of anybody, and in what an alloc shares.
+/// in what belongs to a task of root, or of any other user, and in what an alloc shares.
 ///
 /// Promise (Access of other users): Another local user can read, change, replace or add nothing in what belongs to a
 /// task or its alloc

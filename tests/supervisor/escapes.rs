@@ -78,7 +78,8 @@ fn marker(world: &World) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Promise (Short tasks): `exec`: no listed way leads a task out of its sandbox, neither as nobody nor as root
+/// Promise (Short tasks): `exec`: no listed way leads a task out of its sandbox, neither as an ordinary user nor as
+/// root
 #[tokio::test]
 async fn no_way_leads_out_of_the_sandbox() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };

@@ -235,10 +235,10 @@ fn inside_if_there(path: &str) -> Vec<(String, u64)> {
 
 const NOBODY_UID: u32 = 65534;
 
-/// A task of `nobody` runs under the unit as it is shipped, under one with `UMask=0077`, and under one that still says
+/// A task of another user runs under the shipped unit, under one with `UMask=0077`, and under one that still says
 /// 0700.
 ///
-/// Promise (Access of other users): A task of `nobody` runs under the unit as it is shipped, whatever its umask and
+/// Promise (Access of other users): A task of another user runs under the unit as it is shipped, whatever its umask and
 /// modes
 #[test]
 fn task_of_another_user_runs_under_the_shipped_unit_with_private_files() {

@@ -234,7 +234,7 @@ fn devices_events_and_what_is_wrong_have_their_place() {
         "events-80x24.txt",
         &screen((80, 24), by_cpu(), &[KeyAction::NextView, KeyAction::NextView, KeyAction::Up], Some(lost)),
     );
-    let nothing = TableOptions { filter: "nobody".to_owned(), ..by_cpu() };
+    let nothing = TableOptions { filter: "no-such-row".to_owned(), ..by_cpu() };
     let shown = screen((80, 24), nothing, &[], None);
     assert!(shown.contains("nothing matches; Esc shows all"), "{shown}");
 }
