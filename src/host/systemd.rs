@@ -199,6 +199,17 @@ impl Manager {
         Ok(ServiceReport::parse(&said, wall))
     }
 
+    /// Names of the units in the state `failed`.
+    pub fn failed_units(self) -> io::Result<Vec<String>> {
+        let mut command = self.program("systemctl");
+        command.args(["list-units", "--state=failed", "--plain", "--full", "--no-legend", "--no-pager"]);
+        let (mut child, said) = listen(command.stdin(Stdio::null()), |_| false)?;
+        if !ended_well(&mut child)? {
+            return Err(io::Error::other(said.trim().to_owned()));
+        }
+        Ok(unit_names(&said))
+    }
+
     /// Kills all processes of a unit. A unit that has ended meanwhile is no error. Errors: a sentence.
     pub fn stop(self, name: &str) -> Result<(), String> {
         let mut command = self.program("systemctl");
@@ -221,6 +232,12 @@ pub fn is_unit_name(name: &str) -> bool {
         && !stem.is_empty()
         && !stem.starts_with('@')
         && !stem.ends_with('@')
+}
+
+/// The first word of each line that can be a unit's name.
+fn unit_names(said: &str) -> Vec<String> {
+    let name = |line: &str| line.split_whitespace().find(|word| is_unit_name(word)).map(str::to_owned);
+    said.lines().filter_map(name).collect()
 }
 
 fn value<'a>(said: &'a str, name: &str) -> Option<&'a str> {
@@ -317,6 +334,14 @@ mod tests {
         ] {
             assert_eq!(escape_path(Path::new(path)), name, "{path}");
         }
+    }
+
+    #[test]
+    fn names_of_failed_units_are_read_with_and_without_marks() {
+        let said =
+            "a.service loaded failed failed A service\n\u{25cf} dev-x\\x2dy.mount loaded failed failed A mount\n\n";
+        assert_eq!(unit_names(said), ["a.service", "dev-x\\x2dy.mount"]);
+        assert_eq!(unit_names("0 loaded units listed\n"), [""; 0]);
     }
 
     #[test]

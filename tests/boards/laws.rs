@@ -479,7 +479,7 @@ const WANTED: &[(&str, &[&str], &[&str])] = &[
             "Queue of disks",
             "Space of file systems",
             "Network errors and drops",
-            "Limits, clock and RAID",
+            "Limits, clock and failures",
             "Top tasks by memory / limit",
         ],
         &["allostat-allocs", "allostat-task", "${runbooks}"],

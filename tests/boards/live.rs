@@ -290,7 +290,7 @@ fn is_exposed_at_once(name: &str) -> bool {
     !name.starts_with("allostat_workload_log_lost_bytes_")
 }
 
-/// Not every machine has software RAID or tracks connections.
+/// Not every machine has software RAID, bonds or systemd, or tracks connections.
 fn is_on_this_machine(name: &str) -> bool {
     let has_raid = || {
         let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
@@ -298,6 +298,10 @@ fn is_on_this_machine(name: &str) -> bool {
     };
     match name {
         _ if name.contains("_host_raid_") => has_raid(),
+        _ if name.contains("_host_failed_units") || name.contains("_host_unit_failed") => {
+            Path::new("/run/systemd/system").exists()
+        }
+        _ if name.contains("_host_bonding_") => Path::new("/sys/class/net/bonding_masters").exists(),
         _ if name.contains("_host_conntrack_") => Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists(),
         _ if name.contains("_host_clock_") => allostat::host::timex::clock_accuracy().is_ok(),
         _ => true,

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{counters, none_fell, patience, wait_for};
+use crate::common::{Sample, counters, none_fell, patience, wait_for};
 use crate::systemd::machine::{Agent, Alloc, TREE, Unit, Who, cgroup_of, here, in_leaf, inside, names};
 
 const UNIT: &str = include_str!("../../deploy/allostat.service");
@@ -413,6 +413,31 @@ fn service_end_has_the_status_of_systemctl() {
         let status = Who::Root.property(&format!("{unit}.service"), "ExecMainStatus");
         assert_eq!(ended[word].to_string(), status, "{unit}: {ended}");
     }
+}
+
+/// Promise (Under systemd): Failed units of systemd are counted and named until they are started again or reset
+#[test]
+fn failed_unit_of_systemd_is_exposed_until_it_is_reset() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let agent = service("");
+    let limit = Duration::from_secs(60) * patience();
+    // Without --collect systemd keeps what failed.
+    let _unit = Unit::run("fails-at-once", &["--", "false"]);
+    let name = [("unit", "fails-at-once.service")];
+    wait_for("the failed unit", limit, || {
+        let metrics = agent.metrics();
+        let count = metrics.one("allostat_host_failed_units", &[]).map(Sample::u64)?;
+        (count > 0).then_some(())?;
+        metrics.one("allostat_host_unit_failed", &name).map(drop)
+    });
+    Who::Root.systemctl(&["reset-failed", "fails-at-once.service"]);
+    wait_for("its value to go", limit, || {
+        let metrics = agent.metrics();
+        metrics.one("allostat_host_failed_units", &[])?;
+        metrics.one("allostat_host_unit_failed", &name).is_none().then_some(())
+    });
 }
 
 /// As it is shipped: a read-only system and four capabilities.

@@ -1,5 +1,6 @@
 //! Metrics of the host: the few that nearly every dashboard shows. node_exporter has the rest.
 
+mod bonding;
 mod clock;
 mod cpu;
 mod disk;
@@ -12,6 +13,7 @@ mod network;
 mod pressure;
 mod raid;
 mod slow;
+mod units;
 mod vmstat;
 
 use super::{AgentDirectory, Collector};
@@ -31,6 +33,8 @@ pub(super) fn all(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
         Box::new(limits::LimitCollector),
         Box::new(clock::ClockCollector),
         Box::new(raid::RaidCollector),
+        Box::new(bonding::BondingCollector),
+        Box::<units::UnitCollector>::default(),
     ]
 }
 
@@ -88,7 +92,9 @@ mod tests {
         for mut collector in super::all(vec![]) {
             let mut out = Samples::default();
             let result = collector.collect(&Roots::default(), &mut out);
-            let none_expected = collector.name() == "filesystem" || matches!(result, Err(CollectError::Absent(_)));
+            // The first answer of systemd comes later.
+            let none_expected =
+                matches!(collector.name(), "filesystem" | "units") || matches!(result, Err(CollectError::Absent(_)));
             assert!(none_expected || !out.0.is_empty(), "{}: {result:?}", collector.name());
             assert!(out.0.iter().all(|s| collector.metrics().contains(&s.desc)), "{}", collector.name());
         }
