@@ -47,7 +47,7 @@ fn has_failed(exit: &Exit) -> bool {
 }
 
 impl BegunAfter {
-    fn of(exit: &Exit) -> BegunAfter {
+    pub fn of(exit: &Exit) -> BegunAfter {
         match exit.outcome {
             Outcome::Oom => BegunAfter::Oom,
             _ if has_failed(exit) => BegunAfter::Failure,

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ use super::containerd;
 use super::exits::ExitFacts;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
-use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
+use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces, WaitingContainer};
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
@@ -35,6 +35,8 @@ pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, 
 
 /// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum number of containers that are shown as waiting when the agent starts.
+const MOST_AT_START: usize = 64;
 /// The exit code with which runtimes report SIGKILL.
 const KILLED: u8 = 137;
 /// How far back events are requested: longer than most stop timeouts. The daemon keeps the last 256.
@@ -50,12 +52,6 @@ const NOTIFYING: [&str; 4] = ["1", "10", "12", "28"];
 
 fn of_scope(name: &str) -> Option<&str> {
     name.strip_prefix("docker-")?.strip_suffix(".scope")
-}
-
-/// The container of a cgroup that was recognised as one.
-pub fn container_at(path: &str) -> Option<&str> {
-    let name = path.rsplit('/').next()?;
-    Some(of_scope(name).unwrap_or(name)).filter(|id| is_container_id(id))
 }
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -118,6 +114,10 @@ impl Runtime for DockerRuntime {
 
     fn restarting(&mut self) -> Option<BTreeSet<String>> {
         self.engine.restarting()
+    }
+
+    fn waiting(&mut self) -> Vec<WaitingContainer> {
+        self.engine.waiting()
     }
 
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
@@ -313,6 +313,24 @@ impl Runtime for DockerApi {
         let body = self.get(&format!("/containers/json?all=1&filters={RESTARTING}"))?;
         let Value::Array(all) = facts::parse(&body)? else { return None };
         Some(all.iter().filter_map(|container| container["Id"].as_str()).map(str::to_owned).collect())
+    }
+
+    fn waiting(&mut self) -> Vec<WaitingContainer> {
+        let (until, ids) = (Instant::now() + PATIENCE, self.restarting().unwrap_or_default());
+        let ids = ids.into_iter().filter(|id| is_container_id(id)).take(MOST_AT_START);
+        let mut all = Vec::new();
+        for id in ids.take_while(|_| Instant::now() < until) {
+            let Some(container) = self.inspect(&id) else { continue };
+            let end = exit_of_state(&container["State"], None);
+            let naming = named(&container, self.driver);
+            // Otherwise it has begun meanwhile.
+            if let (true, EndAnswer::Exit(last), Some(naming)) = (container["State"]["Restarting"] == true, end, naming)
+            {
+                let last = ExitFacts { will_restart: true, ..last };
+                all.push(WaitingContainer { id, source: AllocSource::Docker, naming, last });
+            }
+        }
+        all
     }
 
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
@@ -583,10 +601,31 @@ mod tests {
         drop(engine);
         let asked = daemon.join().unwrap();
         assert!(asked[2..].iter().all(|line| line.contains("status") && line.contains("restarting")), "{asked:?}");
-        let path = |name: &str| format!("/docker/{name}");
-        assert_eq!(container_at(&path(&id)), Some(&*id));
-        assert_eq!(container_at(&path(&format!("docker-{id}.scope"))), Some(&*id));
-        assert_eq!(container_at("/docker/web"), None);
+    }
+
+    #[test]
+    fn containers_that_wait_when_the_agent_starts_have_their_name_and_last_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let ids = ["0a", "0b", "0c"].map(|byte| byte.repeat(32));
+        let list: Vec<Value> = ids.iter().map(|id| json!({"Id": id})).chain([json!({"Id": "../../etc"})]).collect();
+        let container = |name: &str, waits: bool| {
+            let state = json!({"Running": true, "Restarting": waits, "ExitCode": 4, "OOMKilled": false,
+                "StartedAt": "1970-01-01T00:00:01Z", "FinishedAt": "1970-01-01T00:00:03Z"});
+            json!({"Name": name, "State": state, "Config": {"Image": "web:2", "Labels": {}}}).to_string()
+        };
+        let bodies =
+            vec![json!(list).to_string(), container("/web-1", true), "{}".to_owned(), container("/web-3", false)];
+        let daemon = answering_docker(listener, bodies);
+        let mut engine = DockerApi::new(socket, None, "docker");
+        let all = engine.waiting();
+        let [only] = &*all else { panic!("{all:?}") };
+        assert_eq!((&only.id, only.naming.native.as_str()), (&ids[0], "web-1"), "the others are gone, or run again");
+        assert_eq!((&only.last.status, only.last.will_restart), (&ExitStatus::Code(4), true));
+        assert_eq!(only.last.finished_at, Some(Timestamp(3_000_000_000)));
+        drop(engine);
+        assert_eq!(daemon.join().unwrap().len(), 4, "a name that is no ID is not asked for");
     }
 
     /// Accepts a request and sends an endless response. Returns how many bytes the client took.

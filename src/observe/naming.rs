@@ -43,6 +43,10 @@ pub trait Runtime: Send {
     fn restarting(&mut self) -> Option<BTreeSet<String>> {
         None
     }
+    /// The containers that wait for their restart now.
+    fn waiting(&mut self) -> Vec<WaitingContainer> {
+        Vec::new()
+    }
     /// How the life that ended at `ended_at` ended. Does not wait.
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let _ = (inquiry, ended_at);
@@ -60,6 +64,15 @@ pub enum EndAnswer {
     Nothing,
 }
 
+/// A container that waits for its restart, and how its last life ended.
+#[derive(Debug)]
+pub struct WaitingContainer {
+    pub id: String,
+    pub source: AllocSource,
+    pub naming: TaskNaming,
+    pub last: ExitFacts,
+}
+
 /// An answer of a source.
 #[derive(Debug)]
 pub enum SourceReply {
@@ -71,6 +84,7 @@ pub enum SourceReply {
     Renamed(Vec<String>),
     /// The containers with these IDs waited for their restart at this time or later.
     Restarting(Timestamp, BTreeSet<String>),
+    Waiting(Vec<WaitingContainer>),
 }
 
 /// Queues questions to the sources, each on its own thread, and collects their answers.
@@ -97,7 +111,19 @@ impl Inquiries {
 
     /// Whether the question was queued. An answer may still never come.
     pub fn ask(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
-        let Some(make) = source.runtime else { return false };
+        self.asker(source).is_some_and(|questions| questions.add(inquiry))
+    }
+
+    /// Asks a source which containers wait for their restart.
+    pub fn ask_for_waiting(&mut self, source: &'static ObservedSource) {
+        if let Some(questions) = self.asker(source) {
+            questions.add_waiting();
+        }
+    }
+
+    /// The queue of a source, whose thread is started at the first use.
+    fn asker(&mut self, source: &'static ObservedSource) -> Option<&Arc<QuestionQueue>> {
+        let make = source.runtime?;
         let asker = self.askers.entry(source.word).or_insert_with(|| {
             let questions = Arc::<QuestionQueue>::default();
             let asker = SourceWorker {
@@ -111,7 +137,7 @@ impl Inquiries {
             let thread = std::thread::Builder::new().name(name).spawn(move || asker.run(&mut *make(&places)));
             thread.ok().map(|_| questions)
         });
-        asker.as_ref().is_some_and(|questions| questions.add(inquiry))
+        asker.as_ref()
     }
 
     /// Asks each source that was asked for a name which containers were renamed since.
@@ -161,6 +187,13 @@ impl SourceWorker {
                     let Some(all) = runtime.restarting() else { continue };
                     lock(&self.replies).push(SourceReply::Restarting(asked_at, all));
                 }
+                Question::Waiting => {
+                    let mut all = runtime.waiting();
+                    for container in &mut all {
+                        container.naming = self.bounded(container.naming.clone(), &mut TextCounts::default());
+                    }
+                    lock(&self.replies).push(SourceReply::Waiting(all));
+                }
                 Question::End(end) => self.end(runtime, end),
             }
             self.bell.ring();
@@ -177,12 +210,14 @@ impl SourceWorker {
             let plain =
                 || TaskNaming { source: Some(AllocSource::Cgroup), ..RecognisedTask::plain(&inquiry.path).naming };
             let of_this = said.as_ref().map(|said| if is_plain(said) { plain() } else { said.clone() });
-            let naming = of_this.map(|mut naming| {
-                naming.labels.retain(|(name, _)| self.labels.contains(name));
-                Box::new(fit(naming, &mut counts))
-            });
+            let naming = of_this.map(|naming| Box::new(self.bounded(naming, &mut counts)));
             lock(&self.replies).push(SourceReply::Name(inquiry.path.clone(), naming, counts));
         }
+    }
+
+    fn bounded(&self, mut naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
+        naming.labels.retain(|(name, _)| self.labels.contains(name));
+        fit(naming, counts)
     }
 
     fn end(&self, runtime: &mut dyn Runtime, end: Box<EndQuestion>) {
@@ -307,7 +342,10 @@ mod tests {
             ends += replies.iter().filter(|reply| matches!(reply, SourceReply::Exit(..))).count();
             let name = |reply| match reply {
                 SourceReply::Name(_, naming, _) => naming,
-                SourceReply::Exit(..) | SourceReply::Renamed(_) | SourceReply::Restarting(..) => None,
+                SourceReply::Exit(..)
+                | SourceReply::Renamed(_)
+                | SourceReply::Restarting(..)
+                | SourceReply::Waiting(_) => None,
             };
             match replies.into_iter().find_map(name) {
                 Some(named) => break named,

@@ -240,6 +240,7 @@ impl ObserverThread {
         // The totals that are published now include the tasks that do not begin again.
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));
         self.sample_processes();
+        self.ask_for_waiting();
         self.has_begun = true;
         self.show();
         self.waiting.store(self.lives.waiting(), Ordering::Relaxed);
@@ -325,6 +326,7 @@ impl ObserverThread {
                 SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
                 SourceReply::Renamed(ids) => self.renamed(&ids),
                 SourceReply::Restarting(asked_at, ids) => self.set_waits(asked_at, &ids),
+                SourceReply::Waiting(all) => self.show_waiting(all),
             }
         }
     }

@@ -66,6 +66,8 @@ pub enum Question {
     Renames,
     /// Which containers wait for their restart; asked at this time.
     Restarts(Timestamp),
+    /// Which containers wait for their restart, with their names.
+    Waiting,
     End(Box<EndQuestion>),
 }
 
@@ -95,6 +97,7 @@ struct PendingQuestions {
     names: VecDeque<Vec<Inquiry>>,
     has_renames: bool,
     restarts: Option<Timestamp>,
+    has_waiting: bool,
     /// Sorted by due time.
     ends: VecDeque<Box<EndQuestion>>,
     is_closed: bool,
@@ -116,6 +119,11 @@ impl QuestionQueue {
     pub fn add_restarts(&self, now: Timestamp) {
         // The time of the question that has not been asked yet is the earlier one.
         lock(&self.waiting).restarts.get_or_insert(now);
+        self.changed.notify_one();
+    }
+
+    pub fn add_waiting(&self) {
+        lock(&self.waiting).has_waiting = true;
         self.changed.notify_one();
     }
 
@@ -144,6 +152,9 @@ impl QuestionQueue {
             }
             if let Some(asked_at) = waiting.restarts.take() {
                 return Some(Question::Restarts(asked_at));
+            }
+            if std::mem::take(&mut waiting.has_waiting) {
+                return Some(Question::Waiting);
             }
             let now = Instant::now();
             let wait = match waiting.ends.front().map(|end| end.due.saturating_duration_since(now)) {
@@ -231,6 +242,7 @@ mod tests {
             Some(Question::Name(same)) => same.into_iter().map(|inquiry| inquiry.path).collect(),
             Some(Question::Renames) => vec!["renames".to_owned()],
             Some(Question::Restarts(at)) => vec![format!("restarts at {}", at.0)],
+            Some(Question::Waiting) => vec!["waiting".to_owned()],
             Some(Question::End(end)) => vec![format!("end of {}, life {}", end.inquiry.path, end.life.number)],
             None => Vec::new(),
         }
@@ -253,9 +265,11 @@ mod tests {
         assert_eq!(paths(questions.next()), ["/c"]);
         assert_eq!(paths(questions.next()), ["/d"]);
         [7, 9].iter().for_each(|at| questions.add_restarts(Timestamp(*at)));
+        questions.add_waiting();
         questions.add_renames();
         assert_eq!(paths(questions.next()), ["renames"]);
         assert_eq!(paths(questions.next()), ["restarts at 7"], "one question");
+        assert_eq!(paths(questions.next()), ["waiting"]);
         assert!(questions.add(end("/d/0", "id-0", 2)), "of the newest life");
         assert_eq!(paths(questions.next()), ["end of /d/1, life 1"]);
     }

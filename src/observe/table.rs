@@ -7,10 +7,13 @@
 //! An alloc is identified by its name: a container that is restarted, or created again with the same name, is the same
 //! alloc, and its counters continue.
 
+mod waiting;
+
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+pub use self::waiting::WaitingTask;
 use super::exits::{ExitFacts, exit};
 use super::identity::{AllocCgroup, TaskNaming};
 use super::kept::EarlierTask;
@@ -29,10 +32,6 @@ use crate::model::usage::Usage;
 /// How long, and for how many tasks, the history of forgotten tasks is kept: restarts take minutes at most.
 const KEPT: Nanos = Nanos(3_600_000_000_000);
 const MOST_KEPT: usize = 1_000;
-/// Between two lives of a container, by its daemon: at most a minute, and the time until it has handled the end.
-const LONGEST_PAUSE: Nanos = Nanos(120_000_000_000);
-/// A daemon has handled an end by then.
-const LATE_END: Nanos = Nanos(5_000_000_000);
 
 /// The observed allocs. Concurrency: single owner.
 #[derive(Debug, Default)]
@@ -74,6 +73,8 @@ struct TrackedTask {
     /// While its cgroup exists.
     reader: Option<Arc<TaskReader>>,
     attempts: u32,
+    /// ID of its last container, if its runtime knows it by one.
+    container: Option<String>,
     /// It ended, and its runtime has not confirmed since then that it does not wait for a restart.
     is_unconfirmed: bool,
 }
@@ -85,6 +86,8 @@ pub struct NewTask {
     pub source: AllocSource,
     pub own: AllocCgroup,
     pub naming: TaskNaming,
+    /// The container's ID, if its runtime knows it by one.
+    pub container: Option<String>,
     /// Index of the rule that set the workload.
     pub rule: Option<usize>,
     pub labels: Vec<SelectedLabel>,
@@ -135,7 +138,7 @@ impl TotalsChange {
 impl TrackedTask {
     fn of(earlier: EarlierTask) -> TrackedTask {
         let attempts = earlier.attempts;
-        TrackedTask { shown: Arc::new(earlier.shown()), reader: None, attempts, is_unconfirmed: false }
+        TrackedTask { shown: Arc::new(earlier.shown()), attempts, ..TrackedTask::default() }
     }
 }
 
@@ -219,7 +222,7 @@ impl ObservedAllocs {
     /// Adds a task. Returns its alloc and the changes of totals.
     pub fn begin(&mut self, begun: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
-        let NewTask { path, source, own, naming, rule, labels, reader, own_reader, since } = begun;
+        let NewTask { path, source, own, naming, container, rule, labels, reader, own_reader, since } = begun;
         // The ID uses the untruncated name, with a digest.
         let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
@@ -276,7 +279,7 @@ impl ObservedAllocs {
         let shown = Arc::make_mut(&mut place.shown);
         (shown.since, shown.cgroup) = (since, at_path);
         let after = shown.begins();
-        (place.reader, place.is_unconfirmed) = (Some(reader), false);
+        (place.reader, place.container, place.is_unconfirmed) = (Some(reader), container, false);
         let workload = held.totals_key();
         self.leaves(&path);
         self.path_bytes += path.len();
@@ -373,36 +376,6 @@ impl ObservedAllocs {
         }
         Arc::make_mut(&mut task.shown).is_paused = is_paused;
         Some(id.clone())
-    }
-
-    /// Whether a task waits for its restart, or may: the runtime has not said at its end.
-    pub fn may_wait(&self, now: Timestamp) -> bool {
-        let is_recent = |task: &TrackedTask| task.shown.since.is_some_and(|since| now.since(since) < LONGEST_PAUSE);
-        let may_wait = |task: &TrackedTask| task.shown.will_restart || (task.is_unconfirmed && is_recent(task));
-        self.allocs.values().flat_map(|held| &held.tasks).any(may_wait)
-    }
-    /// Applies a list of the containers that waited for their restart at that time. `waited`: whether the last cgroup
-    /// of a task was that of one of them. Returns the allocs that changed.
-    pub fn set_waits(&mut self, at: Timestamp, waited: impl Fn(&str) -> bool) -> Vec<AllocId> {
-        let mut changed = Vec::new();
-        for (id, held) in &mut self.allocs {
-            for task in &mut held.tasks {
-                let is_asked = task.shown.will_restart || task.is_unconfirmed;
-                let (Some(path), Some(since)) = (&task.shown.cgroup, task.shown.since) else { continue };
-                if !is_asked || since >= at {
-                    continue;
-                }
-                let waits = waited(path.as_str());
-                // The daemon itself handles an end some time after it.
-                task.is_unconfirmed &= !waits && at.since(since) < LATE_END;
-                if task.shown.will_restart != waits {
-                    Arc::make_mut(&mut task.shown).will_restart = waits;
-                    changed.push(id.clone());
-                }
-            }
-        }
-        changed.dedup();
-        changed
     }
 
     fn leaves(&mut self, path: &str) -> Option<(AllocId, usize)> {
@@ -573,6 +546,7 @@ mod tests {
             source: AllocSource::Docker,
             own: AllocCgroup::Task,
             naming,
+            container: path.strip_prefix("/docker/").map(str::to_owned),
             rule: None,
             labels: Vec::new(),
             reader,
@@ -647,7 +621,7 @@ mod tests {
         ends(&mut allocs, 10);
         ends(&mut allocs, 20);
         assert!(allocs.may_wait(Timestamp(21)));
-        assert!(allocs.set_waits(Timestamp(30), |path| path == "/docker/1").is_empty(), "it still waits");
+        assert!(allocs.set_waits(Timestamp(30), |id| id == "1").is_empty(), "it still waits");
         assert!(allocs.set_waits(Timestamp(15), |_| false).is_empty(), "that was its life before");
         assert_eq!(allocs.set_waits(Timestamp(30), |_| false), std::slice::from_ref(&id));
         assert_eq!(shown(&allocs), (AllocState::Failed, ShownState::Dead));
@@ -676,6 +650,48 @@ mod tests {
         let (oom, will_restart, result, finished_at) = (false, false, None, None);
         live(&mut allocs, Some(ExitFacts { status, oom, on_request, will_restart, result, finished_at }));
         assert!(!allocs.may_wait(second(11)), "a stop is final");
+    }
+
+    /// Promise (Observed workloads): A container that waits for its restart when the agent starts is in `backoff`, and
+    /// no end of it is counted
+    #[test]
+    fn container_that_waits_when_the_agent_starts_is_in_backoff_until_it_begins() {
+        let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
+        let waiting = |container: &str| WaitingTask {
+            container: container.to_owned(),
+            source: AllocSource::Docker,
+            naming: TaskNaming { workload: Some("shop".to_owned()), ..TaskNaming::of("web") },
+            rule: None,
+            labels: Vec::new(),
+            last: ExitFacts {
+                status: ExitStatus::Code(3),
+                oom: false,
+                on_request: false,
+                will_restart: true,
+                result: None,
+                finished_at: Some(Timestamp(5)),
+            },
+        };
+        let shown = |allocs: &ObservedAllocs| allocs.published(&id).unwrap().observed.unwrap();
+        let state = |allocs: &ObservedAllocs| (shown(allocs).state(), shown(allocs).tasks[0].state());
+        assert_eq!(allocs.show_waiting(waiting("1"), Timestamp(9)).as_ref(), Some(&id));
+        assert_eq!(state(&allocs), (AllocState::Pending, ShownState::Backoff));
+        assert_eq!((shown(&allocs).finished_at(), shown(&allocs).tasks[0].since), (None, Some(Timestamp(5))));
+        assert_eq!((allocs.running(), allocs.may_wait(Timestamp(10))), (0, true));
+        assert_eq!(allocs.show_waiting(waiting("2"), Timestamp(9)), None, "the first one has the name");
+        assert!(allocs.set_waits(Timestamp(10), |id| id == "1").is_empty());
+
+        let (begun, _) = allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+        assert_eq!((&begun, state(&allocs)), (&id, (AllocState::Running, ShownState::Running)));
+        let task_now = Arc::clone(&shown(&allocs).tasks[0]);
+        assert_eq!((task_now.restarts_total(), task_now.exits.len()), (1, 0), "that end was not seen");
+        assert_eq!(allocs.show_waiting(waiting("1"), Timestamp(11)), None, "a late answer");
+
+        let mut allocs = ObservedAllocs::default();
+        allocs.show_waiting(waiting("1"), Timestamp(9)).unwrap();
+        assert_eq!(allocs.set_waits(Timestamp(10), |_| false), std::slice::from_ref(&id));
+        assert_eq!(state(&allocs).1, ShownState::Dead);
+        assert_eq!(allocs.forget(std::slice::from_ref(&id)), std::slice::from_ref(&id));
     }
 
     #[test]

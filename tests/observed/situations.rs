@@ -184,7 +184,7 @@ fn assert_documented(of: &Situation) {
 }
 
 /// Docker doubles the pause before each restart, up to a minute: both are seen to wait in one of them.
-fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
+fn assert_waits_for_its_restart(docker: &Docker, agent: &mut Agent) {
     let of = Situation {
         options: &["--restart=always"],
         status: "pending",
@@ -206,6 +206,9 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
     let whose = |state| [("alloc_id", "docker:flaps"), ("state", state)];
     let series = |state| agent.metrics().one("allostat_task_state", &whose(state)).map(Sample::f64);
     wait_for("its series", long(), || (series("backoff") == Some(1.0) && series("running") == Some(0.0)).then_some(()));
+    assert_is_found_waiting(docker, agent, &of);
+    let state = |alloc: &Value| alloc["tasks"][of.name]["state"].clone();
+    let series = |state| agent.metrics().one("allostat_task_state", &whose(state)).map(Sample::f64);
     // Nothing of it runs that could end. An attempt that begins in this moment is stopped as well.
     let stopped = docker.docker(&["stop", of.name]);
     assert!(stopped.status.success(), "{stopped:?}");
@@ -218,6 +221,23 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
     assert_eq!(inspected(docker, of.name).map(|(state, ..)| state), Some("dead"));
     wait_for("the end of its series", long(), || series("backoff").is_none().then_some(()));
     docker.docker(&["rm", "-f", of.name]);
+}
+
+/// It has no cgroup that an agent could find at its start. The pauses grow, so that one of them is long enough.
+fn assert_is_found_waiting(docker: &Docker, agent: &mut Agent, of: &Situation) {
+    let id = format!("docker:{}", of.name);
+    let is_found = (0..8).any(|_| {
+        wait_for("it to wait", long(), || {
+            inspected(docker, of.name).is_some_and(|(state, ..)| state == of.state).then_some(())
+        });
+        agent.terminate();
+        agent.start_again();
+        let alloc = wait_for("it to be shown again", long(), || find(agent, &id));
+        let task = &alloc["tasks"][of.name];
+        let has_no_exit = task["exits"].as_array().is_none_or(Vec::is_empty);
+        has_no_exit && task["state"] == of.state && alloc["status"] == of.status
+    });
+    assert!(is_found, "each agent has seen a life of it first");
 }
 
 #[test]
@@ -251,7 +271,7 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     }
     all.iter().for_each(|of| assert_as_docker(&docker, &agent, of));
 
-    assert_waits_for_its_restart(&docker, &agent);
+    assert_waits_for_its_restart(&docker, &mut agent);
 
     let of = |name: &str| find(&agent, &format!("docker:{name}")).expect("it is shown");
     assert_eq!([of("shop-web-1"), of("search.1.x2")].map(|alloc| alloc["job"].clone()), ["shop", "search"]);

@@ -391,7 +391,8 @@ impl LifeModel {
                 let (rule, labels, own_reader) = (None, Vec::new(), None);
                 let reader = Arc::clone(&task.reader);
                 let naming = *naming;
-                let new = NewTask { path, source, own, naming, rule, labels, reader, own_reader, since };
+                let new =
+                    NewTask { path, source, own, naming, container: None, rule, labels, reader, own_reader, since };
                 let (_, changes) = self.allocs.begin(new);
                 changes.iter().for_each(|change| change.apply(&mut self.totals));
                 self.shown = Some((task, false));

@@ -101,7 +101,8 @@ impl ObserverThread {
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(source, own, naming);
         let (reader, own_reader) = (Arc::clone(&task.reader), task.own_reader.clone());
-        let begun = NewTask { path: path.to_owned(), source, own, naming, rule, labels, reader, own_reader, since };
+        let (path_of, container) = (path.to_owned(), found.container.clone());
+        let begun = NewTask { path: path_of, source, own, naming, container, rule, labels, reader, own_reader, since };
         let (id, change) = self.allocs.begin(begun);
         if let (Some(inode), Some((task, earlier))) = (inode, self.allocs.earlier(path)) {
             let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));

@@ -46,7 +46,8 @@ impl ObserverThread {
     pub(super) fn group_begun(&mut self, path: String, naming: TaskNaming, reader: Arc<TaskReader>, since: Timestamp) {
         let (source, own, labels, since) = (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
         let (naming, rule) = self.parts.config.ruled(source, own, naming);
-        let begun = NewTask { path, source, own, naming, rule, labels, reader, own_reader: None, since };
+        let begun =
+            NewTask { path, source, own, naming, container: None, rule, labels, reader, own_reader: None, since };
         let (id, change) = self.allocs.begin(begun);
         self.changes.extend(change);
         self.touched.insert(id);

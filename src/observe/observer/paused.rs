@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::ObserverThread;
+use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::docker;
+use crate::observe::docker::DOCKER;
+use crate::observe::identity::AllocCgroup;
+use crate::observe::naming::WaitingContainer;
+use crate::observe::table::WaitingTask;
 
 impl ObserverThread {
     /// Records whether a shown task is paused now.
@@ -21,6 +25,27 @@ impl ObserverThread {
         paths.iter().for_each(|path| self.read_freezer(path));
     }
 
+    /// Asks which containers wait as the agent starts. They have no cgroup that could be found.
+    pub(super) fn ask_for_waiting(&mut self) {
+        let config = &self.parts.config;
+        if config.wants_of(AllocSource::Docker) && config.docker_socket.exists() {
+            self.inquiries.ask_for_waiting(&DOCKER);
+        }
+    }
+    pub(super) fn show_waiting(&mut self, all: Vec<WaitingContainer>) {
+        let now = self.parts.clock.now();
+        for WaitingContainer { id, source, naming, last } in all {
+            let config = &self.parts.config;
+            if !config.wants(source, &naming) || !self.has_room(None) {
+                continue;
+            }
+            let labels = config.chosen(&naming.labels);
+            let (naming, rule) = config.ruled(source, AllocCgroup::Task, naming);
+            let waiting = WaitingTask { container: id, source, naming, rule, labels, last };
+            self.touched.extend(self.allocs.show_waiting(waiting, now));
+        }
+    }
+
     pub(super) fn ask_for_restarts(&self) {
         let now = self.parts.clock.now();
         if self.allocs.may_wait(now) {
@@ -29,7 +54,6 @@ impl ObserverThread {
     }
     /// `waiting`: the containers that waited for their restart at this time or later.
     pub(super) fn set_waits(&mut self, asked_at: Timestamp, waiting: &BTreeSet<String>) {
-        let waited = |path: &str| docker::container_at(path).is_some_and(|id| waiting.contains(id));
-        self.touched.extend(self.allocs.set_waits(asked_at, waited));
+        self.touched.extend(self.allocs.set_waits(asked_at, |id| waiting.contains(id)));
     }
 }
