@@ -16,6 +16,8 @@ const TASKS: usize = 1_000;
 const ENDS: u64 = 10_000;
 /// Jobs that these ends are of.
 const JOBS: u64 = 100;
+/// One of so many of them failed.
+const FAILED_EACH: u64 = 10;
 const ROUNDS: usize = 11;
 
 fn main() {
@@ -34,6 +36,10 @@ fn main() {
         // No ID is called so, and none begins so: every end is looked at.
         ("questions/history-of-name", &["history", "ended-7"]),
         ("questions/report", &["report"]),
+        ("questions/memory", &["top", "--once", "--sort", "memory"]),
+        ("questions/throttled", &["top", "--once", "--sort", "thr"]),
+        ("questions/died", &["history", "--failed", "--since", "1h"]),
+        ("questions/suggested", &["report", "--job", "bench"]),
     ] {
         let mut took: Vec<f64> = (0..ROUNDS).map(|_| asked(&agent, args).as_secs_f64() * 1000.0).collect();
         report(row, median(&mut took), "ms, of the whole command", None);
@@ -45,18 +51,23 @@ fn asked(agent: &Agent, args: &[&str]) -> Duration {
     let began = Instant::now();
     let answer = agent.cli(args).ok();
     let took = began.elapsed();
-    assert!(answer.lines().count() > 10, "{args:?}: {answer}");
+    assert!(answer.lines().count() > 1, "{args:?}: {answer}");
     took
 }
 
-/// The record of one real end, repeated under other names and times.
+/// The records of two real ends, one of them a failure, repeated under other names and times.
 fn record_ends(agent: &mut Agent) {
-    submit(agent, &job("ended", "batch", 1, "/bin/true", ""));
-    let real =
-        wait_for("an end on record", Duration::from_secs(30), || agent.json("/v1/history")["ended"].get(0).cloned());
+    let [ended, failed] = ["true", "false"].map(|program| {
+        submit(agent, &job(program, "batch", 1, &format!("/bin/{program}"), ""));
+        wait_for("an end on record", Duration::from_secs(30), || {
+            let all = agent.json("/v1/history");
+            all["ended"].as_array()?.iter().find(|end| end["alloc"]["job"] == program).cloned()
+        })
+    });
     agent.terminate();
-    let at = real["ended_at"].as_u64().expect("a time");
-    let lines: Vec<Vec<u8>> = (0..ENDS).map(|n| another(&real, n, at)).collect();
+    let at = failed["ended_at"].as_u64().expect("a time");
+    let lines: Vec<Vec<u8>> =
+        (0..ENDS).map(|n| another(if n % FAILED_EACH == 0 { &failed } else { &ended }, n, at)).collect();
     let limits = LineLimits { bytes: 64 << 20, age: Duration::from_secs(30 * 86_400) };
     let mut log = LineLog::new(&agent.data_dir().join("history"), limits);
     for some in lines.chunks(100) {

@@ -8,28 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::devtools::Browser;
+use super::devtools::{Browser, FLAGS, chromium};
 use super::{LONG, agent, points};
 use crate::common::{Agent, AgentOptions, patience, test_dir, wait_for};
-
-pub(super) const FLAGS: [&str; 8] = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-];
-
-/// `CHROMIUM` names one; else the one in `PATH`. `None`: there is none.
-pub(super) fn chromium() -> Option<PathBuf> {
-    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|file| file.is_file());
-    named.or(found)
-}
 
 /// Runs it on a page until that has polled at least twice, and gives what it printed.
 fn run(chromium: &Path, url: &str, more: &[&str]) -> String {

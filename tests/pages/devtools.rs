@@ -1,17 +1,35 @@
 //! A Chromium that is driven: keys are pressed and the document is read, by its DevTools protocol over two pipes.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
 
 use super::LONG;
-use super::browser::FLAGS;
 use crate::common::{patience, test_dir, wait_for};
 
-pub(super) struct Browser {
+pub const FLAGS: [&str; 8] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+];
+
+/// `CHROMIUM` names one; else the one in `PATH`. `None`: there is none.
+pub fn chromium() -> Option<PathBuf> {
+    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|file| file.is_file());
+    named.or(found)
+}
+
+pub struct Browser {
     child: Child,
     requests: ChildStdin,
     messages: Receiver<Value>,
@@ -98,6 +116,10 @@ impl Browser {
     pub fn waits_for(&mut self, expression: &str) {
         let value = || (self.value(expression) == true).then_some(());
         wait_for(expression, LONG * patience(), value);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// One key: a character, or the name of another key.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::browser::{chromium, document};
+use super::browser::document;
+use super::devtools::chromium;
 use crate::common::{Agent, tcp};
 
 const MARKUP: &str = "<script>document.title='BROKEN'</script><img src=x onerror=\"document.title='BROKEN'\">";

@@ -207,6 +207,13 @@ pub const BUDGETS: &[Budget] = &[
     budget("questions/stats", "`allostat stats`, the same", Limit::Value(100.0), ""),
     budget("questions/history-of-name", "`allostat history NAME`, the same", Limit::Value(100.0), ""),
     budget("questions/report", "`allostat report`, the same", Limit::Value(100.0), ""),
+    budget("questions/memory", "What uses most memory? The same", Limit::Value(100.0), ""),
+    budget("questions/throttled", "Who is throttled? The same", Limit::Value(100.0), ""),
+    budget("questions/died", "What died in the last hour, and why? The same", Limit::Value(100.0), ""),
+    budget("questions/suggested", "How much should a job get? The same", Limit::Value(100.0), ""),
+    budget("page/first-paint", "first paint of the page, 1,000 tasks", Limit::Value(500.0), ""),
+    budget("page/browser", "the browser that shows it, percent of a core", Limit::Value(5.0), ""),
+    budget("page/agent-with", "the agent beside a browser, in turns with none", Limit::Ratio(1.2), ""),
     budget("tasks/200-running", "200 allocs, submission to all running", Limit::Value(1.0), "Nomad 5.3 s"),
     on_the_front(budget(
         "tasks/200-measured-again",
