@@ -12,6 +12,7 @@ mod pages {
 
     pub const LONG: Duration = Duration::from_secs(60);
 
+    #[allow(clippy::unwrap_used)] // As in the tests.
     #[path = "../tests/pages/devtools.rs"]
     pub mod devtools;
 }

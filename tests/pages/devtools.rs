@@ -41,6 +41,8 @@ pub struct Browser {
     _profile: tempfile::TempDir,
 }
 
+// The tests press keys, the benchmark of the page asks for the process.
+#[allow(dead_code)]
 impl Browser {
     pub fn open(chromium: &Path, url: &str) -> Browser {
         let profile = test_dir();
