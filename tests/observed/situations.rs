@@ -1,5 +1,6 @@
 //! What is shown of a container in each situation, compared with `docker inspect`: the table of docs/observed.md.
 
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,11 +15,33 @@ const IGNORES: &str = "trap '' TERM; while true; do sleep 0.1; done";
 /// More than its limit of memory.
 const FILLS: &str = "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null";
 
+/// A runtime with the commands of Docker.
+pub trait Engine {
+    /// The source of its allocs.
+    const SOURCE: &str;
+    fn start(&self, name: &str, options: &[&str], script: &str) -> Output;
+    fn command(&self, args: &[&str]) -> Output;
+    fn inspect(&self, name: &str, format: &str) -> String {
+        let said = self.command(&["inspect", name, "--format", format]);
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    }
+}
+
+impl Engine for Docker {
+    const SOURCE: &str = "docker";
+    fn start(&self, name: &str, options: &[&str], script: &str) -> Output {
+        self.run(&[&["-d", "--name", name], options, &["bb:1", "sh", "-c", script]].concat())
+    }
+    fn command(&self, args: &[&str]) -> Output {
+        self.docker(args)
+    }
+}
+
 #[derive(Clone)]
-struct Situation {
+pub struct Situation {
     /// As the table of the docs has it.
     is: &'static str,
-    name: &'static str,
+    pub name: &'static str,
     options: &'static [&'static str],
     script: String,
     /// Commands of Docker when it is shown. `%` is its name.
@@ -42,7 +65,7 @@ fn ended(is: &'static str, name: &'static str, script: &str, end: (&'static str,
     Situation { is, name, options: &[], script: script.into(), then: &[], status, state, end, lives: 1 }
 }
 
-fn situations() -> Vec<Situation> {
+pub fn situations() -> Vec<Situation> {
     vec![
         running("runs", "runs", &[]),
         Situation { state: "paused", ..running("`docker pause`", "paused", &[&["pause", "%"]]) },
@@ -125,18 +148,19 @@ fn state_of(status: &str) -> Option<&'static str> {
     all.into_iter().find(|(dockers, _)| *dockers == status).map(|(_, state)| state)
 }
 
-/// From `docker inspect`: state, exit code, OOM kill, restarts by its policy. `None`: it is removed.
-fn inspected(docker: &Docker, name: &str) -> Option<(&'static str, u64, bool, usize)> {
-    let said = docker.inspect(name, "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
+/// From `inspect`: state, exit code, OOM kill, restarts by its policy. `None`: it is removed.
+fn inspected(engine: &impl Engine, name: &str) -> Option<(&'static str, u64, bool, usize)> {
+    let said = engine.inspect(name, "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
     let mut words = said.split(' ');
     let mut word = || words.next().unwrap_or_default();
     let state = state_of(word())?;
     Some((state, word().parse().ok()?, word().parse().ok()?, word().parse().ok()?))
 }
 
-fn assert_as_docker(docker: &Docker, agent: &Agent, of: &Situation) {
+/// As its `inspect` has it.
+pub fn assert_as_engine<E: Engine>(engine: &E, agent: &Agent, of: &Situation) {
     let Situation { is, name, status, state, end, lives, .. } = of;
-    let id = format!("docker:{name}");
+    let id = format!("{}:{name}", E::SOURCE);
     let task = |alloc: &Value| alloc["tasks"].as_object().and_then(|tasks| tasks.values().next().cloned());
     let until = Instant::now() + long();
     let last = loop {
@@ -154,8 +178,8 @@ fn assert_as_docker(docker: &Docker, agent: &Agent, of: &Situation) {
     let shown = end.is_some().then(|| (exit["outcome"].as_str().unwrap(), exit["status"]["code"].as_u64().unwrap()));
     assert_eq!(shown, *end, "{is}: {last:#}");
     let rename = of.then.iter().find(|command| command[0] == "rename");
-    let Some((dockers, code, oom, restarts)) = inspected(docker, rename.map_or(*name, |command| command[2])) else {
-        assert!(of.options.contains(&"--rm") || *is == "`docker rm -f`", "{is}: Docker has lost it");
+    let Some((dockers, code, oom, restarts)) = inspected(engine, rename.map_or(*name, |command| command[2])) else {
+        assert!(of.options.contains(&"--rm") || *is == "`docker rm -f`", "{is}: its engine has lost it");
         return;
     };
     assert_eq!(dockers, *state, "{is}");
@@ -167,6 +191,25 @@ fn assert_as_docker(docker: &Docker, agent: &Agent, of: &Situation) {
     if of.options.iter().any(|option| option.starts_with("--restart=on-failure")) {
         assert_eq!(restarts + 1, *lives, "{is}");
     }
+}
+
+/// Brings all of them about at once.
+pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
+    for Situation { is, name, options, script, .. } in all {
+        let started = engine.start(name, options, script);
+        assert!(started.status.success(), "{is}: {started:?}");
+    }
+    for Situation { is, name, then, .. } in all {
+        if !then.is_empty() {
+            wait_for(is, long(), || find(agent, &format!("{}:{name}", E::SOURCE)));
+        }
+        for command in *then {
+            let command: Vec<&str> = command.iter().map(|word| if *word == "%" { name } else { *word }).collect();
+            let done = engine.command(&command);
+            assert!(done.status.success(), "{is}: {done:?}");
+        }
+    }
+    all.iter().for_each(|of| assert_as_engine(engine, agent, of));
 }
 
 /// With its status, outcome and code.
@@ -192,8 +235,7 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
         ..ended("`--restart always`, between two lives", "flaps", "exit 5", ("error", 5))
     };
     assert_documented(&of);
-    let args = [&["-d", "--name", of.name], of.options, &["bb:1", "sh", "-c", &of.script]].concat();
-    let started = docker.run(&args);
+    let started = docker.start(of.name, of.options, &of.script);
     assert!(started.status.success(), "{started:?}");
     let state = |alloc: &Value| alloc["tasks"][of.name]["state"].clone();
     let waits = wait_for("both to wait", long(), || {
@@ -222,7 +264,7 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
 
 /// It has no cgroup that an agent could find at its start. The pauses grow, so that one of them is long enough.
 fn assert_is_found_waiting(docker: &Docker, agent: &mut Agent) {
-    let started = docker.run(&["-d", "--name", "waits", "--restart=always", "bb:1", "sh", "-c", "exit 5"]);
+    let started = docker.start("waits", &["--restart=always"], "exit 5");
     assert!(started.status.success(), "{started:?}");
     let is_found = (0..8).any(|_| {
         wait_for("it to wait", long(), || {
@@ -251,24 +293,8 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
         skip_test!("no-kernel-pass");
     }
     let all = situations();
-    for of in &all {
-        let Situation { is, name, options, script, .. } = of;
-        assert_documented(of);
-        let args = [&["-d", "--name", name], *options, &["bb:1", "sh", "-c", script]].concat();
-        let started = docker.run(&args);
-        assert!(started.status.success(), "{is}: {started:?}");
-    }
-    for Situation { is, name, then, .. } in &all {
-        if !then.is_empty() {
-            wait_for(is, long(), || find(&agent, &format!("docker:{name}")));
-        }
-        for command in *then {
-            let command: Vec<&str> = command.iter().map(|word| if *word == "%" { name } else { *word }).collect();
-            let done = docker.docker(&command);
-            assert!(done.status.success(), "{is}: {done:?}");
-        }
-    }
-    all.iter().for_each(|of| assert_as_docker(&docker, &agent, of));
+    all.iter().for_each(assert_documented);
+    assert_each_as_engine(&docker, &agent, &all);
 
     assert_waits_for_its_restart(&docker, &agent);
 
@@ -311,13 +337,13 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     agent.terminate();
     agent.start_again();
     assert_eq!(wait_for("the same start times", long(), || began(&agent)), before);
-    runs.iter().for_each(|of| assert_as_docker(&docker, &agent, of));
+    runs.iter().for_each(|of| assert_as_engine(&docker, &agent, of));
     assert_is_found_waiting(&docker, &mut agent);
     let resumed = docker.docker(&["unpause", "paused"]);
     assert!(resumed.status.success(), "{resumed:?}");
     let (paused, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|of| of.state == "paused");
     for of in paused {
-        assert_as_docker(&docker, &agent, &Situation { state: "running", ..of.clone() });
+        assert_as_engine(&docker, &agent, &Situation { state: "running", ..of.clone() });
         docker.docker(&["rm", "-f", of.name]);
     }
     docker.kill();
@@ -325,7 +351,7 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     for of in &runs {
         let end = Some(("killed", 7));
         let stopped = Situation { status: "complete", state: "dead", end, lives: of.lives + 1, ..(*of).clone() };
-        assert_as_docker(&docker, &agent, &stopped);
+        assert_as_engine(&docker, &agent, &stopped);
     }
     agent.stop();
 }
