@@ -55,7 +55,7 @@ fn every_job_file_key_variable_and_attribute_is_documented() {
     let read = |name: &str| std::fs::read_to_string(docs.join(name)).unwrap();
     let job_files = read("job-files.md");
     let (honoured, ignored) = job_files.split_once("## Accepted with one warning").unwrap();
-    let honoured = [honoured, &read("drivers.md"), &read("networking.md")].concat();
+    let honoured = [honoured, &read("templates.md"), &read("drivers.md"), &read("networking.md")].concat();
     for stanza in allostat::jobspec::words::ALL {
         for word in stanza.words {
             let part = match word.support {

@@ -191,12 +191,12 @@ fn size(number: f64) -> String {
 /// Promise (Code, boards and alerts): Costs of profiles and fleets are computed from the figures of one host
 #[test]
 fn profile_costs_in_the_docs_are_generated_from_the_figures() {
-    const BEGIN: &str = "<!-- made from docs/figures.md: begin -->\n";
-    let figures = read(&root().join("docs/figures.md"));
+    const BEGIN: &str = "<!-- made from docs/figures.tsv: begin -->\n";
+    let figures = read(&root().join("docs/figures.tsv"));
     let figure = |tasks: &str, profile: &str, what: &str| -> f64 {
-        let name = format!("| `profile/{profile}/{tasks}/{what}` | ");
+        let name = format!("encode\tprofile/{profile}/{tasks}/{what}\t");
         let row = figures.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("no {name}"));
-        row.split(' ').next().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}{row}"))
+        row.split('\t').next().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}{row}"))
     };
     let mut made = String::from(
         "| tasks | profile | series in all | body | gzip | samples a day | sent a day, gzip | sent a day, plain |\n\

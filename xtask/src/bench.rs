@@ -1,5 +1,5 @@
 //! `cargo xtask bench`: builds as packages are built, runs the benchmarks one after the other, and writes what they
-//! measured into `docs/figures.md` (whole) and the README (short). Each prints lines
+//! measured into `docs/figures.tsv` (every row), `docs/figures.md` (budgets) and the README (short). Each prints lines
 //!
 //! ```text
 //! bench <tab> name <tab> value <tab> unit <tab> ratio, or - <tab> to which floor or peer of the same run
@@ -139,6 +139,7 @@ fn write(root: &Path, rows: &[Row]) -> Result<()> {
     let earlier = fs::read_to_string(&path).unwrap_or_default();
     fs::create_dir_all(root.join("docs"))?;
     fs::write(&path, table::figures(rows, &machine()?, &earlier))?;
+    fs::write(root.join("docs/figures.tsv"), table::all(rows))?;
     let path = root.join("README.md");
     let readme = fs::read_to_string(&path)?;
     fs::write(

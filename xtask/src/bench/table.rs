@@ -41,10 +41,24 @@ fn budgets(rows: &[Row], wanted: impl Fn(&Budget) -> bool) -> String {
         };
         let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
         let Budget { says, others, .. } = budget;
-        let (measured, promised) = (format!("{} {}", row.value, row.unit), budget.promised());
-        let _ = writeln!(text, "| {says} | {measured} | {times} | {to} | {promised} | {kept} | {others} |");
+        let (measured, promised) = (rounded(&row.value), budget.promised());
+        let unit = row.unit.split_once(':').map_or(row.unit.as_str(), |(unit, _)| unit);
+        let _ = writeln!(text, "| {says} | {measured} {unit} | {times} | {to} | {promised} | {kept} | {others} |");
     }
     text
+}
+
+/// With three digits or more: `19.0239` as `19`, `1030.000` as `1030`. What is no number stays.
+fn rounded(value: &str) -> String {
+    let Ok(number) = value.parse::<f64>() else { return value.to_owned() };
+    let decimals = match number.abs() {
+        n if n >= 100.0 => 0,
+        n if n >= 10.0 => 1,
+        n if n >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{number:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// What stands on the front page.
@@ -66,23 +80,24 @@ fn peers() -> String {
 /// take.
 pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
     let kept = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
-    let mut text = format!(
-        "# Figures\n\nMeasured by `cargo xtask bench` (what is of 5,000: with `--all`) on {machine}. Take the ratios: each is to something of the same run, which \
-         stands beside it.\n\n## Budgets\n\n{}\n## Others\n\n{}\n## What falls short, and what would help\n\n\
-         <!-- why:begin -->{}<!-- why:end -->\n\n## The tests\n\n<!-- tests:begin -->{}<!-- tests:end -->\n\n## Everything\n",
+    format!(
+        "# Figures\n\nMeasured by `cargo xtask bench` (5,000 cgroups: with `--all`) on {machine}. Compare ratios: each is to a floor \
+         or a peer of the same run. [figures.tsv](figures.tsv) has every row of the last run.\n\n\
+         ## Budgets\n\n{}\n## Others\n\n{}\n## What falls short, and what would help\n\n\
+         <!-- why:begin -->{}<!-- why:end -->\n\n## The tests\n\n<!-- tests:begin -->{}<!-- tests:end -->\n",
         budgets(rows, |_| true),
         peers(),
         kept("why"),
         kept("tests"),
-    );
-    let mut bench = "";
-    for row in rows {
-        if row.bench != bench {
-            bench = &row.bench;
-            let _ = write!(text, "\n### {bench}\n\n| figure | value | unit | ratio | to |\n|---|---|---|---|---|\n");
-        }
-        let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
-        let _ = writeln!(text, "| `{}` | {} | {} | {times} | {to} |", row.name, row.value, row.unit);
+    )
+}
+
+/// Every row, as `docs/figures.tsv`.
+pub fn all(rows: &[Row]) -> String {
+    let mut text = "benchmark\tfigure\tvalue\tunit\tratio\tto\n".to_owned();
+    for Row { bench, name, value, unit, ratio } in rows {
+        let (times, to) = ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
+        let _ = writeln!(text, "{bench}\t{name}\t{value}\t{unit}\t{times}\t{to}");
     }
     text
 }
@@ -140,9 +155,28 @@ mod tests {
         let edited = first.replacen("(nothing is written here yet)", "Because of X.", 1);
         let edited = edited.replacen("(nothing is written here yet)", "20 minutes.", 1);
         let second = figures(&[row("a", "2", None)], "2 cores", &edited);
-        for kept in ["Because of X.", "20 minutes.", "| `a` | 2 |"] {
+        for kept in ["Because of X.", "20 minutes."] {
             assert!(second.contains(kept), "{second}");
         }
+    }
+
+    #[test]
+    fn all_rows_of_a_run_are_in_the_table_of_values() {
+        let text = all(&[row("agent/idle-1000", "0.532", Some("2.51")), row("agent/rss-1000", "47.754", None)]);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        let expected = [
+            "agent\tagent/idle-1000\t0.532\tCPU-s/min\t2.51\tits floor",
+            "agent\tagent/rss-1000\t47.754\tCPU-s/min\t\t",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn measured_value_is_rounded_to_three_digits_and_loses_its_remark() {
+        let values = ["0.532", "19.02", "1030.000", "20.000", "0.000", "2.860", "none"].map(rounded);
+        assert_eq!(values, ["0.532", "19", "1030", "20", "0", "2.86", "none"]);
+        let row = Row { unit: "ms: the oldest sample shown".into(), ..row("agent/oldest-idle-1000", "8005.000", None) };
+        assert!(budgets(&[row], |_| true).contains("| 8005 ms |"));
     }
 
     #[test]
