@@ -95,7 +95,7 @@ impl World {
             };
             self.state.read(0, reading, Some(owners), now).expect("it can be");
         }
-        self.state.look(&self.board.view(), now)
+        self.state.view(&self.board.view(), now)
     }
 }
 

@@ -111,9 +111,9 @@ async fn one_by_one(world: &World) {
     let (mut floor, mut whole, mut to_running) = (Vec::new(), Vec::new(), Vec::new());
     let (mut floor_cpu, mut whole_cpu) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {
-        let cpu = cpu_of_us_and_ours();
+        let cpu = cpu_with_descendants();
         floor.push(world.floor());
-        let between = cpu_of_us_and_ours();
+        let between = cpu_with_descendants();
         floor_cpu += between - cpu;
         let begun = Instant::now();
         let attempt = world.start("true", "/bin/true", &[]).await;
@@ -121,7 +121,7 @@ async fn one_by_one(world: &World) {
         attempt.wait().await;
         attempt.destroy().await.expect("it has ended");
         whole.push(begun.elapsed());
-        whole_cpu += cpu_of_us_and_ours() - between;
+        whole_cpu += cpu_with_descendants() - between;
     }
     let (floor_50, floor_99) = (millis(&mut floor, 50), millis(&mut floor, 99));
     report("launch/floor-p50", floor_50, "ms: mkdir, fork, enter, exec, wait, rmdir by hand", None);
@@ -260,7 +260,7 @@ fn cpu_of_supervisors() -> Duration {
 }
 
 /// CPU time of this process and of all children that were reaped, with theirs.
-fn cpu_of_us_and_ours() -> Duration {
+fn cpu_with_descendants() -> Duration {
     let of = |who| {
         // SAFETY: an all-zero rusage is valid, and getrusage fills it in.
         let usage = unsafe {

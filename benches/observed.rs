@@ -48,14 +48,14 @@ fn main() {
     let sizes: &[usize] = if is_asked("--all") { &[tasks, 5000] } else { &[tasks] };
     for (tasks, kind) in sizes.iter().flat_map(|tasks| kinds.iter().map(move |kind| (*tasks, *kind))) {
         match is_asked("--alone") {
-            true => drop(beside_the_walk(&Others::start(tasks, kind == "waking"), kind)),
-            false => beside_others(tasks, kind),
+            true => drop(cost_next_to_walk(&OtherWorkloads::start(tasks, kind == "waking"), kind)),
+            false => with_other_workloads(tasks, kind),
         }
     }
 }
 
-fn beside_others(tasks: usize, kind: &str) {
-    let others = Others::start(tasks, kind == "waking");
+fn with_other_workloads(tasks: usize, kind: &str) {
+    let others = OtherWorkloads::start(tasks, kind == "waking");
     // Peers first: what they look at is the same, and nothing of ours runs beside them.
     let to_netdata = format!("observed/netdata-{kind}-{tasks}");
     let netdata = netdata(&others, &to_netdata);
@@ -63,7 +63,7 @@ fn beside_others(tasks: usize, kind: &str) {
     let collectd = collectd(&others, &to_collectd);
     let to_files = format!("observed/files-{kind}-{tasks}");
     let files = watch(&others, kind, false, &to_files, None);
-    let ours = beside_the_walk(&others, kind);
+    let ours = cost_next_to_walk(&others, kind);
     let unit = "CPU-s/min";
     let beside = |peer: &Cost| ours.cpu / peer.cpu;
     report(&format!("observed/beside-files-{kind}-{tasks}"), ours.cpu, unit, Some((beside(&files), &to_files)));
@@ -81,7 +81,7 @@ fn beside_others(tasks: usize, kind: &str) {
 }
 
 /// The agent as it is, and what the kernel takes.
-fn beside_the_walk(others: &Others, kind: &str) -> Cost {
+fn cost_next_to_walk(others: &OtherWorkloads, kind: &str) -> Cost {
     let tasks = others.tasks.len();
     let walk = Walk::below("/", tasks, kind, &format!("observed/walk-{kind}-{tasks}"));
     let ours = watch(others, kind, true, &format!("observed/{kind}-{tasks}"), walk.as_ref());
@@ -108,7 +108,7 @@ struct Cost {
 }
 
 /// Observed processes, each in a cgroup of its own.
-struct Others {
+struct OtherWorkloads {
     tasks: Vec<Child>,
     /// They wake as long as it is open.
     begin: Option<fs::File>,
@@ -116,12 +116,12 @@ struct Others {
     dir: tempfile::TempDir,
 }
 
-impl Others {
-    fn start(count: usize, wake: bool) -> Others {
+impl OtherWorkloads {
+    fn start(count: usize, wake: bool) -> OtherWorkloads {
         let (dir, cgroups) = (test_dir(), Cgroups::new());
         let fifo = dir.path().join("begin");
         mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o644)).expect("a FIFO can be made");
-        let mut others = Others { tasks: Vec::new(), begin: None, cgroups, dir };
+        let mut others = OtherWorkloads { tasks: Vec::new(), begin: None, cgroups, dir };
         for n in 0..count {
             let mut command = Command::new(workload());
             match wake {
@@ -148,7 +148,7 @@ impl Others {
     }
 }
 
-impl Drop for Others {
+impl Drop for OtherWorkloads {
     fn drop(&mut self) {
         drop(self.begin.take());
         for child in &mut self.tasks {
@@ -160,7 +160,7 @@ impl Drop for Others {
 }
 
 /// The agent.
-fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>) -> Cost {
+fn watch(others: &OtherWorkloads, kind: &str, pass: bool, row: &str, walk: Option<&Walk>) -> Cost {
     let env = [
         ("ALLOSTAT_OBSERVE", "true".to_owned()),
         ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.cgroups.parent)),
@@ -221,7 +221,7 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
 }
 
 /// Milliseconds from when a process is in a new cgroup until that is shown with what it uses.
-fn until_measured(agent: &Agent, others: &Others, n: usize) -> f64 {
+fn until_measured(agent: &Agent, others: &OtherWorkloads, n: usize) -> f64 {
     // Not in step with the agent's ticks.
     std::thread::sleep(Duration::from_millis(137));
     let mut command = Command::new(workload());
@@ -266,7 +266,7 @@ impl Peer {
         Peer(command.spawn().expect("it must start"))
     }
     /// Once it reports something of each: what that costs. `series`: of these cgroups, as it reports them.
-    fn cost(&self, others: &Others, row: &str, series: impl Fn() -> usize) -> Cost {
+    fn cost(&self, others: &OtherWorkloads, row: &str, series: impl Fn() -> usize) -> Cost {
         wait_for("the peer to know them all", Duration::from_secs(180), || {
             std::thread::sleep(Duration::from_secs(1));
             (series() >= 2 * others.tasks.len()).then_some(())
@@ -289,7 +289,7 @@ impl Drop for Peer {
 }
 
 /// Netdata with its plugin for cgroups alone, a look each second.
-fn netdata(others: &Others, row: &str) -> Option<Cost> {
+fn netdata(others: &OtherWorkloads, row: &str) -> Option<Cost> {
     let Some(program) = part("netdata") else {
         println!("Netdata is missing: cargo xtask bench gets it");
         return None;
@@ -349,7 +349,7 @@ fn netdata_config(home: &Path, address: SocketAddr, prefix: &str) -> String {
 }
 
 /// collectd with its plugin for cgroups alone, a read each second. It reports CPU time alone.
-fn collectd(others: &Others, row: &str) -> Option<Cost> {
+fn collectd(others: &OtherWorkloads, row: &str) -> Option<Cost> {
     let (Some(program), Some(plugins)) = (part("collectd"), part_file("collectd", "usr/lib/collectd")) else {
         println!("collectd is missing: cargo xtask bench gets it");
         return None;

@@ -145,7 +145,7 @@ fn two_hundred() {
     let used = all(&pids).saturating_sub(before).as_secs_f64() * 60.0 / began.elapsed().as_secs_f64();
     report("tasks/200-supervisors-cpu", used, "CPU-s/min together", None);
 
-    let files = kept_open(&agent);
+    let files = open_cgroup_files(&agent);
     agent.kill();
     let began = Instant::now();
     agent.start_again();
@@ -170,7 +170,7 @@ fn two_hundred() {
 
 /// The files that this agent keeps open: of tasks, of their cgroups and of its own state. What `/proc` has of the agent
 /// itself goes with it.
-fn kept_open(agent: &Agent) -> BTreeSet<PathBuf> {
+fn open_cgroup_files(agent: &Agent) -> BTreeSet<PathBuf> {
     let own = format!("/proc/{}", agent.pid());
     let fds = fs::read_dir(format!("{own}/fd")).expect("the agent must live");
     let paths = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());

@@ -296,7 +296,7 @@ mod network {
         request
     }
 
-    fn ask(fd: &impl AsRawFd, what: libc::c_ulong, request: Request, of: &str) {
+    fn ioctl(fd: &impl AsRawFd, what: libc::c_ulong, request: Request, of: &str) {
         // SAFETY: the kernel reads and writes the 40 bytes of a `struct ifreq`.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), what, request.as_ptr()) };
         assert_eq!(done, 0, "{of}: {}", std::io::Error::last_os_error());
@@ -317,12 +317,12 @@ mod network {
         let tun = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
         let mut tun = tun.unwrap_or_else(|e| panic!("/dev/net/tun: {e}"));
         // IFF_TUN | IFF_NO_PI
-        ask(&tun, 0x4004_54ca, request(&0x1001_u16.to_ne_bytes()), "TUNSETIFF");
+        ioctl(&tun, 0x4004_54ca, request(&0x1001_u16.to_ne_bytes()), "TUNSETIFF");
         let any = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-        ask(&any, libc::SIOCSIFADDR, request(&address(1)), "SIOCSIFADDR");
-        ask(&any, libc::SIOCSIFNETMASK, request(&[2, 0, 0, 0, 255, 255, 255, 0]), "SIOCSIFNETMASK");
+        ioctl(&any, libc::SIOCSIFADDR, request(&address(1)), "SIOCSIFADDR");
+        ioctl(&any, libc::SIOCSIFNETMASK, request(&[2, 0, 0, 0, 255, 255, 255, 0]), "SIOCSIFNETMASK");
         // IFF_UP | IFF_RUNNING
-        ask(&any, libc::SIOCSIFFLAGS, request(&0x41_u16.to_ne_bytes()), "SIOCSIFFLAGS");
+        ioctl(&any, libc::SIOCSIFFLAGS, request(&0x41_u16.to_ne_bytes()), "SIOCSIFFLAGS");
         let mut packet = vec![0; bytes];
         for _ in 0..n {
             any.send_to(&packet[28..], "10.255.0.2:9").expect("it goes out");

@@ -267,23 +267,23 @@ const OF_TESTS: &[&str] = &[
 /// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `others`:
 /// such as are no settings, of the commands.
 pub fn unknown_variables(set: impl Iterator<Item = String>, others: &[String]) -> Vec<(String, Option<String>)> {
-    let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(OURS));
+    let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(ENV_PREFIX));
     let known: Vec<&str> = settings.chain(others.iter().map(String::as_str)).collect();
     let is_unknown = |name: &String| {
-        let Some(rest) = name.strip_prefix(OURS) else { return false };
+        let Some(rest) = name.strip_prefix(ENV_PREFIX) else { return false };
         !known.contains(&name.as_str()) && !OF_TESTS.iter().any(|test| rest.starts_with(test))
     };
     // All begin alike: only what comes behind that can be near or far.
-    let near = |name: &str| nearest(&name[OURS.len()..], known.iter().map(|known| &known[OURS.len()..]));
+    let near = |name: &str| nearest(&name[ENV_PREFIX.len()..], known.iter().map(|known| &known[ENV_PREFIX.len()..]));
     set.filter(is_unknown)
         .map(|name| {
-            let meant = near(&name).map(|near| format!("{OURS}{near}"));
+            let meant = near(&name).map(|near| format!("{ENV_PREFIX}{near}"));
             (name, meant)
         })
         .collect()
 }
 
-const OURS: &str = "ALLOSTAT_";
+const ENV_PREFIX: &str = "ALLOSTAT_";
 
 fn read_file(path: &Path, config: &mut Config) -> Result<ReadFile, ConfigError> {
     let bytes = File::open(path).and_then(jobspec::bytes_of);

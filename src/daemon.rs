@@ -106,7 +106,7 @@ pub struct Daemon {
 impl Daemon {
     /// What is known of devices at this moment.
     pub fn devices(&self) -> Arc<DevicesView> {
-        self.devices.look()
+        self.devices.view()
     }
 
     /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data
@@ -143,7 +143,7 @@ impl Daemon {
         let tcp_address = tcp.as_ref().map(|l| l.local_addr()).transpose().map_err(DaemonError::Setup)?;
         steps.at(Step::DataDir);
         let data_dir = Arc::new(DataDir::open(&config.data_dir)?);
-        needs.say(&data_dir);
+        needs.log(&data_dir);
         steps.at(Step::Sockets);
         let socket = config.socket();
         let (unix, socket_file) = bind::unix(&socket, config.api.socket_group.as_deref())?;
@@ -326,12 +326,17 @@ impl HostSetup {
         before: DirectoryHistory,
     ) -> Result<HostSetup, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
-        let prepared = tokio::task::spawn_blocking(move || HostSetup::look(roots, &config, mark, before)).await;
+        let prepared = tokio::task::spawn_blocking(move || HostSetup::inspect(roots, &config, mark, before)).await;
         prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
     }
 
     /// May block for seconds.
-    fn look(roots: Roots, config: &Config, mark: PathBuf, before: DirectoryHistory) -> Result<HostSetup, DaemonError> {
+    fn inspect(
+        roots: Roots,
+        config: &Config,
+        mark: PathBuf,
+        before: DirectoryHistory,
+    ) -> Result<HostSetup, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "cgroup hierarchy ignored");
@@ -453,7 +458,7 @@ fn follow_devices(
         board: Arc::clone(handle.board()),
         clock: Arc::clone(clock),
         roots: roots.clone(),
-        kept: Some(data_dir.device_uses()),
+        journal: Some(data_dir.device_uses()),
         on_change: Box::new(report),
     })
 }

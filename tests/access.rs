@@ -55,11 +55,11 @@ impl Site {
     fn client(&self, shows: Option<&Shown>) -> Arc<ClientConfig> {
         self.authority.client(shows, &[&TLS13, &TLS12])
     }
-    fn ask(&self, shows: Option<&Shown>, request: &Request) -> io::Result<Response> {
+    fn request(&self, shows: Option<&Shown>, request: &Request) -> io::Result<Response> {
         https(self.agent.address, self.client(shows), request).map(|(response, _)| response)
     }
     fn get(&self, shows: Option<&Shown>, path: &str, authorization: &str) -> Response {
-        self.ask(shows, &Request::get(path, authorization)).expect("an answer")
+        self.request(shows, &Request::get(path, authorization)).expect("an answer")
     }
     /// Waits until so many were refused for this reason: a body says what was counted when its tick began.
     #[track_caller]
@@ -192,7 +192,7 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
         (Some(&not_ours), "certificate_untrusted", "UnknownIssuer"),
         (Some(&unnamed), "certificate_name", "client_allowed_sans"),
     ] {
-        let failed = site.ask(shows, &Request::get("/metrics", &right));
+        let failed = site.request(shows, &Request::get("/metrics", &right));
         assert!(failed.is_err(), "{reason}: {failed:?}");
         site.wait_refused(reason, 1);
         let is_logged =
@@ -250,7 +250,7 @@ fn only_a_caller_with_an_acting_token_or_certificate_acts() {
         (site.authority.sign_named("operator.example"), site.authority.sign_named("reader.example"));
     let (password, token) = (basic("alice", "secret"), format!("Bearer {TOKEN}"));
     let submit = |shows: Option<&Shown>, authorization: &str| {
-        site.ask(shows, &Request::post("/v1/jobs?plan=1", authorization, JOB)).expect("an answer")
+        site.request(shows, &Request::post("/v1/jobs?plan=1", authorization, JOB)).expect("an answer")
     };
     for (shows, authorization, status) in [
         (None, "", 401),
@@ -269,7 +269,7 @@ fn only_a_caller_with_an_acting_token_or_certificate_acts() {
     let page = |shows: Option<&Shown>, authorization| {
         let mut request = Request::post("/v1/jobs?plan=1", authorization, JOB);
         request.headers.push(("Origin", "https://evil.example"));
-        site.ask(shows, &request).expect("an answer")
+        site.request(shows, &request).expect("an answer")
     };
     let refused = page(Some(&operator), "");
     assert_eq!((refused.status, refused.json()["code"].as_str()), (403, Some("no_pages")));
@@ -477,7 +477,7 @@ fn tls_versions_headers_names_and_rate_limits_follow_the_web_file() {
     // By the name in its certificate it is asked without a word in agent.host_names; by another it is not.
     for (host, status) in [("agent.example:9740", 200), ("evil.example", 421)] {
         let request = Request { headers: vec![("Host", host)], ..Request::get("/healthz", "") };
-        assert_eq!(site.ask(None, &request).expect("an answer").status, status, "{host}");
+        assert_eq!(site.request(None, &request).expect("an answer").status, status, "{host}");
     }
     // Two of five are gone; a request with a wrong Host header takes none.
     let statuses: Vec<u16> = (0..5).map(|_| site.get(None, "/healthz", "").status).collect();

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::certificates::Authority;
-use crate::common::{Agent, AgentOptions, Cli, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, assert_contains, is_root, patience, wait_for};
 
 const LONG: Duration = Duration::from_secs(60);
 
 /// A server of this process: how it answers each path, and what it was asked.
 struct Server {
     address: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 fn answered(stream: &mut (impl Read + Write), asked: &Mutex<Vec<String>>, answer: &Answer) {
@@ -87,10 +87,10 @@ impl Server {
                 std::thread::spawn(move || serve(stream, &log, &*answer));
             }
         });
-        Server { address, asked }
+        Server { address, requests: asked }
     }
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("no test panics with it").clone()
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("no test panics with it").clone()
     }
 }
 
@@ -180,7 +180,7 @@ fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics()
     assert_ne!(refused.code, Some(0));
     let failed = task(&agent);
     let message = messages(&failed, "Failed Artifact Download").join(" ");
-    says(&message, &["/conf", "its checksum is sha256:", "not sha256:13e19b42"]);
+    assert_contains(&message, &["/conf", "its checksum is sha256:", "not sha256:13e19b42"]);
     assert!(!alloc_dir(&agent).join("alloc/data/conf").exists() && !failed.to_string().contains("SECRET"), "{failed}");
     assert!(!alloc_dir(&agent).join(".artifacts-t").exists());
 
@@ -191,8 +191,8 @@ fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics()
     run(&agent, &service, &[]).ok();
     let logs = || agent.cli(&["logs", "fetched", "t"]).stdout;
     wait_for("its output", LONG * patience(), || (logs() == "tool runs\ncolor = blue\n").then_some(()));
-    let heard = server.asked().join("").to_lowercase();
-    says(&heard, &["x-task: t-linux", "authorization: basic"]);
+    let heard = server.requests().join("").to_lowercase();
+    assert_contains(&heard, &["x-task: t-linux", "authorization: basic"]);
     let metrics = agent.metrics();
     let count = |outcome: &str| metrics.u64("allostat_artifact_downloads_total", &[("outcome", outcome)]);
     assert_eq!((count("checksum"), count("success"), count("network")), (1, 3, 0));
@@ -204,7 +204,7 @@ fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics()
     );
 
     // Neither a restart of the task nor one of the agent fetches again.
-    let before = server.asked().len();
+    let before = server.requests().len();
     agent.cli(&["restart", "fetched"]).ok();
     wait_for("the second attempt", LONG * patience(), || (task(&agent)["attempt"] == 2).then_some(()));
     agent.kill();
@@ -214,7 +214,7 @@ fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics()
         let task = task(&agent);
         (task["attempt"] == 3 && task["state"] == "running").then_some(())
     });
-    assert_eq!(server.asked().len(), before);
+    assert_eq!(server.requests().len(), before);
     agent.cli(&["stop", "fetched"]).ok();
     agent.stop();
 }
@@ -241,7 +241,7 @@ fn an_authority_is_believed_or_named_as_the_reason() {
     assert_eq!(agent.cli(&["logs", "fetched", "t"]).ok(), "abc");
     assert_ne!(run(&agent, &job("true ", &artifact(&bad, "")), &[]).code, Some(0));
     let newest = messages(&newest_task(&agent), "Failed Artifact Download").join(" ");
-    says(&newest, &["TLS with https://", "UnknownIssuer"]);
+    assert_contains(&newest, &["TLS with https://", "UnknownIssuer"]);
     run(&agent, &job("cat local/app", &artifact(&bad, "insecure = true")), &[]).ok();
     agent.stop();
 }
@@ -279,7 +279,7 @@ fn a_stop_ends_a_download_that_hangs_and_a_killed_agent_begins_again() {
     let hanging = format!("artifact {{\n source = \"http://{}/hangs\"\n }}", server.address);
     run(&agent, &job("true", &hanging), &["--detach"]).ok();
     let begun = |count: usize| {
-        wait_for("the request", LONG * patience(), || (server.asked().len() >= count).then_some(()));
+        wait_for("the request", LONG * patience(), || (server.requests().len() >= count).then_some(()));
     };
     begun(1);
     let staging = alloc_dir(&agent).join(".artifacts-t");
@@ -333,7 +333,10 @@ fn an_artifact_belongs_to_the_user_of_the_task_and_no_planted_link_is_followed()
     let placed = alloc_dir(&agent).join("alloc/data/app").symlink_metadata().expect("it was fetched");
     assert!(placed.is_file() && placed.uid() == 65_534);
     assert_ne!(run(&agent, &artifact("alloc/data/way"), &[]).code, Some(0));
-    says(&messages(&newest_task(&agent), "Failed Artifact Download").join(" "), &["cannot put it at its destination"]);
+    assert_contains(
+        &messages(&newest_task(&agent), "Failed Artifact Download").join(" "),
+        &["cannot put it at its destination"],
+    );
     assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "untouched");
     assert!(!agent.scratch().join("app").exists());
     agent.stop();
@@ -353,12 +356,15 @@ fn an_artifact_that_can_never_be_fetched_names_its_place() {
     ] {
         let refused = run(&agent, &job("true", stanza), &[]);
         assert_eq!(refused.code, Some(65), "{refused:?}");
-        says(&refused.stderr, words);
+        assert_contains(&refused.stderr, words);
     }
     // What only the start can know fails it for good.
     let failed = run(&agent, &job("true", "artifact {\n source = \"${NOMAD_META_nothing}\"\n }"), &[]);
     assert_ne!(failed.code, Some(0));
-    says(&messages(&task(&agent), "Failed Artifact Download").join(" "), &["NOMAD_META_nothing", "cannot be resolved"]);
+    assert_contains(
+        &messages(&task(&agent), "Failed Artifact Download").join(" "),
+        &["NOMAD_META_nothing", "cannot be resolved"],
+    );
     agent.stop();
 }
 
@@ -422,6 +428,6 @@ fn a_repository_is_cloned_by_the_git_of_the_host_as_the_user_of_the_task() {
         assert_eq!(file.metadata().expect("it was cloned").uid(), 65_534);
     }
     assert_ne!(run(&agent, &job("true", &artifact("?ref=none")), &[]).code, Some(0));
-    says(&messages(&newest_task(&agent), "Failed Artifact Download").join(" "), &["git ended with", "none"]);
+    assert_contains(&messages(&newest_task(&agent), "Failed Artifact Download").join(" "), &["git ended with", "none"]);
     agent.stop();
 }

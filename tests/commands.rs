@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, default_address_free, default_address_shared, environment,
-    is_root, patience, says, test_dir, wait_for,
+    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, assert_contains, default_address_free,
+    default_address_shared, environment, is_root, patience, test_dir, wait_for,
 };
 
 #[track_caller]
@@ -666,7 +666,7 @@ fn host_attributes_are_the_same_in_api_command_and_references() {
     let unknown = run(&agent, &batch("unknown", "true", "env {\n X = \"${attr.driver.mock.pretends}\"\n }"));
     fails(&unknown, 65, &["job.hcl:19:6: error: there is no driver \"mock\"; this agent has docker, exec, raw_exec"]);
     let unknown = run(&agent, &batch("unknown", "true", "env {\n IP = \"${attr.unique.network.ip}\"\n }"));
-    says(
+    assert_contains(
         &unknown.stderr,
         &["job.hcl:19:8: warning: `${attr.unique.network.ip}` can never be resolved: there is no such attribute"],
     );
@@ -719,18 +719,18 @@ impl Background {
         command.stdin(Stdio::null()).stdout(out.try_clone().expect("a descriptor")).stderr(out);
         Background { child: command.spawn().expect("the binary under test must start"), file }
     }
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         std::fs::read_to_string(&self.file).unwrap_or_default()
     }
     #[track_caller]
     fn wait_for(&self, word: &str) {
-        wait_for(word, Duration::from_secs(10) * patience(), || self.said().contains(word).then_some(()));
+        wait_for(word, Duration::from_secs(10) * patience(), || self.output().contains(word).then_some(()));
     }
     #[track_caller]
     fn ends(mut self) -> (Option<i32>, String) {
         let limit = Duration::from_secs(20) * patience();
         let ended = wait_for("the command to end", limit, || self.child.try_wait().expect("our own child"));
-        (ended.code(), self.said())
+        (ended.code(), self.output())
     }
     fn interrupt(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -745,7 +745,7 @@ impl Drop for Background {
     }
 }
 
-const GONE: &str = "the agent is gone; this goes on when it is back";
+const AGENT_LOST: &str = "the agent is gone; this goes on when it is back";
 
 /// When it is gone for a minute they say what was submitted or asked, and Ctrl-C ends the waiting at once.
 ///
@@ -765,7 +765,7 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     for round in 0..2 {
         agent.kill();
         if round == 0 {
-            run.wait_for(GONE);
+            run.wait_for(AGENT_LOST);
         } else {
             // Its end comes while no agent is there.
             std::fs::write(&go, "").expect("a file can be written");
@@ -789,7 +789,7 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     let stop = Background::start(&agent, &["stop", &slow]);
     stop.wait_for("Killing");
     agent.kill();
-    stop.wait_for(GONE);
+    stop.wait_for(AGENT_LOST);
     agent.start_again();
     std::fs::write(&go, "").expect("a file can be written");
     let (code, said) = stop.ends();
@@ -802,7 +802,7 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     let run = Background::start(&agent, &["run", &path]);
     run.wait_for("Started");
     agent.kill();
-    run.wait_for(GONE);
+    run.wait_for(AGENT_LOST);
     run.interrupt();
     let (code, said) = run.ends();
     assert_eq!(code, Some(0), "{said}");
@@ -939,12 +939,12 @@ fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
     agent.cli(&["restart", &id]).ok();
     follow.wait_for("begin\nbegin\n");
     agent.kill();
-    follow.wait_for(GONE);
+    follow.wait_for(AGENT_LOST);
     agent.start_again();
     std::fs::write(&go, "").expect("a file can be written");
     let (code, said) = follow.ends();
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.lines().filter(|line| *line != GONE).collect::<Vec<_>>(), ["begin", "begin", "end"]);
+    assert_eq!(said.lines().filter(|line| *line != AGENT_LOST).collect::<Vec<_>>(), ["begin", "begin", "end"]);
     assert_eq!(agent.cli(&["logs", "-f", &id]).ok(), "begin\nbegin\nend\n", "of one that is dead: all of it");
     assert_eq!(agent.cli(&["logs", "-f", "-n", "1", &id]).ok(), "end\n");
     assert_eq!(agent.cli(&["logs", "-n", "2", &id]).ok(), "begin\nend\n");
@@ -1016,9 +1016,12 @@ fn completion_script_is_one_that_bash_can_read() {
     std::io::Write::write_all(&mut bash.stdin.take().expect("piped"), script("bash").as_bytes()).expect("it reads");
     assert!(bash.wait().expect("our own child").success());
     assert_eq!(alone(home.path(), &["completions", "tcsh"]).code, Some(2));
-    says(&alone(home.path(), &["version"]).ok(), &[env!("CARGO_PKG_VERSION"), "commit", "build", "platform"]);
+    assert_contains(
+        &alone(home.path(), &["version"]).ok(),
+        &[env!("CARGO_PKG_VERSION"), "commit", "build", "platform"],
+    );
     let help = alone(home.path(), &["help", "ps"]).ok();
-    says(&help, &["Show what runs"]);
+    assert_contains(&help, &["Show what runs"]);
 }
 
 /// Promise (Input validation): Every command takes the name of one alloc; an ambiguous name lists them, and acts on all
@@ -1028,9 +1031,9 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     let agent = Agent::start();
     run(&agent, &batch("over", "true", "")).ok();
     let over = agent.alloc_ids()[0].clone();
-    says(&agent.cli(&["status", "over"]).ok(), &[&over, "complete"]);
-    says(&agent.cli(&["stop", "over"]).ok(), &[&over[..8], "had ended already"]);
-    says(&agent.cli(&["history", "over"]).ok(), &["over"]);
+    assert_contains(&agent.cli(&["status", "over"]).ok(), &[&over, "complete"]);
+    assert_contains(&agent.cli(&["stop", "over"]).ok(), &[&over[..8], "had ended already"]);
+    assert_contains(&agent.cli(&["history", "over"]).ok(), &["over"]);
     let lives = agent.run(&batch("lives", "echo written; exec sleep 600", "")).trim().to_owned();
     fails(&agent.cli(&["history", "lives"]), 66, &["no end of \"lives\"", "allostat status lives"]);
     fails(&agent.cli(&["status", "live"]), 66, &["no alloc, job or workload \"live\""]);
@@ -1039,7 +1042,7 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     });
     for name in ["lives", "lives.g[0]"] {
         for command in ["status", "stats", "events"] {
-            says(&agent.cli(&[command, name]).ok(), &[&lives[..8]]);
+            assert_contains(&agent.cli(&[command, name]).ok(), &[&lives[..8]]);
         }
         assert_eq!(agent.cli(&["signal", "--signal", "SIGCONT", name]).ok(), "sent SIGCONT to t\n");
     }
@@ -1047,16 +1050,16 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     // A whole name comes before the beginning of another alloc's ID.
     let short = &lives[..4];
     let named = agent.run(&batch(short, "echo of the name; exec sleep 600", "")).trim().to_owned();
-    says(&agent.cli(&["status", short]).ok(), &[&named[..8], "running"]);
-    says(&agent.cli(&["stop", short]).ok(), &["stopped 1 alloc"]);
+    assert_contains(&agent.cli(&["status", short]).ok(), &[&named[..8], "running"]);
+    assert_contains(&agent.cli(&["stop", short]).ok(), &["stopped 1 alloc"]);
     fails(&agent.cli(&["history", "lives"]), 66, &["it has not ended"]);
-    says(&agent.cli(&["status", &lives[..8]]).ok(), &["running"]);
-    says(&agent.cli(&["status", "-a"]).ok(), &["over", "lives"]);
+    assert_contains(&agent.cli(&["status", &lives[..8]]).ok(), &["running"]);
+    assert_contains(&agent.cli(&["status", "-a"]).ok(), &["over", "lives"]);
     // A new one takes the place of one that has ended.
     run(&agent, &batch("over", "exec sleep 600", "").replace("batch", "service")).ok();
-    says(&agent.cli(&["status", "over"]).ok(), &["running"]);
+    assert_contains(&agent.cli(&["status", "over"]).ok(), &["running"]);
     for name in ["over", "lives"] {
-        says(&agent.cli(&["stop", name]).ok(), &["stopped 1 alloc"]);
+        assert_contains(&agent.cli(&["stop", name]).ok(), &["stopped 1 alloc"]);
     }
     agent.stop();
 }
@@ -1067,7 +1070,7 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     agent.run(&batch("many", "exec sleep 600", "").replacen("group \"g\" {", "group \"g\" {\n count = 3", 1));
     let ids = agent.alloc_ids();
     let all: Vec<&str> = ids.iter().map(|id| &id[..8]).collect();
-    says(&agent.cli(&["status", "many"]).ok(), &all);
+    assert_contains(&agent.cli(&["status", "many"]).ok(), &all);
     for command in ["stop", "restart", "signal"] {
         fails(&agent.cli(&[command, "many"]), 66, &["the name of 3 allocs", all[0], all[1], all[2], "--yes"]);
     }
@@ -1076,7 +1079,7 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     let other = agent.run(&batch("many-more", "exec sleep 600", "")).trim()[..8].to_owned();
     for line in [&["stats", "many"][..], &["top", "--once", "many"], &["events", "many"]] {
         let shown = agent.cli(line).ok();
-        says(&shown, &all);
+        assert_contains(&shown, &all);
         assert!(!shown.contains(&other), "{line:?}: {shown}");
     }
     let of_one = agent.cli(&["top", "--once", "many.g[1]"]).ok();
@@ -1085,12 +1088,12 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     let attempts = || ids.iter().map(|id| agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["attempt"].clone());
     assert!(attempts().all(|attempt| attempt == 1), "nothing was done to them");
     fails(&agent.cli(&["history", "many.g[1]"]), 66, &["it has not ended"]);
-    says(&agent.cli(&["stop", "many.g[1]"]).ok(), &["stopped 1 alloc"]);
+    assert_contains(&agent.cli(&["stop", "many.g[1]"]).ok(), &["stopped 1 alloc"]);
     wait_for("its end on record", Duration::from_secs(10) * patience(), || {
         let ended = agent.cli(&["history", "many.g[1]"]);
         (ended.code == Some(0) && ended.stdout.contains("many.g[1]")).then_some(())
     });
-    says(&agent.cli(&["stop", "--yes", "many"]).ok(), &["stopped 2 allocs"]);
+    assert_contains(&agent.cli(&["stop", "--yes", "many"]).ok(), &["stopped 2 allocs"]);
     agent.stop();
 }
 
@@ -1232,7 +1235,7 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     let broken = rolling("exit 3", "resources {\n memory = 96\n }");
     let said = wait(&broken);
     assert_eq!(said.code, Some(1), "{said:?}");
-    says(&said.stderr, &["error: job rolls reverted to version 1, since version 2 failed"]);
+    assert_contains(&said.stderr, &["error: job rolls reverted to version 1, since version 2 failed"]);
     let update = agent.get("/v1/updates?job=rolls").json()["updates"][0].clone();
     assert_eq!((&update["healthy"], &update["outdated"]), (&2.into(), &0.into()), "{update}");
     let status = agent.cli(&["status", "rolls"]).ok();
@@ -1269,7 +1272,7 @@ fn a_service_is_run_signalled_and_stopped() {
     let ran = run(&agent, &service);
     assert!(ran.clone().ok().ends_with("running\n"), "{}", ran.stdout);
     let again = run(&agent, &service);
-    says(&again.stderr, &["`allostat restart svc` restarts its tasks"]);
+    assert_contains(&again.stderr, &["`allostat restart svc` restarts its tasks"]);
     let said = again.ok();
     assert!(
         said.starts_with("job svc is unchanged: it runs already as ") && said.contains("nothing was done"),
@@ -1615,10 +1618,10 @@ fn every_command_has_a_manual_page_and_a_missing_directory_is_named() {
         let text = page(&command);
         assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH NAME"), "{command}: {text}");
     }
-    says(&page("allostat run"), &["Submit a job file", "\\-\\-detach"]);
+    assert_contains(&page("allostat run"), &["Submit a job file", "\\-\\-detach"]);
     let hidden = ["allostat-workload.1", "allostat-sweep.1", "allostat-man.1", "allostat-help.1"];
     assert!(hidden.iter().all(|name| !home.path().join(name).exists()), "hidden commands have no page");
     let refused = alone(home.path(), &["man", "/nowhere/at/all"]);
     assert_ne!(refused.code, Some(0));
-    says(&refused.stderr, &["cannot write manual pages", "/nowhere/at/all"]);
+    assert_contains(&refused.stderr, &["cannot write manual pages", "/nowhere/at/all"]);
 }

@@ -32,7 +32,7 @@ use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::{AllocView, Parts, Scrapers, Snapshot, TaskView, sampler};
 use allostat::telemetry::Metrics;
-use synthetic::{NOW, Said};
+use synthetic::{NOW, TaskReadings};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 const OF_NOMAD: &str = "0b3c4f5e-9a1d-4c6b-8d8e-9f0000000007";
@@ -167,7 +167,7 @@ fn all_kinds(mode: &str) -> Arc<Snapshot> {
     let tasks = vec![step, task("waits", TaskState::Backoff, None), over, task("bare", TaskState::Running, None)];
     let managed = synthetic::alloc(ALLOC, &job, tasks);
 
-    let mut said = Said::default();
+    let mut said = TaskReadings::default();
     let mut first = 10_000_000;
     for alloc in [&docker, &pod, &unnamed, &unit, &of_nomad] {
         said.task(alloc.identity.id.as_str(), 0, synthetic::usage(first));
@@ -435,7 +435,7 @@ fn root_cgroup_of_drop_in_has_exactly_the_host_values() {
 fn shares_and_reservations_are_what_cadvisor_makes_of_each_version() {
     let of = |mode, usage: Usage| {
         let unit = observed(AllocSource::Systemd, "a.service", &[("main", "/system.slice/a.service")]);
-        let mut said = Said::default();
+        let mut said = TaskReadings::default();
         said.task(unit.identity.id.as_str(), 0, usage);
         let board = synthetic::board(vec![Arc::new(unit)], Totals::default());
         let mut assembler = synthetic::assembler(synthetic::info(mode, vec![]));

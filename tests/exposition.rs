@@ -36,7 +36,7 @@ use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
 use prost::Message;
-use synthetic::{NOW, Said};
+use synthetic::{NOW, TaskReadings};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 const SECOND: u64 = 1_000_000_000;
@@ -157,7 +157,10 @@ machines! {
 fn an_agent_that_runs_nothing_exposes_its_counters_at_zero() {
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], Totals::default());
-    compare_with_golden("empty", &synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()));
+    compare_with_golden(
+        "empty",
+        &synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()),
+    );
 }
 
 /// A running task, one that waits for its restart, one that ended; names that need escaping; the whole range of
@@ -199,7 +202,7 @@ fn full() -> Arc<Snapshot> {
     let retired = TaskTotals { exits: [100, 0, 0, 2, 0, 0], usage, ..TaskTotals::default() };
     totals.node = Arc::new(NodeTotals { totals: retired, allocs: 102 });
 
-    let mut said = Said::default();
+    let mut said = TaskReadings::default();
     said.task(running.identity.id.as_str(), 0, synthetic::usage(40_000_000).with(Field::oom_kills, (1 << 53) + 1));
     said.alloc(running.identity.id.as_str(), synthetic::usage(50_000_000));
     let devices = Arc::new(synthetic::devices::some([&running.identity, &ended.identity]));
@@ -345,7 +348,7 @@ fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
     busy.time_in_state = [Nanos(1); TaskState::ALL.len()];
     busy.time_in_state[TaskState::Dead.index()] = Nanos::ZERO;
     let busy = synthetic::alloc(ALLOC, &job, vec![busy]);
-    let mut said = Said::default();
+    let mut said = TaskReadings::default();
     // All that a kernel can report at once: it keeps a peak, or else one is sampled.
     let everything = || {
         let mut usage = synthetic::usage(40_000_000);
@@ -400,7 +403,7 @@ fn workload_has_no_more_series_than_its_profile_promises() {
     metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
     let running = synthetic::task("web", TaskState::Running, Timestamp(NOW.0 - SECOND));
     let board = synthetic::board(vec![Arc::new(synthetic::alloc(ALLOC, &job, vec![running]))], totals);
-    let mut said = Said::default();
+    let mut said = TaskReadings::default();
     said.task(ALLOC, 0, synthetic::usage(40_000_000));
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let snapshot = synthetic::tick(&mut assembler, &board, &said, Samples::default());
@@ -568,7 +571,8 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
     known(&mut totals, &job);
     let board = synthetic::board(vec![], totals);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
-    let text = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
+    let text =
+        encode(&synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()), Format::Text);
     for outcome in Outcome::ALL.map(Outcome::as_str) {
         let line = format!(
             "allostat_workload_exits_total{{task=\"web\",workload=\"shop\",source=\"managed\",outcome=\"{outcome}\"}} 0\n"
@@ -619,7 +623,7 @@ fn created_sample_is_absent_if_its_time_is_unknown() {
     totals.submitted(&job.id, &task, NOW);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], totals);
-    let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
+    let snapshot = synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default());
     let text = encode(&snapshot, Format::OpenMetrics);
     assert!(text.contains("allostat_workload_exits_total{") && !text.contains("_created"), "{text}");
 }
@@ -634,7 +638,7 @@ fn created_sample_of_a_workload_that_was_submitted_again_is_the_later_time() {
         totals.submitted(&job.id, &TaskName::from("web"), at);
         let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
         let board = synthetic::board(vec![], totals);
-        let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
+        let snapshot = synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default());
         let filter = Filter::default();
         let (mut body, len) = encoder.encode(&Walk::new(&snapshot, &metrics, &filter), Format::OpenMetrics, Vec::new());
         body.truncate(len);
@@ -663,7 +667,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], totals);
-    (synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), metrics)
+    (synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()), metrics)
 }
 
 /// Those of exits and OOM kills name its event too; at most 128 code points.
@@ -749,7 +753,7 @@ fn the_number_of_series_of_each_family_is_what_stands_there() {
 /// Promise (Measured values): An observed alloc has measures and no lifecycle, and changes no line of other allocs
 #[test]
 fn observed_alloc_has_measures_without_lifecycle_and_changes_no_other_line() {
-    let (shop, mut said) = (synthetic::job("shop", &["web"]), Said::default());
+    let (shop, mut said) = (synthetic::job("shop", &["web"]), TaskReadings::default());
     let managed = Arc::new(synthetic::alloc(ALLOC, &shop, vec![synthetic::task("web", TaskState::Running, NOW)]));
     said.task(ALLOC, 0, synthetic::usage(40_000_000));
     let observed = Arc::new(synthetic::observed("nginx.service", &["main"]));
@@ -809,7 +813,8 @@ fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
     let unnamed = of("docker:3f2a", AllocSource::Docker, "", "", "3f2a", "/docker/3f2a");
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![pod, unit, unnamed], Totals::default());
-    let body = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
+    let body =
+        encode(&synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()), Format::Text);
     assert_eq!(
         labels_of(&body, "allostat_alloc_info", "k8s:shop/web-0"),
         "aggregation=cgroup alloc_id=k8s:shop/web-0 alloc_ns=shop cgroup=/kubepods/pod1 measured=cgroup name=web-0 \
@@ -832,7 +837,7 @@ fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
 fn one_task(id: &str, workload: &str, task: &str, usage: Usage) -> Arc<Snapshot> {
     let job = synthetic::job(workload, &[task]);
     let alloc = synthetic::alloc(id, &job, vec![synthetic::task(task, TaskState::Running, NOW)]);
-    let mut said = Said::default();
+    let mut said = TaskReadings::default();
     said.task(AllocId::from(id).as_str(), 0, usage);
     let board = synthetic::board(vec![Arc::new(alloc)], Totals::default());
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
@@ -909,7 +914,7 @@ struct BySubject<'a> {
 }
 
 impl BySubject<'_> {
-    fn hear(&mut self, head: &Head<'_>, row: usize, cell: &[(&str, &str)], suffix: &str, value: Value) {
+    fn add(&mut self, head: &Head<'_>, row: usize, cell: &[(&str, &str)], suffix: &str, value: Value) {
         let subject = self.walk.subject(head.rows, row);
         self.times.insert(format!("{:?}", subject.labels), (subject.read_at, subject.since));
         let info = subject.info.iter().filter(|_| head.desc.kind == Kind::Info);
@@ -932,7 +937,7 @@ impl Listener for BySubject<'_> {
     {
         for (row, cells) in rows.enumerate() {
             for (point, cell) in cells.into_iter().zip(head.cells) {
-                point.into_iter().for_each(|point| self.hear(head, row, cell, "", point.value));
+                point.into_iter().for_each(|point| self.add(head, row, cell, "", point.value));
             }
         }
     }
@@ -942,8 +947,8 @@ impl Listener for BySubject<'_> {
     {
         for HistogramPoint { row, cell, buckets, sum, .. } in all {
             let count = Value::Int(buckets.into_iter().map(|(n, _)| n).sum());
-            self.hear(head, row, &head.cells[cell], "_count", count);
-            self.hear(head, row, &head.cells[cell], "_sum", sum);
+            self.add(head, row, &head.cells[cell], "_count", count);
+            self.add(head, row, &head.cells[cell], "_sum", sum);
         }
     }
 }
@@ -1098,7 +1103,7 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
     push(&mut host, "allostat_host_swap_used_bytes", &[], 7);
     push(&mut host, "allostat_host_swap_total_bytes", &[], 20);
     let board = synthetic::board(vec![], Totals::default());
-    let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), host);
+    let snapshot = synthetic::tick(&mut assembler, &board, &TaskReadings::default(), host);
     let (metrics, filter) = (Metrics::new(), Filter::default());
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
@@ -1122,7 +1127,7 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
 
 /// Our own values of such attributes: interrupts that are put off, how busy the memory of a GPU is, and devices of
 /// plugins.
-const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
+const OWN_ATTRIBUTES: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
 /// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or one of a few of ours
 #[test]
@@ -1136,7 +1141,7 @@ fn attributes_with_a_closed_list_have_only_its_values() {
     let mut closed = std::collections::BTreeSet::new();
     for (key, value) in points.iter().flat_map(|point| point.attributes.iter().chain(&point.resource)) {
         if let Some((_, list)) = CLOSED.iter().find(|(closed, _)| closed == key) {
-            let ours = OURS.contains(&(key.as_str(), value.as_str()));
+            let ours = OWN_ATTRIBUTES.contains(&(key.as_str(), value.as_str()));
             assert!(ours || list.contains(&value.as_str()), "{key}={value}");
             closed.insert(key.clone());
         }
@@ -1196,7 +1201,7 @@ fn otlp_points_equal_the_exposition_one_by_one() {
         let walk = Walk::new(&snapshot, &metrics, &filter);
         let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
         for aggregation in HistogramAggregation::ALL {
-            says_the_same(&snapshot, &body, otlp::points(&otlp::decode(&pushed(&walk, aggregation))));
+            assert_same_values(&snapshot, &body, otlp::points(&otlp::decode(&pushed(&walk, aggregation))));
         }
     }
 }
@@ -1222,12 +1227,12 @@ fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
             assert_eq!(theirs, ours);
             let is_exponential = |point: &&otlp::DataPoint| matches!(point.value, otlp::Value::Exponential { .. });
             assert_eq!(theirs.iter().any(|t| is_exponential(&t)), aggregation == HistogramAggregation::Exponential);
-            says_the_same(&snapshot, &body, theirs);
+            assert_same_values(&snapshot, &body, theirs);
         }
     }
 }
 
-fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::DataPoint>) {
+fn assert_same_values(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::DataPoint>) {
     // States that no family of the exposition has.
     let is_rest = |point: &otlp::DataPoint| {
         let state = |key: &str| point.attributes.get(key).map(String::as_str);

@@ -15,7 +15,7 @@ use crate::common::{Cgroups, Cli, allostat, is_root, patience, test_dir, wait_fo
 
 const ROLE: &str = "ALLOSTAT_TEST_ROLE";
 const LIES_AT: &str = "ALLOSTAT_TEST_LIES_AT";
-const HEARD: &str = "ALLOSTAT_TEST_HEARD";
+const RECEIVED_VARIABLE: &str = "ALLOSTAT_TEST_HEARD";
 const NAME: &str = "liars::impostor_at_the_default_addresses_gets_no_byte_and_is_not_trusted";
 const TCP: &str = "127.0.0.1:9740";
 const NOBODY_UID: u32 = 65534;
@@ -48,7 +48,7 @@ fn impostor_at_the_default_addresses_gets_no_byte_and_is_not_trusted() {
 /// What a program says to each client: whatever it expects. Everything that it hears is kept.
 fn lie() {
     let at = std::env::var(LIES_AT).expect("where");
-    let heard = std::env::var(HEARD).expect("what it hears");
+    let heard = std::env::var(RECEIVED_VARIABLE).expect("what it hears");
     let heard = || File::options().append(true).create(true).open(&heard).expect("its own file");
     match at.strip_prefix("unix:") {
         None if at.starts_with("deaf:") => {
@@ -119,7 +119,7 @@ impl World {
         self.liars += 1;
         let heard = self.dir.path().join(format!("open/heard-{}", self.liars));
         let mut command = Command::new(self.dir.path().join("liar"));
-        command.args(["--exact", NAME]).env(ROLE, "liar").env(LIES_AT, at).env(HEARD, &heard);
+        command.args(["--exact", NAME]).env(ROLE, "liar").env(LIES_AT, at).env(RECEIVED_VARIABLE, &heard);
         command.uid(uid).gid(uid).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let liar = Liar(command.spawn().expect("a copy of this test starts"));
         wait_for("the liar to listen", Duration::from_secs(10) * patience(), || heard.exists().then_some(()));

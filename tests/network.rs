@@ -57,7 +57,7 @@ fn until_running(agent: &Agent, alloc: &str) {
 fn ports(agent: &Agent, alloc: &str) -> serde_json::Value {
     agent.json(&format!("/v1/allocs/{alloc}"))["ports"].clone()
 }
-fn until_said(agent: &Agent, alloc: &str, what: &str) {
+fn wait_for_message(agent: &Agent, alloc: &str, what: &str) {
     wait(what, || {
         let alloc = agent.json(&format!("/v1/allocs/{alloc}"));
         let mut events = alloc["tasks"]["t"]["events"].as_array().into_iter().flatten();
@@ -130,7 +130,7 @@ fn a_static_port_that_is_held_is_named_with_its_owner_before_anything_starts() {
     assert!(plan.stderr.contains(&named) && plan.stderr.contains("second.hcl:5:11: warning"), "{}", plan.stderr);
     assert!(plan.stdout.contains(&format!("ports of each alloc of g: http {port}")), "{}", plan.stdout);
     let second = submit(&agent, "second", &stanza, Some(1));
-    until_said(&agent, &second, &format!("not placed: port {port} (http) is held by alloc {}", &first[..8]));
+    wait_for_message(&agent, &second, &format!("not placed: port {port} (http) is held by alloc {}", &first[..8]));
     assert_eq!(state(&agent, &second), "pending");
     assert_eq!(agent.json(&format!("/v1/allocs/{second}"))["not_placed"][0]["reason"], "port");
     agent.cli(&["stop", &first]).ok();
@@ -149,9 +149,9 @@ fn a_port_that_another_program_has_is_named_or_skipped() {
     until_running(&agent, &other);
     assert_eq!(ports(&agent, &other)[0]["value"].as_u64(), Some(u64::from(port) + 1));
     let fixed = submit(&agent, "fixed", &format!("port \"http\" {{\n static = {port}\n }}"), Some(1));
-    until_said(&agent, &fixed, &format!("port {port} (http) is in use by "));
+    wait_for_message(&agent, &fixed, &format!("port {port} (http) is in use by "));
     // At the next look-up, if this host was too busy at the first.
-    until_said(&agent, &fixed, &format!("(PID {})", std::process::id()));
+    wait_for_message(&agent, &fixed, &format!("(PID {})", std::process::id()));
     drop(listener);
     until_running(&agent, &fixed);
     agent.stop();

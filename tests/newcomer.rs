@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    Agent, AgentOptions, Cgroups, Cli, allostat, alone, default_address_shared, free_address, is_root, mounted_v1,
-    mounted_v2, patience, says, test_dir, unix, wait_for,
+    Agent, AgentOptions, Cgroups, Cli, allostat, alone, assert_contains, default_address_shared, free_address, is_root,
+    mounted_v1, mounted_v2, patience, test_dir, unix, wait_for,
 };
 
 #[track_caller]
@@ -58,9 +58,9 @@ fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
             [("8:26", "cpu_hard_limit"), ("9:26", "pids_limit"), ("12:18", "cpu"), ("13:18", "memory")]
         {
             let line = format!("job.hcl:{place}: warning: `{field}` will not be enforced: this agent has no cgroups: ");
-            says(&checked.stderr, &[&line]);
+            assert_contains(&checked.stderr, &[&line]);
         }
-        says(&checked.stderr, &["memory = 64", "denied"]);
+        assert_contains(&checked.stderr, &["memory = 64", "denied"]);
         assert!(!checked.stderr.contains("`command`"), "it limits nothing: {}", checked.stderr);
     }
     let plan = agent.request("POST", "/v1/jobs?plan=1&file=x.hcl", LIMITED).json();
@@ -170,7 +170,7 @@ fn enforced_limits_cause_no_warning() {
     let agent = Agent::start();
     let plan = with_job(&agent, &["plan"], LIMITED);
     assert_eq!((plan.code, plan.stderr.as_str()), (Some(0), ""));
-    says(&agent.cli(&["node"]).ok(), &["each task in a cgroup of its own"]);
+    assert_contains(&agent.cli(&["node"]).ok(), &["each task in a cgroup of its own"]);
     agent.stop();
 }
 
@@ -201,24 +201,24 @@ fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
         let open = agent.get(&place);
         assert_eq!(open.status, 200, "{place}");
         assert!(!open.text().contains("SECRET") && !open.text().contains("/bin"), "{place}: {}", open.text());
-        says(open.text(), &["the reason is on the Unix socket only"]);
+        assert_contains(open.text(), &["the reason is on the Unix socket only"]);
         let full = agent.request("GET", &place, "").text().to_owned();
-        says(&full, secrets);
+        assert_contains(&full, secrets);
     }
     let of_program = |id: &&String| agent.json(&format!("/v1/allocs/{id}"))["group"] == "no-program";
     let id = ids.iter().find(of_program).expect("it has an alloc");
     let tcp = format!("http://{}", agent.address);
     let status = agent.cli(&["status", "--address", &tcp, id]).ok();
-    says(&status, &["not started", "Unix socket"]);
+    assert_contains(&status, &["not started", "Unix socket"]);
     assert!(!status.contains("SECRET"), "{status}");
-    says(&agent.cli(&["status", id]).ok(), &["SECRET-COMMAND"]);
+    assert_contains(&agent.cli(&["status", id]).ok(), &["SECRET-COMMAND"]);
     agent.stop();
 }
 
 #[track_caller]
 fn refused(cli: &Cli, code: i32, words: &[&str]) {
     assert_eq!(cli.code, Some(code), "stdout: {}\nstderr: {}", cli.stdout, cli.stderr);
-    says(&cli.stderr, words);
+    assert_contains(&cli.stderr, words);
 }
 
 /// A file that is not UTF-8, empty, of an unknown driver, with an unclosed text or one wrong element of a list: its
@@ -251,7 +251,7 @@ fn empty_file_is_no_configuration_and_its_missing_parts_are_named() {
         refused(&alone(dir.path(), &["check", path(&file)]), 65, &["the file is empty", "job \"name\"", "--defaults"]);
     }
     std::fs::write(&file, "# nothing yet\n").expect("a file can be written");
-    says(&alone(dir.path(), &["check", path(&file)]).ok(), &["ok", "sets nothing"]);
+    assert_contains(&alone(dir.path(), &["check", path(&file)]).ok(), &["ok", "sets nothing"]);
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn unknown_metric_is_refused_with_the_nearest_and_an_absent_one_is_not() {
     assert_eq!(answer.status, 400, "{}", answer.text());
     let error = answer.json();
     assert_eq!((&error["code"], &error["field"]), (&"bad_request".into(), &"name[]".into()), "{error}");
-    says(answer.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
+    assert_contains(answer.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
     assert_eq!(asked("nosuch").status, 400);
     let none = asked("allostat_task_memory_usage_bytes");
     assert_eq!(none.status, 200, "nothing runs, so it has no samples: {}", none.text());
@@ -373,7 +373,7 @@ fn a_command_waits_for_an_agent_that_is_still_restoring() {
     });
     let status = alone(dir.path(), &["status", "--address", &format!("unix:{}", socket.display())]);
     assert_eq!(status.code, Some(0), "{}", status.stderr);
-    says(&status.stderr, &["no allocs"]);
+    assert_contains(&status.stderr, &["no allocs"]);
 }
 
 #[test]
@@ -503,7 +503,7 @@ fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
     let mut stdout = BufReader::new(demo.stdout.take().expect("it is piped"));
     // Every second a table: to the end of the file, if there is none.
     while !(shown.contains("leak") && shown.contains("running")) && stdout.read_line(&mut shown).is_ok_and(|n| n > 0) {}
-    says(&shown, &["leak", "running"]);
+    assert_contains(&shown, &["leak", "running"]);
     rustix::process::kill_process(rustix::process::Pid::from_child(&demo), rustix::process::Signal::INT).expect("ours");
     stdout.read_to_string(&mut shown).expect("text");
     assert!(demo.wait().expect("our own child").success(), "{shown}");
@@ -563,7 +563,7 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
             _ => "allostat_task_memory_peak_bytes{",
         };
         if is_root() || !line.starts_with("curl") {
-            says(&said.stdout, &[expected]);
+            assert_contains(&said.stdout, &[expected]);
         }
     }
     assert_eq!(ran, 4, "the README shows four commands");

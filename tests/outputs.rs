@@ -48,7 +48,7 @@ fn batch(id: &str, script: &str) -> String {
     )
 }
 
-fn ask(agent: &Agent, args: &[&str]) -> Command {
+fn cli_command(agent: &Agent, args: &[&str]) -> Command {
     let mut command = Command::new(allostat());
     command.args(args).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
     command
@@ -62,24 +62,24 @@ fn closed_output_pipe_changes_no_exit_code() {
     let file = path.to_str().expect("UTF-8");
 
     // As `run FILE | head -1` does it.
-    let mut run = ask(&agent, &["run", file]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut run = cli_command(&agent, &["run", file]).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut line = String::new();
     BufReader::new(run.stdout.take().expect("piped")).read_line(&mut line).expect("it says something");
     assert!(line.starts_with("job fails"), "{line}");
     assert_eq!(code_of(run.wait().expect("our own child")), 3, "the job failed after its reader had gone");
     for sink in Sink::ALL {
         std::fs::write(&path, batch("fails", &format!("sleep 0.2; exit 3 # {sink:?}"))).expect("a file can be written");
-        assert_eq!(ends(&mut ask(&agent, &["run", file]), sink, Sink::Taken).0, 3, "{sink:?}");
+        assert_eq!(ends(&mut cli_command(&agent, &["run", file]), sink, Sink::Taken).0, 3, "{sink:?}");
     }
     // What waits does so until the end, and says what came of it.
     agent.run(&batch("long", "exec sleep 600"));
-    assert_eq!(ends(&mut ask(&agent, &["stop", "--all"]), Sink::Unread, Sink::Unread).0, 0);
-    assert_eq!(ends(&mut ask(&agent, &["status", "ffff"]), Sink::Unread, Sink::Unread).0, 66);
+    assert_eq!(ends(&mut cli_command(&agent, &["stop", "--all"]), Sink::Unread, Sink::Unread).0, 0);
+    assert_eq!(ends(&mut cli_command(&agent, &["status", "ffff"]), Sink::Unread, Sink::Unread).0, 66);
     std::fs::write(&path, "job").expect("a file can be written");
-    assert_eq!(ends(&mut ask(&agent, &["check", "/dev/null", file]), Sink::Unread, Sink::Unread).0, 65);
+    assert_eq!(ends(&mut cli_command(&agent, &["check", "/dev/null", file]), Sink::Unread, Sink::Unread).0, 65);
     // Who follows only reads: without a reader it is done.
-    assert_eq!(ends(&mut ask(&agent, &["events", "-f"]), Sink::Unread, Sink::Taken).0, 0);
-    assert_eq!(ends(&mut ask(&agent, &["events", "-f"]), Sink::Full, Sink::Taken).0, 1);
+    assert_eq!(ends(&mut cli_command(&agent, &["events", "-f"]), Sink::Unread, Sink::Taken).0, 0);
+    assert_eq!(ends(&mut cli_command(&agent, &["events", "-f"]), Sink::Full, Sink::Taken).0, 1);
     agent.stop();
 }
 
@@ -116,7 +116,7 @@ fn no_command_panics_on_any_kind_of_output() {
     ];
     for args in reads {
         for (out, err) in Sink::ALL.into_iter().flat_map(|out| Sink::ALL.map(|err| (out, err))) {
-            let (code, said) = ends(&mut ask(&agent, args), out, err);
+            let (code, said) = ends(&mut cli_command(&agent, args), out, err);
             let full = out == Sink::Full;
             assert_eq!(code, i32::from(full), "{args:?} > {out:?} 2> {err:?}: {said}");
             if full && err == Sink::Taken {
@@ -139,7 +139,7 @@ fn no_command_panics_on_any_kind_of_output() {
     ];
     for (args, wanted) in wrong {
         for (out, err) in Sink::ALL.into_iter().flat_map(|out| Sink::ALL.map(|err| (out, err))) {
-            let mut command = if args.is_empty() { Command::new(allostat()) } else { ask(&agent, args) };
+            let mut command = if args.is_empty() { Command::new(allostat()) } else { cli_command(&agent, args) };
             assert_eq!(ends(&mut command, out, err).0, wanted, "{args:?} > {out:?} 2> {err:?}");
         }
     }

@@ -50,7 +50,7 @@ fn promtool_finds_nothing_wrong_with_the_metrics_of_real_tasks() {
     std::thread::sleep(Duration::from_millis(1200));
     let text = scrape(&agent, "text/plain");
     let verdict = promtool.check_metrics(&text.body);
-    assert!(verdict.ok && verdict.said.trim().is_empty(), "promtool says:\n{}", verdict.said);
+    assert!(verdict.ok && verdict.output.trim().is_empty(), "promtool says:\n{}", verdict.output);
     let exposition = Exposition::parse(text.text());
     assert!(exposition.one("allostat_task_state", &[("alloc_id", &allocs[0].id), ("state", "running")]).is_some());
     agent.stop();
@@ -68,9 +68,9 @@ fn the_open_metrics_parser_of_prometheus_client_finds_nothing_wrong() {
         agent.stop();
         skip_test!("no-python")
     };
-    assert!(verdict.ok, "prometheus_client says:\n{}", verdict.said);
+    assert!(verdict.ok, "prometheus_client says:\n{}", verdict.output);
     let lines = response.text().lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
-    assert_eq!(verdict.said.trim().parse::<usize>().ok(), Some(lines), "it must have read every sample");
+    assert_eq!(verdict.output.trim().parse::<usize>().ok(), Some(lines), "it must have read every sample");
     agent.stop();
 }
 

@@ -30,15 +30,15 @@ const USER: (u32, u32) = (4_001, 4_001);
 /// root/d/e/f        what an operation works on: INSIDE
 /// outside/e/f, /f   where each exchanged component leads: OUTSIDE
 /// ```
-struct Ground {
+struct RaceDirs {
     top: tempfile::TempDir,
     /// On another file system.
     other: tempfile::TempDir,
 }
 
-impl Ground {
-    fn new() -> Ground {
-        let ground = Ground {
+impl RaceDirs {
+    fn new() -> RaceDirs {
+        let ground = RaceDirs {
             top: tempfile::tempdir().expect("a directory"),
             other: tempfile::tempdir_in("/dev/shm").expect("a directory in memory"),
         };
@@ -112,12 +112,12 @@ impl Ground {
 }
 
 /// Repeats an operation against the racer: for the time of this test, and until it has succeeded and was refused.
-fn race(operation: impl FnMut(&Ground) -> io::Result<()>) {
+fn race(operation: impl FnMut(&RaceDirs) -> io::Result<()>) {
     race_until(|succeeded, refused| succeeded > 0 && refused > 0, operation);
 }
 
-fn race_until(they_met: impl Fn(u64, u64) -> bool, mut operation: impl FnMut(&Ground) -> io::Result<()>) {
-    let ground = Ground::new();
+fn race_until(they_met: impl Fn(u64, u64) -> bool, mut operation: impl FnMut(&RaceDirs) -> io::Result<()>) {
+    let ground = RaceDirs::new();
     let before = ground.picture();
     let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut succeeded, mut refused) = (0_u64, 0_u64);
@@ -196,7 +196,7 @@ fn foreign_tree_of_a_raced_directory_reads_nothing_from_outside() {
 }
 
 /// Moves the raced directory to a place, and gives another one to race with.
-fn moved(ground: &Ground, root: &Path) -> io::Result<()> {
+fn moved(ground: &RaceDirs, root: &Path) -> io::Result<()> {
     let target = root.join("target");
     let from = RootedPath { root: &ground.root(), names: &["d", "e"] };
     let moved = move_dir(from, RootedPath { root, names: &["target"] }, &AtomicBool::new(false));

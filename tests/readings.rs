@@ -478,7 +478,7 @@ fn a_removed_cgroup_is_gone_for_ever_even_if_another_takes_its_path() {
     let without_descriptors =
         Sampling::new(sampling.roots.clone(), Layout::detect(&sampling.roots).unwrap(), FdBudget::of(0));
     let never_there = TaskReader::for_cgroup(&without_descriptors, CgroupPath::new(task("web")));
-    assert!(matches!(never_there.read(later, Timestamp(2), false), Err(ReadingError::Gone)));
+    assert!(matches!(never_there.read(later, Timestamp(2), false), Err(ReadingError::Removed)));
 
     fs::rename(&aside, &cgroup).unwrap();
     let reader = TaskReader::for_cgroup(&without_descriptors, CgroupPath::new(task("web")));
@@ -487,7 +487,7 @@ fn a_removed_cgroup_is_gone_for_ever_even_if_another_takes_its_path() {
     copy(&aside, &cgroup);
     for seconds in [1, 2, 100] {
         let result = reader.read(now + Duration::from_secs(seconds), Timestamp(2), false);
-        assert!(matches!(result, Err(ReadingError::Gone)), "another cgroup's numbers are not ours");
+        assert!(matches!(result, Err(ReadingError::Removed)), "another cgroup's numbers are not ours");
     }
     assert_eq!(reader.latest().unwrap().usage, first.usage, "what was read last stays known");
     assert_eq!(errors(&without_descriptors), BTreeMap::new(), "an end is no error");

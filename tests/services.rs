@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::certificates::Authority;
-use crate::common::{Agent, AgentOptions, Cli, Prometheus, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, Prometheus, assert_contains, is_root, patience, wait_for};
 
 fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
     wait_for(what, Duration::from_secs(60) * patience(), looks)
@@ -20,7 +20,7 @@ fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
 struct Server {
     address: SocketAddr,
     status: Arc<AtomicU16>,
-    asked: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
 }
 
 impl Server {
@@ -48,7 +48,7 @@ impl Server {
                 );
             }
         });
-        Server { address, status, asked }
+        Server { address, status, requests: asked }
     }
     fn port(&self) -> u16 {
         self.address.port()
@@ -140,7 +140,7 @@ fn failing_http_check_restarts_its_task_until_restarts_are_exhausted() {
     );
     let said = submit(&agent, &job("checked", &in_group, restart), &[]);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    says(&said.stderr, &["nothing is registered in Consul"]);
+    assert_contains(&said.stderr, &["nothing is registered in Consul"]);
     let id = only_alloc(&agent);
     let passing = until_check(&agent, &id, "passing");
     assert!(passing["output"].as_str().is_some_and(|text| text.contains("HTTP 200")), "{passing}");
@@ -190,7 +190,7 @@ fn check_series_have_status_failures_and_duration() {
     until_check(&agent, &id, "passing");
     wait("a passing series", || (value("allostat_check_status", &[("status", "passing")]) == Some(1.0)).then_some(()));
     let shown = agent.cli(&["status", &id]).ok();
-    says(&shown, &["alive", "web", "passing"]);
+    assert_contains(&shown, &["alive", "web", "passing"]);
     agent.stop();
 }
 
@@ -208,15 +208,15 @@ fn run_wait_ends_with_the_health_of_a_service() {
     };
     let said = submit(&agent, &job("well", &service(server.port(), "4m"), ""), &["--wait"]);
     assert_eq!(said.code, Some(0), "{}{}", said.stdout, said.stderr);
-    says(&said.stdout, &["healthy"]);
-    says(&said.stderr, &["1 of 1 alloc healthy"]);
+    assert_contains(&said.stdout, &["healthy"]);
+    assert_contains(&said.stderr, &["1 of 1 alloc healthy"]);
     assert_eq!(agent.json(&format!("/v1/allocs/{}", only_alloc(&agent)))["health"], "healthy");
 
     // No server listens there: the port was free a moment ago.
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free");
     let said = submit(&agent, &job("ill", &service(closed.port(), "3s"), ""), &["--wait"]);
     assert_eq!(said.code, Some(1), "{}{}", said.stdout, said.stderr);
-    says(&said.stderr, &["is unhealthy", "not healthy within healthy_deadline (3s)"]);
+    assert_contains(&said.stderr, &["is unhealthy", "not healthy within healthy_deadline (3s)"]);
     let list = agent.json("/v1/allocs");
     let ill = list["allocs"].as_array().expect("a list").iter().find(|alloc| alloc["job"] == "ill").cloned();
     assert_eq!(ill.map(|alloc| alloc["health"].clone()), Some(Value::from("unhealthy")));
@@ -339,7 +339,7 @@ fn prometheus_finds_services_by_http_discovery_with_the_config_of_deploy() {
     );
     prometheus.wait_value(&series, |up| up == 1.0);
     prometheus.wait_value("count(up) or vector(0)", |n| n == 1.0);
-    assert!(server.asked.load(Ordering::SeqCst) > 0);
+    assert!(server.requests.load(Ordering::SeqCst) > 0);
     agent.stop();
 }
 

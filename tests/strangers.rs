@@ -162,7 +162,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// Every directory and file below one that others than its owner may write, but for sticky ones behind a closed door.
-fn writable_by_others(top: &Path) -> Vec<String> {
+fn writable_by_other_users(top: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![top.to_owned()];
     while let Some(path) = open.pop() {
@@ -239,7 +239,7 @@ fn task_files_are_closed_to_every_other_user_and_scripts_of_root_are_irreplaceab
         assert_closed(&agent, uid, &own_directories(theirs, &[user]));
         assert_closed(&agent, uid, &shared_directories(theirs));
     }
-    assert_eq!(writable_by_others(&agent.data_dir().join("state")), Vec::<String>::new());
+    assert_eq!(writable_by_other_users(&agent.data_dir().join("state")), Vec::<String>::new());
     agent.stop();
 }
 
@@ -400,7 +400,7 @@ fn modes_are_the_same_whatever_the_umask_and_tasks_of_another_user_run_under_eac
         assert_eq!(mode(data.parent().expect("it has one")), 0o711, "umask {umask}");
         let log = format!("alloc/logs/{}.stdout.0", ALL[1]);
         assert_eq!(mode(&alloc.join(log)), 0o640, "umask {umask}");
-        assert_eq!(writable_by_others(&data), Vec::<String>::new(), "umask {umask}");
+        assert_eq!(writable_by_other_users(&data), Vec::<String>::new(), "umask {umask}");
         assert_closed(&agent, STRANGERS[0], &own_directories(&alloc, &ALL));
         agent.stop();
     }

@@ -57,7 +57,7 @@ pub fn all(snapshot: &Snapshot, metrics: &Metrics) {
         report(&name("copy"), millis(floor), "ms: the same pieces copied", None);
         report(&name("encode"), millis(ours), "ms", Some((ours.as_secs_f64() / floor.as_secs_f64(), &name("copy"))));
         report(&name("encode-beside-text"), millis(ours), "ms", Some((ratio(ours, text_took), "encode/text/encode")));
-        if let Some((peer, who)) = others(&body, kind) {
+        if let Some((peer, who)) = encode_with_peers(&body, kind) {
             report(&name("peer"), millis(peer), &format!("ms: {who}"), None);
             report(&name("encode-beside-peer"), millis(ours), "ms", Some((ratio(ours, peer), who)));
         }
@@ -110,7 +110,7 @@ fn samples(body: &[u8], format: Format) -> f64 {
 }
 
 /// What another encoder takes for the same families.
-fn others(body: &[u8], format: Format) -> Option<(Duration, &'static str)> {
+fn encode_with_peers(body: &[u8], format: Format) -> Option<(Duration, &'static str)> {
     match format {
         Format::Text => {
             use prometheus::Encoder as _;

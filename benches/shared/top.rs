@@ -8,13 +8,13 @@ use crate::common::{Agent, OnTerminal};
 /// Names of the rows: what `allostat top` takes, what the agent takes beside it, and what it takes unseen.
 pub struct Rows {
     pub top: String,
-    pub looked_at: String,
+    pub viewed: String,
     pub unseen: String,
 }
 
 /// `allostat top` on a terminal, a frame each second: what it takes, and what the agent takes beside what it takes
 /// unseen. In turns: a machine gets slower and faster by more than looking costs. `shown`: a word of its first frame.
-pub fn looked_at(agent: &Agent, shown: &str, rows: &Rows) {
+pub fn measure_viewed(agent: &Agent, shown: &str, rows: &Rows) {
     const SPAN: Duration = Duration::from_secs(30);
     const TURNS: [(); 3] = [(); 3];
     let turns = TURNS.map(|()| {
@@ -38,5 +38,5 @@ pub fn looked_at(agent: &Agent, shown: &str, rows: &Rows) {
     let (unseen, looked_at) = (mean(|turn| turn.0), mean(|turn| turn.1));
     report(&rows.top, mean(|turn| turn.2) * 100.0, "% of a core: `allostat top`, a frame each second", None);
     report(&rows.unseen, unseen, "CPU-s/min, in turns with", None);
-    report(&rows.looked_at, looked_at, "CPU-s/min beside `allostat top`", Some((looked_at / unseen, &rows.unseen)));
+    report(&rows.viewed, looked_at, "CPU-s/min beside `allostat top`", Some((looked_at / unseen, &rows.unseen)));
 }

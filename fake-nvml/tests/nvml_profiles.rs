@@ -41,14 +41,14 @@ const WITH: &[(&str, &[&str])] = &[
 ];
 
 /// What was said, and by which functions.
-struct Said<'a> {
+struct ProfileReport<'a> {
     gpus: &'a Installed,
     nvml: &'a Nvml,
     text: String,
     refused: BTreeSet<String>,
 }
 
-impl Said<'_> {
+impl ProfileReport<'_> {
     /// Of the function that was called last.
     fn line<T: Debug>(&mut self, argument: &str, value: &Result<T, NvmlError>) {
         let (function, _) = self.gpus.calls().unwrap().pop().unwrap();
@@ -62,7 +62,7 @@ impl Said<'_> {
     }
 }
 
-fn identity(gpu: &Gpu, said: &mut Said) {
+fn identity(gpu: &Gpu, said: &mut ProfileReport) {
     said.line("", &gpu.uuid());
     said.line("", &gpu.name());
     said.line("", &gpu.index());
@@ -77,7 +77,7 @@ fn identity(gpu: &Gpu, said: &mut Said) {
     said.line("", &gpu.num_cores());
 }
 
-fn values(gpu: &Gpu, said: &mut Said) {
+fn values(gpu: &Gpu, said: &mut ProfileReport) {
     said.line("", &gpu.utilization_rates());
     said.line("", &gpu.encoder_utilization());
     said.line("", &gpu.decoder_utilization());
@@ -106,7 +106,7 @@ fn values(gpu: &Gpu, said: &mut Said) {
     said.line("Thermal", &throttled);
 }
 
-fn health(gpu: &Gpu, said: &mut Said) {
+fn health(gpu: &Gpu, said: &mut ProfileReport) {
     said.line("", &gpu.is_ecc_enabled());
     for counter in [EccCounter::Volatile, EccCounter::Aggregate] {
         let errors = gpu.total_ecc_errors(MemoryError::Uncorrected, counter);
@@ -133,7 +133,7 @@ fn health(gpu: &Gpu, said: &mut Said) {
     said.line("", &gpu.is_display_active());
 }
 
-fn fields(gpu: &Gpu, said: &mut Said) {
+fn fields(gpu: &Gpu, said: &mut ProfileReport) {
     let ids: Vec<FieldId> = FIELDS.iter().map(|id| FieldId(*id)).collect();
     match gpu.field_values_for(&ids) {
         // The answers come in the order of the questions.
@@ -156,7 +156,7 @@ fn remapped_rows(nvml: &Nvml, gpu: &Gpu) -> Result<[u32; 4], NvmlError> {
     }
 }
 
-fn work(gpu: &Gpu, said: &mut Said) {
+fn work(gpu: &Gpu, said: &mut ProfileReport) {
     said.line("", &gpu.running_compute_processes());
     said.line("", &gpu.running_graphics_processes());
     said.line("", &gpu.mps_running_compute_processes());
@@ -170,7 +170,7 @@ fn work(gpu: &Gpu, said: &mut Said) {
     said.line("", &gpu.gpm_support());
 }
 
-fn gpm(gpu: &Gpu, said: &mut Said) {
+fn gpm(gpu: &Gpu, said: &mut ProfileReport) {
     let measured = gpu.gpm_sample().and_then(|first| {
         let metrics = [GpmMetricId::SmUtil, GpmMetricId::DramBwUtil];
         let measured = gpm_metrics_get(said.nvml, &first, &gpu.gpm_sample()?, &metrics)?;
@@ -179,7 +179,7 @@ fn gpm(gpu: &Gpu, said: &mut Said) {
     said.line_of("nvmlGpmSampleGet", "SmUtil, DramBwUtil", &measured);
 }
 
-fn mig_devices(gpu: &Gpu, said: &mut Said) {
+fn mig_devices(gpu: &Gpu, said: &mut ProfileReport) {
     for index in 0.. {
         let instance = match gpu.mig_device_by_index(index) {
             Ok(instance) => instance,
@@ -197,8 +197,8 @@ fn mig_devices(gpu: &Gpu, said: &mut Said) {
     }
 }
 
-fn read<'a>(gpus: &'a Installed, nvml: &'a Nvml) -> Said<'a> {
-    let mut said = Said { gpus, nvml, text: String::new(), refused: BTreeSet::new() };
+fn read<'a>(gpus: &'a Installed, nvml: &'a Nvml) -> ProfileReport<'a> {
+    let mut said = ProfileReport { gpus, nvml, text: String::new(), refused: BTreeSet::new() };
     let gpu = nvml.device_by_index(0).unwrap();
     identity(&gpu, &mut said);
     values(&gpu, &mut said);

@@ -229,7 +229,7 @@ fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> boo
 /// [`find`], to act on it: of a managed and an observed alloc with one name, the managed one.
 ///
 /// Errors: another runtime runs it; then with the command that does it there.
-pub(super) fn ours(snapshot: &Snapshot, id: &str, action: RuntimeAction) -> Result<Arc<AllocView>, ApiError> {
+pub(super) fn find_managed(snapshot: &Snapshot, id: &str, action: RuntimeAction) -> Result<Arc<AllocView>, ApiError> {
     let alloc = find_among(snapshot, id, |alloc| alloc.observed.is_none())?;
     let Some(observed) = &alloc.observed else { return Ok(alloc) };
     let (id, source) = (&alloc.identity.id, alloc.identity.source);
@@ -279,7 +279,7 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
 }
 
 async fn stop(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Stop)?;
+    let alloc = find_managed(&context.snapshot(), request.param(0), RuntimeAction::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
     // One that failed and was to be replaced had not come to its end.
@@ -290,7 +290,7 @@ async fn stop(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, 
 }
 
 async fn restart(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Restart)?;
+    let alloc = find_managed(&context.snapshot(), request.param(0), RuntimeAction::Restart)?;
     let all = match request.query().get("all") {
         None | Some("false") => false,
         Some("true") => true,
@@ -309,7 +309,7 @@ async fn restart(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Repl
 }
 
 async fn signal(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Signal)?;
+    let alloc = find_managed(&context.snapshot(), request.param(0), RuntimeAction::Signal)?;
     let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
         return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));

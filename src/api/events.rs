@@ -108,7 +108,7 @@ struct EventFilter {
 }
 
 impl EventFilter {
-    fn wants(&self, event: &Event) -> bool {
+    fn matches(&self, event: &Event) -> bool {
         self.alloc.as_ref().is_none_or(|id| event.alloc_id.as_ref() == Some(id))
             && self.task.as_deref().is_none_or(|task| event.task.as_ref().is_some_and(|of| of.as_str() == task))
     }
@@ -126,7 +126,7 @@ fn events(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiE
     let filter = EventFilter { alloc: alloc.map(|alloc| alloc.identity.id.clone()), task: task.map(str::to_owned) };
     let since = place(request)?;
     let detail = request.origin.detail();
-    if wants_stream(request)? {
+    if accepts_stream(request)? {
         let feed = EventFeed {
             _seat: context.followers.seat(request.origin)?,
             reader: context.runner.events().follow(since),
@@ -144,7 +144,7 @@ fn events(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiE
     if since > 0 {
         context.metrics.events_missed(page.missed);
     }
-    let wanted = page.events.iter().filter(|e| filter.wants(e));
+    let wanted = page.events.iter().filter(|e| filter.matches(e));
     let events = wanted.map(|event| views::event(&detail.event(event))).collect();
     Ok(Reply::json(&EventsAnswer { events, next, missed: page.missed }))
 }
@@ -162,7 +162,7 @@ fn place(request: &ApiRequest) -> Result<u64, ApiError> {
     }
 }
 
-fn wants_stream(request: &ApiRequest) -> Result<bool, ApiError> {
+fn accepts_stream(request: &ApiRequest) -> Result<bool, ApiError> {
     if request.query().get("follow").is_some() {
         return request.query().flag("follow");
     }
@@ -216,7 +216,7 @@ impl EventFeed {
         let mut text = String::new();
         for item in items {
             let (id, kind, data) = match item {
-                Item::Event(event) if !self.filter.wants(event) => continue,
+                Item::Event(event) if !self.filter.matches(event) => continue,
                 Item::Event(event) => {
                     let shown = views::event(&self.detail.event(event));
                     let data = serde_json::to_string(&shown).unwrap_or_default();

@@ -139,7 +139,7 @@ async fn exec(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, 
         let why = format!("exec needs a connection that upgrades: Upgrade: {EXEC_PROTOCOL}");
         return Err(ApiError::new(Code::BadRequest, why).on("upgrade"));
     }
-    let alloc = allocs::ours(&context.snapshot(), request.param(0), RuntimeAction::Exec)?;
+    let alloc = allocs::find_managed(&context.snapshot(), request.param(0), RuntimeAction::Exec)?;
     let task = allocs::task_of(&alloc, request.param(1))?;
     let seat = context.exec.seat(request.peer)?;
     let metrics = Arc::clone(&context.metrics);
@@ -190,14 +190,14 @@ impl AfterUpgrade for Upgrade {
             let Upgrade { session, note, seat, metrics, stops } = *self;
             let end = match connection {
                 Some(io) => session::run(io, session, stops).await,
-                None => SessionEnd::ClientGone,
+                None => SessionEnd::ClientDisconnected,
             };
             drop(seat);
             let (how, code, outcome) = match &end {
                 SessionEnd::Exited(0) => ("exit 0".to_owned(), Some(0), ExecOutcome::Completed),
                 SessionEnd::Exited(code) => (format!("exit {code}"), Some(*code), ExecOutcome::Completed),
                 SessionEnd::Unknown(_) => ("exit code unknown".to_owned(), None, ExecOutcome::Unknown),
-                SessionEnd::ClientGone => {
+                SessionEnd::ClientDisconnected => {
                     ("killed: the client disconnected".to_owned(), None, ExecOutcome::Disconnected)
                 }
                 SessionEnd::AgentStops => ("killed: the agent stops".to_owned(), None, ExecOutcome::Disconnected),

@@ -152,11 +152,11 @@ async fn found<T: Send + 'static>(
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let id = managed(context, request)?;
-    found_in(context, &id, asked_path(request), work).await
+    found_in(context, &id, requested_path(request), work).await
 }
 
 /// The path that a request names; by default the directory of the alloc.
-pub(super) fn asked_path(request: &ApiRequest) -> &str {
+pub(super) fn requested_path(request: &ApiRequest) -> &str {
     request.query().get("path").unwrap_or("/")
 }
 

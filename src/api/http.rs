@@ -137,7 +137,7 @@ impl Reply {
     /// Errors: its writer failed before anything was sent.
     pub(super) async fn json_in_turn(turn: WriteTurn, stream: BodyStream) -> Result<Reply, BrokenOff> {
         const JSON: &str = "application/json";
-        let reply = match stream.begun().await? {
+        let reply = match stream.start().await? {
             BodyStart::Whole(body) => Reply::new(JSON, body),
             BodyStart::Pieces(stream) => Reply::following(JSON, Box::new(stream)),
         };

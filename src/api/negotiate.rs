@@ -110,7 +110,7 @@ impl ExpositionKind {
         [ExpositionKind::Protobuf, ExpositionKind::OpenMetrics, ExpositionKind::Text1, ExpositionKind::Text];
 
     /// Those that an element means, and how exactly: `type/sub` over `type/*` over `*/*`.
-    fn meant(element: &Element<'_>) -> Option<(ExpositionKind, u8)> {
+    fn matching(element: &Element<'_>) -> Option<(ExpositionKind, u8)> {
         let version = element.parameter("version");
         match element.name.as_str() {
             "application/vnd.google.protobuf" => {
@@ -153,7 +153,7 @@ impl ExpositionKind {
 pub fn representation(accept: Option<&str>) -> Representation {
     let mut wanted: [Option<(u8, u16, Option<NameEscaping>)>; 4] = [None; 4];
     for element in elements(accept.unwrap_or("")) {
-        let Some((kind, exactness)) = ExpositionKind::meant(&element) else { continue };
+        let Some((kind, exactness)) = ExpositionKind::matching(&element) else { continue };
         // The more exact range decides the weight of a format.
         let slot = &mut wanted[kind as usize];
         if slot.is_none_or(|(have, weight, _)| (exactness, element.weight) > (have, weight)) {

@@ -35,11 +35,11 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 /// So many may stand, and for so long until they have asked.
 const STANDING: usize = 32;
-const ASKS_WITHIN: Duration = Duration::from_millis(500);
+const REQUEST_WITHIN: Duration = Duration::from_millis(500);
 
 /// Serves TCP until `stop` turns true, then finishes what it has begun.
 pub async fn serve_tcp(listener: TcpListener, door: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
-    let seats = Seats::of(&door);
+    let seats = ConnectionSlots::of(&door);
     let finish = stop.clone();
     loop {
         let (socket, peer) = tokio::select! {
@@ -71,7 +71,7 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<ServerState>, mut stop: 
 
 /// Serves the Unix socket likewise, with seats of its own: who floods TCP cannot lock the operator out.
 pub async fn serve_unix(listener: UnixListener, door: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
-    let seats = Seats::of(&door);
+    let seats = ConnectionSlots::of(&door);
     let finish = stop.clone();
     loop {
         let socket = tokio::select! {
@@ -113,17 +113,17 @@ fn keep_alive(socket: &TcpStream) {
 }
 
 /// Of one listener.
-struct Seats {
+struct ConnectionSlots {
     taken: Arc<Semaphore>,
     /// For who is turned away, until it has heard why: more are sent off without a wait, so that a flood holds no
     /// descriptors.
     standing: Arc<Semaphore>,
 }
 
-impl Seats {
-    fn of(door: &ServerState) -> Seats {
+impl ConnectionSlots {
+    fn of(door: &ServerState) -> ConnectionSlots {
         let of = |places| Arc::new(Semaphore::new(places));
-        Seats { taken: of(door.config.max_connections), standing: of(STANDING) }
+        ConnectionSlots { taken: of(door.config.max_connections), standing: of(STANDING) }
     }
     fn turn_away<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, socket: S) {
         let standing = Arc::clone(&self.standing).try_acquire_owned().ok();
@@ -132,7 +132,7 @@ impl Seats {
 }
 
 /// Every seat is free again: all answers that had begun are written.
-async fn finished(seats: &Seats, door: &ServerState) {
+async fn finished(seats: &ConnectionSlots, door: &ServerState) {
     let all = u32::try_from(door.config.max_connections).unwrap_or(u32::MAX);
     let _ = seats.taken.acquire_many(all).await;
 }
@@ -157,7 +157,7 @@ async fn send_off<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, body: &ApiE
     let mut heard = [0; 4096];
     let answer = async {
         if hears {
-            let _ = tokio::time::timeout(ASKS_WITHIN, socket.read(&mut heard)).await;
+            let _ = tokio::time::timeout(REQUEST_WITHIN, socket.read(&mut heard)).await;
         }
         socket.write_all(&body.to_wire()).await?;
         socket.shutdown().await?;

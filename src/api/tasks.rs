@@ -32,9 +32,9 @@ pub(super) static TASKS: Route = Route {
 };
 
 /// Answered snapshots are kept for clients that return: for so long, and twice as long at most.
-const KEPT_FOR: Duration = Duration::from_secs(10);
+const RETAINED_FOR: Duration = Duration::from_secs(10);
 /// Clients that ask each second all receive the same two: of this tick, and of the one before.
-const KEPT: usize = 2;
+const RETAINED: usize = 2;
 
 async fn answer(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let (context, detail) = (Arc::clone(context), request.origin.detail());
@@ -96,9 +96,9 @@ impl SharedTable {
     /// Gives its memory back when no client has asked for long.
     async fn forget(table: Arc<SharedTable>) {
         loop {
-            tokio::time::sleep(KEPT_FOR).await;
+            tokio::time::sleep(RETAINED_FOR).await;
             let mut kept = lock(&table.0);
-            *kept = kept.take().filter(|(asked, ..)| asked.elapsed() < KEPT_FOR);
+            *kept = kept.take().filter(|(asked, ..)| asked.elapsed() < RETAINED_FOR);
             if kept.is_none() {
                 return;
             }
@@ -127,7 +127,7 @@ impl RecentSnapshots {
             tokio::spawn(RecentSnapshots::forget(Arc::clone(recent)));
         }
         let mut gone: Vec<_> = kept.extract_if(.., |(_, old)| old.taken_at == snapshot.taken_at).collect();
-        if kept.len() == KEPT {
+        if kept.len() == RETAINED {
             gone.push(kept.remove(0));
         }
         kept.push((Instant::now(), snapshot));
@@ -139,10 +139,10 @@ impl RecentSnapshots {
     /// Until no client has come back for long: each is some megabytes.
     async fn forget(recent: Arc<RecentSnapshots>) {
         loop {
-            tokio::time::sleep(KEPT_FOR).await;
+            tokio::time::sleep(RETAINED_FOR).await;
             let (gone, is_over) = {
                 let mut kept = lock(&recent.snapshots);
-                let gone: Vec<_> = kept.extract_if(.., |(at, _)| at.elapsed() >= KEPT_FOR).collect();
+                let gone: Vec<_> = kept.extract_if(.., |(at, _)| at.elapsed() >= RETAINED_FOR).collect();
                 (gone, kept.is_empty())
             };
             drop(gone);
@@ -172,15 +172,15 @@ mod tests {
         }
         let is_kept = |taken_at| recent.find(taken_at).is_some();
         assert_eq!([1, 2, 3].map(is_kept), [false, true, true], "of this tick and of the one before");
-        tokio::time::sleep(KEPT_FOR / 2).await;
+        tokio::time::sleep(RETAINED_FOR / 2).await;
         RecentSnapshots::keep(&recent, snapshot(4));
-        tokio::time::sleep(KEPT_FOR - Duration::from_secs(1)).await;
+        tokio::time::sleep(RETAINED_FOR - Duration::from_secs(1)).await;
         let is_kept = |taken_at| recent.find(taken_at).is_some();
         assert_eq!([2, 3, 4].map(is_kept), [false, false, true]);
-        tokio::time::sleep(KEPT_FOR * 2).await;
+        tokio::time::sleep(RETAINED_FOR * 2).await;
         assert!(lock(&recent.snapshots).is_empty());
         RecentSnapshots::keep(&recent, snapshot(5));
-        tokio::time::sleep(KEPT_FOR * 3).await;
+        tokio::time::sleep(RETAINED_FOR * 3).await;
         assert!(lock(&recent.snapshots).is_empty(), "nor the snapshot of a later client");
     }
 }

@@ -576,7 +576,7 @@ fn connection_without_a_seat_gets_the_reason_before_its_request() {
     let mut held = UnixStream::connect(&server.unix).unwrap();
     held.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert!(held.read(&mut [0; 4096]).unwrap() > 0, "it has the seat");
-    let mut client = Client::new(Address::Unix(server.unix.clone()), Trust::Ours).unwrap();
+    let mut client = Client::new(Address::Unix(server.unix.clone()), Trust::OwnUser).unwrap();
     client.connect().unwrap();
     // Longer than it took to send it off at once.
     std::thread::sleep(Duration::from_millis(50));

@@ -140,7 +140,7 @@ fn between<'a, T>(all: &'a [T], compare: impl Fn(&T) -> Ordering, visited: &mut 
 
 /// Who knows. Concurrency: asked once each tick, by the sampler; the answer must not wait for a device.
 pub trait DeviceSource: Send + Sync {
-    fn look(&self) -> Arc<DevicesView>;
+    fn view(&self) -> Arc<DevicesView>;
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub struct EventLog {
 
 #[derive(Debug, Default)]
 struct Inner {
-    kept: VecDeque<Arc<Event>>,
+    retained: VecDeque<Arc<Event>>,
     /// Numbered and not visible yet. `true`: written, but waiting for an earlier one.
     staged: BTreeMap<u64, (Arc<Event>, bool)>,
     /// The highest assigned number.
@@ -93,7 +93,7 @@ impl EventLog {
         while kept.len() > CAPACITY {
             kept.pop_front();
         }
-        let inner = Inner { kept, given: newest, newest, sparse: newest, ..Inner::default() };
+        let inner = Inner { retained: kept, given: newest, newest, sparse: newest, ..Inner::default() };
         EventLog { inner: Mutex::new(inner), marks, closed: watch::Sender::new(false) }
     }
 
@@ -156,12 +156,12 @@ impl EventLog {
         let newest = log.staged.first_key_value().map_or(log.given, |(seq, _)| seq - 1);
         self.marks.mark_seq(newest);
         for event in ready {
-            if log.kept.len() == CAPACITY
-                && let Some(old) = log.kept.pop_front()
+            if log.retained.len() == CAPACITY
+                && let Some(old) = log.retained.pop_front()
             {
                 log.sparse = log.sparse.max(old.seq);
             }
-            log.kept.push_back(event);
+            log.retained.push_back(event);
         }
         let news = log.newest < newest;
         log.newest = newest;
@@ -189,7 +189,7 @@ impl EventLog {
     /// visible number.
     fn items(&self, seq: u64, limit: usize) -> (Vec<Item>, u64) {
         let log = self.lock();
-        let first = log.kept.partition_point(|e| e.seq <= seq);
+        let first = log.retained.partition_point(|e| e.seq <= seq);
         let (mut items, mut at) = (Vec::new(), seq);
         let missing = |at: u64, upto: u64, items: &mut Vec<Item>| {
             let upto = upto.min(log.sparse);
@@ -197,13 +197,13 @@ impl EventLog {
                 items.push(Item::Missed { count: upto - at, upto });
             }
         };
-        for event in log.kept.iter().skip(first).take(limit) {
+        for event in log.retained.iter().skip(first).take(limit) {
             missing(at, event.seq - 1, &mut items);
             at = event.seq;
             items.push(Item::Event(Arc::clone(event)));
         }
         // If the page is full, the next one reports what is missing after it.
-        if log.kept.len() - first <= limit {
+        if log.retained.len() - first <= limit {
             missing(at, log.newest, &mut items);
         }
         (items, log.newest)

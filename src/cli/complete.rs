@@ -55,7 +55,7 @@ struct NamedAlloc {
 }
 
 impl NamedAlloc {
-    fn is_ours(&self) -> bool {
+    fn is_managed(&self) -> bool {
         matches!(self.source.as_str(), "" | "managed")
     }
     fn is_called(&self, word: &str) -> bool {
@@ -107,7 +107,7 @@ impl NameSource {
             CompletionKind::ParentJob => names().parents.iter().cloned().collect(),
             CompletionKind::Job => names().allocs.iter().map(|alloc| alloc.job.clone()).collect(),
             CompletionKind::Alloc => allocs(&names().allocs, current, |_| true),
-            CompletionKind::ManagedAlloc => allocs(&names().allocs, current, NamedAlloc::is_ours),
+            CompletionKind::ManagedAlloc => allocs(&names().allocs, current, NamedAlloc::is_managed),
         };
         let wanted = found.into_iter().filter(|name| name.starts_with(current) && is_plain(name));
         wanted.take(MOST_NAMES).map(CompletionCandidate::new).collect()
@@ -119,7 +119,7 @@ fn allocs(all: &[NamedAlloc], current: &str, is_meant: fn(&NamedAlloc) -> bool) 
     let mut names = BTreeSet::new();
     for alloc in all.iter().filter(|alloc| is_meant(alloc)) {
         names.extend([alloc.job.clone(), alloc.name.clone()]);
-        if !alloc.is_ours() {
+        if !alloc.is_managed() {
             names.insert(alloc.id.clone());
         } else if !current.is_empty() && alloc.id.starts_with(current) {
             let id = if current.len() > short(&alloc.id).len() { &alloc.id } else { short(&alloc.id) };
@@ -136,7 +136,7 @@ fn tasks(names: &CompletionNames, words: &[String]) -> BTreeSet<String> {
     let of_named: BTreeSet<String> =
         names.allocs.iter().filter(is_named).flat_map(|alloc| alloc.tasks.keys().cloned()).collect();
     match of_named.is_empty() {
-        true => names.allocs.iter().filter(|alloc| alloc.is_ours()).flat_map(|a| a.tasks.keys().cloned()).collect(),
+        true => names.allocs.iter().filter(|alloc| alloc.is_managed()).flat_map(|a| a.tasks.keys().cloned()).collect(),
         false => of_named,
     }
 }

@@ -43,7 +43,7 @@ const NEXT: [(&str, &str); 3] = [
     ("sudo allostat run web.hcl", "run a job file of Nomad"),
 ];
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 const BATCH_EVERY: Duration = Duration::from_secs(5);
 const REDRAW_EVERY: Duration = Duration::from_millis(500);
 /// In a pipe.
@@ -188,7 +188,7 @@ fn show(
     let mut next_draw = next_look;
     let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
     let wanted = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
-    while wanted() && !session.out.is_gone() && !(live && is_left()) {
+    while wanted() && !session.out.is_closed() && !(live && is_left()) {
         let events = watch.events(&mut agent, of_events)?;
         if !live {
             for event in &events {
@@ -205,7 +205,7 @@ fn show(
         // A rate is of two samples: one of each tick, however seldom the table is printed.
         if Instant::now() >= next_look {
             next_look = Instant::now() + REDRAW_EVERY;
-            watch.look(&mut tasks)?;
+            watch.refresh(&mut tasks)?;
         }
         if Instant::now() >= next_draw {
             next_draw = Instant::now() + period;
@@ -215,7 +215,7 @@ fn show(
                 None => print(session, &watch)?,
             }
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
     let was_live = screen.is_some();
     drop(screen);
@@ -301,7 +301,7 @@ fn stop_all(daemon: &Daemon) -> Result<(), CliError> {
     }
     let began = Instant::now();
     while began.elapsed() < STOP_WITHIN && !live(&mut agent)?.is_empty() {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
     // The sweeper ends what is left.
     Ok(())

@@ -175,7 +175,7 @@ impl ExecConnection {
                     ExecFrame::Output(bytes) => {
                         session.out.write_all(&bytes)?;
                         session.out.flush()?;
-                        if session.out.is_gone() {
+                        if session.out.is_closed() {
                             return Ok(CliExit::Done);
                         }
                         self.grant(bytes.len());

@@ -18,15 +18,15 @@ use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
 
 /// Short tasks end within milliseconds: the first looks are close together.
-const FIRST_LOOK: Duration = Duration::from_millis(2);
+const FIRST_POLL: Duration = Duration::from_millis(2);
 /// How soon a Ctrl-C is seen, and how often is asked for events where they do not come by themselves.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// The allocs themselves are asked for soon after something happened (what is shown of them follows the event by a
 /// moment), and so often in any case.
-const LOOK_ANYWAY: Duration = Duration::from_millis(500);
+const REFRESH_EVERY: Duration = Duration::from_millis(500);
 
 /// How long an agent may be gone before the command stops waiting for another one.
-const GONE_FOR: Duration = Duration::from_secs(60);
+const MAX_OUTAGE: Duration = Duration::from_secs(60);
 
 /// Follows some allocs from a place in the event log, over restarts of the agent too.
 pub struct AllocFollower<'a> {
@@ -38,7 +38,7 @@ pub struct AllocFollower<'a> {
     cut: bool,
     /// The allocs are known to be there: an agent that does not know them has just come back.
     known: bool,
-    gone_for: Duration,
+    max_outage: Duration,
     /// Of many allocs only what went wrong is printed.
     only_failures: bool,
     interrupted: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ impl<'a> AllocFollower<'a> {
             tail: None,
             cut: false,
             known: false,
-            gone_for: GONE_FOR,
+            max_outage: MAX_OUTAGE,
             only_failures: false,
             interrupted,
         })
@@ -99,9 +99,9 @@ impl<'a> AllocFollower<'a> {
             let error = match ask(self.agent) {
                 Err(error) if error.exit == CliExit::NoAgent => {
                     if gone.is_none() {
-                        super::say("the agent is gone; this goes on when it is back");
+                        super::eprint_line("the agent is gone; this goes on when it is back");
                     }
-                    if gone.get_or_insert_with(Instant::now).elapsed() >= self.gone_for {
+                    if gone.get_or_insert_with(Instant::now).elapsed() >= self.max_outage {
                         return Err(error);
                     }
                     unknown = None;
@@ -151,11 +151,11 @@ impl<'a> AllocFollower<'a> {
         let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
         // Whatever keeps it from coming: asking again and again does as well, or says what is wrong.
         self.tail = EventTail::open(self.agent, self.since, "").unwrap_or(None);
-        let (mut pause, mut look_after, mut next_look) = (FIRST_LOOK, FIRST_LOOK, Instant::now());
+        let (mut pause, mut look_after, mut next_look) = (FIRST_POLL, FIRST_POLL, Instant::now());
         loop {
             let happened = if self.tail.is_some() {
                 let rest = next_look.saturating_duration_since(Instant::now());
-                self.print_coming(rest.clamp(FIRST_LOOK, LOOK_EVERY), &wanted, out, paint)?
+                self.print_coming(rest.clamp(FIRST_POLL, POLL_EVERY), &wanted, out, paint)?
             } else {
                 std::thread::sleep(pause);
                 let happened = self.print_new(&wanted, out, paint)?;
@@ -164,9 +164,9 @@ impl<'a> AllocFollower<'a> {
                 }
                 happened
             };
-            pause = if happened { FIRST_LOOK } else { (pause * 2).min(LOOK_EVERY) };
+            pause = if happened { FIRST_POLL } else { (pause * 2).min(POLL_EVERY) };
             if happened {
-                look_after = FIRST_LOOK;
+                look_after = FIRST_POLL;
             }
             if happened || Instant::now() >= next_look {
                 let allocs = self.allocs(ids)?;
@@ -176,7 +176,7 @@ impl<'a> AllocFollower<'a> {
                     return Ok(FollowEnd::Done(allocs));
                 }
                 next_look = Instant::now() + look_after;
-                look_after = (look_after * 2).min(LOOK_ANYWAY);
+                look_after = (look_after * 2).min(REFRESH_EVERY);
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Ok(FollowEnd::Interrupted);
@@ -361,7 +361,7 @@ mod tests {
             tail: None,
             cut: false,
             known: false,
-            gone_for,
+            max_outage: gone_for,
             only_failures: false,
             interrupted,
         };
@@ -383,7 +383,7 @@ mod tests {
                 },
                 _ => Some((200, EVENTS.to_owned())),
             }),
-            GONE_FOR,
+            MAX_OUTAGE,
             false,
         );
         assert!(matches!(ended, Ok(FollowEnd::Done(allocs)) if allocs[0].id == "a"));
@@ -395,8 +395,8 @@ mod tests {
         let error = until_over(Arc::new(|_| None), Duration::from_millis(300), false).unwrap_err();
         assert_eq!(error.exit, CliExit::NoAgent);
         assert!(began.elapsed() >= Duration::from_millis(300));
-        let ended = until_over(Arc::new(|_| None), GONE_FOR, true);
+        let ended = until_over(Arc::new(|_| None), MAX_OUTAGE, true);
         assert!(matches!(ended, Ok(FollowEnd::Interrupted)), "{ended:?}");
-        assert!(began.elapsed() < GONE_FOR);
+        assert!(began.elapsed() < MAX_OUTAGE);
     }
 }

@@ -40,7 +40,7 @@ impl GcCommand {
         for one in &done.removed {
             writeln!(session.out, "removed {} ({})", one.id.short(), one.why)?;
         }
-        let (waiting, kept): (Vec<_>, Vec<_>) = done.kept.iter().partition(|one| self.all && one.until.is_some());
+        let (waiting, kept): (Vec<_>, Vec<_>) = done.retained.iter().partition(|one| self.all && one.until.is_some());
         for one in &kept {
             let until =
                 one.until.map_or_else(String::new, |until| format!("; {}", at_the_latest(until, follow::now())));
@@ -56,7 +56,7 @@ impl GcCommand {
         for one in &done.left {
             writeln!(session.out, "left on the disk, until the agent starts again: {}: {}", one.id.short(), one.why)?;
         }
-        if done.removed.is_empty() && done.kept.is_empty() {
+        if done.removed.is_empty() && done.retained.is_empty() {
             writeln!(session.out, "nothing to remove")?;
         }
         Ok(if kept.is_empty() && done.left.is_empty() { CliExit::Done } else { CliExit::Failed })

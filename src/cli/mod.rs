@@ -67,7 +67,7 @@ use crate::config;
 use crate::model::text::terminal_lines;
 use connect::Purpose;
 pub use exit::{CliError, CliExit, CliResult, EXIT_CODES};
-pub use output::say;
+pub use output::eprint_line;
 use output::{CommandOutput, Paint, Style};
 
 /// Run tasks on this host, observe every other workload on it, and expose their usage to Prometheus, OTLP, a terminal
@@ -332,7 +332,7 @@ fn steers(text: &str) -> bool {
 /// Prints the error and returns its exit code. Much of it is foreign text: an agent's words, names of files.
 fn reported(error: &CliError) -> ExitCode {
     let (paint, text) = (Paint::for_stderr(), error.to_string());
-    say(&format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text)));
+    eprint_line(&format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text)));
     error.exit.into()
 }
 

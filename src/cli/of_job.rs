@@ -39,7 +39,7 @@ impl ConfirmArgs {
         if list.allocs.iter().any(|alloc| alloc.id == name) {
             return Ok(vec![name.to_owned()]);
         }
-        let is_meant = |a: &AllocRow| a.is_ours() && a.goes_on() && a.is_called(name);
+        let is_meant = |a: &AllocRow| a.is_managed() && a.goes_on() && a.is_called(name);
         let several: Vec<AllocRow> = list.allocs.into_iter().filter(is_meant).collect();
         if several.len() < 2 {
             return Ok(vec![name.to_owned()]);
@@ -84,7 +84,7 @@ impl OneOrJob {
             (None, Some(name)) => self.agreement.allocs(agent, name, verb)?,
             (None, None) => Vec::new(),
         };
-        let mut acted = ActionOutcome { reached: Vec::new(), refused: 0, asked: ids.len() };
+        let mut acted = ActionOutcome { reached: Vec::new(), refused: 0, requested: ids.len() };
         if let ([id], None) = (ids.as_slice(), &self.job) {
             let answer = agent.post(&target(id), "").map_err(or_job)?;
             writeln!(session.out, "{did} {}", tasks(&answer).join(", "))?;
@@ -131,14 +131,14 @@ impl AffectedAlloc {
 pub struct ActionOutcome {
     pub reached: Vec<AffectedAlloc>,
     refused: usize,
-    asked: usize,
+    requested: usize,
 }
 
 impl ActionOutcome {
     pub fn exit(&self) -> CliResult {
         match self.refused {
             0 => Ok(CliExit::Done),
-            refused => Err(CliError::failed(format!("refused by {refused} of {} allocs", self.asked))),
+            refused => Err(CliError::failed(format!("refused by {refused} of {} allocs", self.requested))),
         }
     }
 }
@@ -148,7 +148,8 @@ impl ActionOutcome {
 /// Errors: the agent has none of that job, whatever it is like.
 pub fn of(agent: &mut AgentConnection, job: &str, is_meant: fn(&AllocRow) -> bool) -> Result<Vec<String>, CliError> {
     let list: AllocList = agent.get("/v1/allocs")?;
-    let of_job: Vec<AllocRow> = list.allocs.into_iter().filter(|alloc| alloc.is_ours() && alloc.job == job).collect();
+    let of_job: Vec<AllocRow> =
+        list.allocs.into_iter().filter(|alloc| alloc.is_managed() && alloc.job == job).collect();
     if of_job.is_empty() {
         let message = format!("there is no alloc of a job {job:?} that this agent runs");
         return Err(CliError::new(CliExit::NotFound, message).hint("`allostat status` lists the allocs"));

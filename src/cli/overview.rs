@@ -86,7 +86,7 @@ fn cores(cores: f64) -> String {
 
 /// Everything, on a screen of so many columns; empty: there is nothing.
 pub fn text(allocs: &[AllocRow], uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
-    let (managed, observed): (Vec<&AllocRow>, Vec<&AllocRow>) = allocs.iter().partition(|alloc| alloc.is_ours());
+    let (managed, observed): (Vec<&AllocRow>, Vec<&AllocRow>) = allocs.iter().partition(|alloc| alloc.is_managed());
     let (ended, live): (Vec<&AllocRow>, Vec<&AllocRow>) = managed.into_iter().partition(|alloc| has_ended(alloc));
     let parts = [
         alloc_table(&live, uses, now, screen, paint),
@@ -103,7 +103,7 @@ pub fn list(allocs: &[AllocRow], uses: &AllocUses, now: Timestamp, screen: Optio
 
 /// Something is folded: not each of them has a line.
 pub fn folds(allocs: &[AllocRow]) -> bool {
-    allocs.iter().any(|alloc| !alloc.is_ours() || has_ended(alloc))
+    allocs.iter().any(|alloc| !alloc.is_managed() || has_ended(alloc))
 }
 
 /// It runs no more, and nothing replaces it or may be left of it.

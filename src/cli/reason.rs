@@ -22,7 +22,7 @@ pub struct MemoryPeak {
 
 /// `exit 3`, `OOM killed`, `signal 9 (SIGKILL)`, `stopped on request`, `signal 9 (SIGKILL); Result: timeout`.
 pub fn exit(exit: &ExitRow) -> String {
-    let result = exit.result.and_then(|result| result.beside(&exit.status));
+    let result = exit.result.and_then(|result| result.word_unlike(&exit.status));
     let result = result.map_or_else(String::new, |word| format!("; Result: {word}"));
     match exit.oom_kills {
         // Its main process went on, or ended in another way.

@@ -62,7 +62,7 @@ impl RestartCommand {
             let waiting = allocs.iter().flat_map(of).filter(|(alloc, name, task)| !settled(alloc, name, task, &before));
             let waiting: Vec<_> = waiting.collect();
             let (standstill, wrong) = &mut *standstill.borrow_mut();
-            *wrong = standstill.look(Instant::now(), waiting.iter().copied());
+            *wrong = standstill.update(Instant::now(), waiting.iter().copied());
             waiting.is_empty() || wrong.is_some()
         };
         let paint = session.paint;

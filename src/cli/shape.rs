@@ -140,11 +140,11 @@ impl AllocRow {
         self.job == name || self.name == name || (!self.parent.is_empty() && self.parent == name)
     }
     /// The agent runs it.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_managed(&self) -> bool {
         matches!(self.source.as_str(), "" | "managed")
     }
     pub fn is_of(&self, source: AllocSource) -> bool {
-        if source == AllocSource::Managed { self.is_ours() } else { self.source == source.as_str() }
+        if source == AllocSource::Managed { self.is_managed() } else { self.source == source.as_str() }
     }
     /// One of its tasks has failed for good.
     pub fn has_failed(&self) -> bool {
@@ -163,7 +163,7 @@ impl AllocRow {
         Some(format!("reschedule in {left} (attempt {})", self.reschedules.saturating_add(1)))
     }
     /// Everything that runs beside its work runs; what comes after it cannot yet.
-    pub fn has_begun(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         let after = |t: &AllocTaskRow| t.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
         self.tasks.values().all(|t| after(t) || t.state == "running" || t.state == "dead")
     }
@@ -171,7 +171,7 @@ impl AllocRow {
     pub fn is_healthy(&self) -> bool {
         match self.health.as_deref() {
             Some("healthy") => true,
-            None | Some("unchecked") => self.has_begun(),
+            None | Some("unchecked") => self.has_started(),
             Some(_) => false,
         }
     }
@@ -419,8 +419,8 @@ pub struct NodeReport {
     #[serde(default)]
     pub agent: AgentCost,
     /// Not before the first tick.
-    #[serde(default)]
-    pub kept_files: Option<KeptFiles>,
+    #[serde(default, rename = "kept_files")]
+    pub open_files: Option<OpenFileCounts>,
     pub taken_at: Timestamp,
     pub allocs: BTreeMap<String, u64>,
     pub tasks: BTreeMap<String, u64>,
@@ -508,9 +508,11 @@ pub struct OrphanReport {
 
 /// Kernel files that stay open between two readings.
 #[derive(Debug, Clone, Deserialize)]
-pub struct KeptFiles {
-    pub kept: u64,
-    pub wanted: u64,
+pub struct OpenFileCounts {
+    #[serde(rename = "kept")]
+    pub open: u64,
+    #[serde(rename = "wanted")]
+    pub needed: u64,
     pub limit: u64,
 }
 

@@ -96,7 +96,7 @@ impl StatusCommand {
             let mut list: AllocList = agent.get(&target)?;
             list.allocs.retain(|alloc| self.source.is_none_or(|source| alloc.is_of(source)));
             // Ours first, as they were made; then those of others, by name.
-            list.allocs.sort_by_cached_key(|alloc| (!alloc.is_ours()).then(|| alloc.id.clone()));
+            list.allocs.sort_by_cached_key(|alloc| (!alloc.is_managed()).then(|| alloc.id.clone()));
             if list.allocs.is_empty() && self.source.is_some() {
                 session.remark("no allocs of that source");
             } else if list.allocs.is_empty() {
@@ -165,7 +165,7 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
         ("alloc", alloc.id.clone()),
         ("job", printable(&alloc.job)),
         ("name", printable(&alloc.name)),
-        ("run by", if alloc.is_ours() { "this agent".to_owned() } else { printable(&alloc.source) }),
+        ("run by", if alloc.is_managed() { "this agent".to_owned() } else { printable(&alloc.source) }),
         ("type", or_absent(alloc.kind.clone())),
         ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
         ("because", because(alloc, why, paint)),

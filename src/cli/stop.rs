@@ -56,7 +56,7 @@ impl StopCommand {
         }
         let wanted = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
-            list.allocs.into_iter().filter(|a| a.is_ours() && a.goes_on()).map(|a| a.id).collect()
+            list.allocs.into_iter().filter(|a| a.is_managed() && a.goes_on()).map(|a| a.id).collect()
         } else if let Some(job) = &self.job {
             of_job::of(follow.agent(), job, AllocRow::goes_on)?
         } else {
@@ -69,11 +69,12 @@ impl StopCommand {
         let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
         let mut had_ended: Vec<String> = Vec::new();
         let mut unsaved = None;
-        let answers = ask_at_once(&follow.agent().door(), &wanted);
+        let answers = stop_concurrently(&follow.agent().door(), &wanted);
         for (id, answer) in wanted.iter().zip(answers) {
             // Asking twice is asking once.
             let asked = |agent: &mut AgentConnection| agent.post(&target(id), "");
-            let answer = answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| of_job::or_job(gone(e, &ids)))?;
+            let answer =
+                answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| of_job::or_job(agent_lost(e, &ids)))?;
             unsaved = unsaved.or_else(|| answer["unsaved"].as_str().map(str::to_owned));
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
             let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };
@@ -92,7 +93,7 @@ impl StopCommand {
         }
         if self.detach || ids.is_empty() {
             if !ids.is_empty() {
-                writeln!(session.out, "{}", asked(&ids))?;
+                writeln!(session.out, "{}", requested_text(&ids))?;
             } else if had_ended.is_empty() {
                 writeln!(session.out, "nothing runs")?;
             }
@@ -100,7 +101,7 @@ impl StopCommand {
         }
         let paint = session.paint;
         let ended = follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over));
-        match ended.map_err(|e| gone(e, &ids))? {
+        match ended.map_err(|e| agent_lost(e, &ids))? {
             FollowEnd::Done(allocs) => {
                 let stuck: Vec<_> = allocs.iter().filter(|a| !a.may_run.is_empty()).collect();
                 if stuck.len() < ids.len() {
@@ -109,7 +110,9 @@ impl StopCommand {
                 }
                 if stuck.is_empty() { Ok(CliExit::Done) } else { Err(abandoned(&stuck)) }
             }
-            FollowEnd::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
+            FollowEnd::Interrupted => {
+                Err(CliError::failed(format!("not waiting any longer; {}", requested_text(&ids))))
+            }
         }
     }
 }
@@ -120,7 +123,7 @@ fn target(id: &str) -> String {
 
 /// Each stop is durable before it is answered: concurrent requests share that. `None`: this one failed; a request alone
 /// then returns the reason.
-fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
+fn stop_concurrently(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     let next = AtomicUsize::new(0);
     let ask = || {
         let mut answers = Vec::new();
@@ -146,11 +149,11 @@ fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     all
 }
 
-fn gone(error: CliError, ids: &[String]) -> CliError {
+fn agent_lost(error: CliError, ids: &[String]) -> CliError {
     if error.exit != CliExit::NoAgent || ids.is_empty() {
         return error;
     }
-    let message = format!("the agent does not come back: {}\n{}", error.message, asked(ids));
+    let message = format!("the agent does not come back: {}\n{}", error.message, requested_text(ids));
     CliError::new(CliExit::NoAgent, message)
         .hint("an agent that is started again goes on with that: `allostat status` shows how far it is")
 }
@@ -165,7 +168,7 @@ fn abandoned(stuck: &[&AllocRow]) -> CliError {
     )
 }
 
-fn asked(ids: &[String]) -> String {
+fn requested_text(ids: &[String]) -> String {
     format!("asked {} to stop", human::count(ids.len(), "alloc"))
 }
 
@@ -197,12 +200,12 @@ mod tests {
                 _ => together.then(|| (200, format!(r#"{{"id":{target:?}}}"#))),
             }
         }));
-        let answers = ask_at_once(&agent.door(), &ids);
+        let answers = stop_concurrently(&agent.door(), &ids);
         for (id, answer) in ids.iter().zip(&answers) {
             let expected = (id != "a3").then(|| serde_json::json!({ "id": target(id) }));
             assert_eq!(*answer, expected, "{id}");
         }
         assert_eq!(*asked.0.lock().unwrap(), MANY, "each once");
-        assert_eq!(ask_at_once(&agent.door(), &ids[..1]), [None], "one alone asks as it always did");
+        assert_eq!(stop_concurrently(&agent.door(), &ids[..1]), [None], "one alone asks as it always did");
     }
 }

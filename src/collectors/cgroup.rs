@@ -114,7 +114,7 @@ pub(super) struct DueFiles {
 impl DueFiles {
     pub(super) const ALL: DueFiles = DueFiles { asleep: true, stirred: true, ran: true, set: true };
 
-    fn wants(self, when: ChangeTrigger) -> bool {
+    fn includes(self, when: ChangeTrigger) -> bool {
         match when {
             ChangeTrigger::Tick => false,
             ChangeTrigger::Asleep => self.asleep,
@@ -261,8 +261,8 @@ impl CgroupFiles {
     }
 
     /// Whether the kernel pass requests a comparison of this cgroup with its files.
-    pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
-        self.homes.iter().any(|place| rows.wants(place.inode))
+    pub(super) fn is_comparison_due(&self, rows: &PassRows) -> bool {
+        self.homes.iter().any(|place| rows.compares(place.inode))
     }
 
     /// Reads the probe files that no row replaces. Errors: `StaleCgroup`.
@@ -276,7 +276,7 @@ impl CgroupFiles {
             return Err(StaleCgroup);
         }
         for index in 0..self.probes {
-            self.read_wanted(index, scratch, raw, rows, DueFiles::default())?;
+            self.read_due(index, scratch, raw, rows, DueFiles::default())?;
         }
         self.check_opened_by_path()
     }
@@ -296,9 +296,9 @@ impl CgroupFiles {
         let all_rows = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
             let wanted =
-                |slot: &FileSlot| due.wants(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
+                |slot: &FileSlot| due.includes(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
             if self.slots.get(index).is_some_and(wanted) {
-                self.read_wanted(index, scratch, raw, rows, due)?;
+                self.read_due(index, scratch, raw, rows, due)?;
             }
         }
         self.check_opened_by_path()
@@ -318,7 +318,7 @@ impl CgroupFiles {
         Ok(())
     }
 
-    fn read_wanted(
+    fn read_due(
         &mut self,
         index: usize,
         scratch: &mut Scratch,

@@ -55,7 +55,7 @@ pub(super) struct TestedHierarchy<'a> {
 pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
     let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
     let _twin = bpf::trace(&plan.twin(seen.descriptor())?, exits::EXITED)?;
-    let self_test = ExitSelfTest { seen, wanted };
+    let self_test = ExitSelfTest { seen, expected: wanted };
     // The first of two threads ends with status 1.
     let level = self_test.one(TestChildEnd::Code(67))?;
     for how in [TestChildEnd::Alone(68), TestChildEnd::Killed, TestChildEnd::Threads(3)] {
@@ -75,7 +75,7 @@ pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, 
 /// Compares what the exit program recorded of test children with how they ended.
 struct ExitSelfTest<'a> {
     seen: LatestByKey,
-    wanted: Option<&'a [u64]>,
+    expected: Option<&'a [u64]>,
 }
 
 impl ExitSelfTest<'_> {
@@ -98,7 +98,7 @@ impl ExitSelfTest<'_> {
             TestChildEnd::Code(_) | TestChildEnd::Alone(_) | TestChildEnd::Killed | TestChildEnd::First(_) => first,
         };
         let wrong = |what| {
-            tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?self.wanted, "process-exit self-test failed");
+            tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?self.expected, "process-exit self-test failed");
             Err(KernelPassError::SelfTestFailed { what })
         };
         let Some(seen) = seen_exit.as_ref() else { return wrong("how processes end") };
@@ -109,7 +109,7 @@ impl ExitSelfTest<'_> {
             wrong(FIRST)
         } else if !(seen.at.saturating_sub(took)..=seen.at).contains(&seen.start) {
             wrong("when processes began")
-        } else if self.wanted.is_some_and(|wanted| !seen.cgroups.starts_with(wanted)) {
+        } else if self.expected.is_some_and(|wanted| !seen.cgroups.starts_with(wanted)) {
             wrong("in which cgroups processes end")
         } else {
             Ok(seen.level)

@@ -14,7 +14,7 @@ pub(super) enum FileHierarchy {
     /// The unified tree, unless a v1 hierarchy of this controller provides the same value more exactly.
     UnifiedUnlessV1(&'static str),
     /// The unified tree of a hybrid host, beside the v1 hierarchy of this controller.
-    UnifiedBesideV1(&'static str),
+    HybridUnified(&'static str),
 }
 
 impl FileHierarchy {
@@ -30,7 +30,7 @@ impl FileHierarchy {
             FileHierarchy::Unified => layout.unified(),
             FileHierarchy::UnifiedUnlessV1(controller) if of(controller, CgroupVersion::V1).is_some() => None,
             FileHierarchy::UnifiedUnlessV1(_) => layout.unified(),
-            FileHierarchy::UnifiedBesideV1(controller) => of(controller, CgroupVersion::V1).and(layout.unified()),
+            FileHierarchy::HybridUnified(controller) => of(controller, CgroupVersion::V1).and(layout.unified()),
         }
     }
     /// The cgroup version of the files there.
@@ -40,7 +40,7 @@ impl FileHierarchy {
             FileHierarchy::V2(_)
             | FileHierarchy::Unified
             | FileHierarchy::UnifiedUnlessV1(_)
-            | FileHierarchy::UnifiedBesideV1(_) => CgroupVersion::V2,
+            | FileHierarchy::HybridUnified(_) => CgroupVersion::V2,
         }
     }
     /// The first part of a key: the v1 controller, `unified` or `hybrid`.
@@ -49,7 +49,7 @@ impl FileHierarchy {
             FileHierarchy::V1(controller) => controller,
             FileHierarchy::V2(_) | FileHierarchy::Unified | FileHierarchy::UnifiedUnlessV1(_) => "unified",
             // A separate key: the file means something else than on a v2 host.
-            FileHierarchy::UnifiedBesideV1(_) => "hybrid",
+            FileHierarchy::HybridUnified(_) => "hybrid",
         }
     }
 }

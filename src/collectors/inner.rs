@@ -27,14 +27,14 @@ const FEW: usize = 16;
 pub(super) struct InnerKills {
     /// Inode and count of each existing cgroup.
     there: Vec<(u64, u64)>,
-    /// Recently removed cgroups. Their counts are part of `gone`; a second report of the same cgroup adds nothing.
+    /// Recently removed cgroups. Their counts are part of `removed_kills`; a second report of the same cgroup adds nothing.
     went: VecDeque<(u64, u64)>,
-    gone: u64,
+    removed_kills: u64,
 }
 
 impl InnerKills {
     pub(super) fn total(&self) -> u64 {
-        self.there.iter().fold(self.gone, |sum, (_, kills)| sum.saturating_add(*kills))
+        self.there.iter().fold(self.removed_kills, |sum, (_, kills)| sum.saturating_add(*kills))
     }
     pub(super) fn are_few(&self) -> bool {
         self.there.len() <= FEW
@@ -53,7 +53,7 @@ impl InnerKills {
                 0
             }
         };
-        self.gone = self.gone.saturating_add(kills.saturating_sub(before));
+        self.removed_kills = self.removed_kills.saturating_add(kills.saturating_sub(before));
         if self.went.len() > REMEMBERED {
             self.went.pop_front();
         }
@@ -92,12 +92,12 @@ pub(super) fn read_below(
 
 /// Errors: the list is incomplete.
 fn walk(root: BorrowedFd<'_>, path: &Path, scratch: &mut Scratch, found: &mut Vec<(u64, u64)>) -> Result<(), Errno> {
-    for (child, inode) in or_gone(scratch::below(root, path))?.unwrap_or_default() {
+    for (child, inode) in if_exists(scratch::below(root, path))?.unwrap_or_default() {
         if found.len() == MOST {
             return Ok(());
         }
-        let file = or_gone(scratch::open(root, child.join("memory.oom_control"), OFlags::empty()))?;
-        let bytes = file.map(|file| or_gone(scratch.read(file))).transpose()?.flatten();
+        let file = if_exists(scratch::open(root, child.join("memory.oom_control"), OFlags::empty()))?;
+        let bytes = file.map(|file| if_exists(scratch.read(file))).transpose()?.flatten();
         found.extend(bytes.and_then(|bytes| Some((inode, oom_control::oom_kills(bytes).0?))));
         walk(root, &child, scratch, found)?;
     }
@@ -105,7 +105,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, scratch: &mut Scratch, found: &mut Ve
 }
 
 /// A task may create and remove such cgroups at any time.
-fn or_gone<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
+fn if_exists<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match found {
         Err(Errno::NOENT | Errno::NODEV) => Ok(None),
         other => other.map(Some),

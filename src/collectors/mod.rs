@@ -51,7 +51,7 @@ pub use process::{bytes_of_pages, time_of_ticks};
 pub use reader::{EarlierReading, Reading, ReadingChange, ReadingError, ReadingStore, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use subjects::{fields_of, measures, shared_measures};
-pub use window::kept_peak;
+pub use window::stored_peak;
 
 /// Settings of the sampling methods.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,7 +37,7 @@ pub(super) struct PassRows {
     /// The pass read all values, not only the probes.
     pub(super) are_all: bool,
     /// Inode of the cgroup whose reader should call [`KernelPass::offer`](super::KernelPass::offer).
-    pub(super) wanted: Option<u64>,
+    pub(super) compared: Option<u64>,
 }
 
 /// The rows of one hierarchy.
@@ -103,14 +103,14 @@ impl PassRows {
             Some(HierarchyRows { plan, words, index: Arc::new(InodeIndex::of(ids)) })
         };
         let homes = self.homes.iter().enumerate().map(of).collect();
-        PassRows { taken: self.taken, homes, are_all: self.are_all, wanted: None }
+        PassRows { taken: self.taken, homes, are_all: self.are_all, compared: None }
     }
     /// Number of cgroups in the largest hierarchy.
     pub(super) fn count(&self) -> usize {
         self.homes.iter().flatten().map(|home| home.index.ids.len()).max().unwrap_or_default()
     }
-    pub(super) fn wants(&self, inode: u64) -> bool {
-        self.wanted == Some(inode)
+    pub(super) fn compares(&self, inode: u64) -> bool {
+        self.compared == Some(inode)
     }
     /// The inode of one cgroup, another one for each `n`.
     pub(super) fn nth(&self, n: usize) -> Option<u64> {

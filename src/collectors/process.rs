@@ -366,7 +366,7 @@ mod tests {
         for pid in left.into_iter().filter_map(|p| rustix::process::Pid::from_raw(i32::try_from(p).ok()?)) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
-        assert!(matches!(reader.read(Instant::now(), Timestamp(2), true), Err(ReadingError::Gone)));
+        assert!(matches!(reader.read(Instant::now(), Timestamp(2), true), Err(ReadingError::Removed)));
     }
 
     #[test]
@@ -481,7 +481,7 @@ mod tests {
         let (mut child, sampling, id) = supervisor("sleep 60");
         let other = ProcessId { start_ticks: id.start_ticks + 1, ..id };
         let reader = TaskReader::for_processes(&sampling, other);
-        assert!(matches!(reader.read(Instant::now(), Timestamp(1), true), Err(ReadingError::Gone)));
+        assert!(matches!(reader.read(Instant::now(), Timestamp(1), true), Err(ReadingError::Removed)));
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -25,7 +25,7 @@ use super::sampling::Sampling;
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::traffic::TaskTraffic;
-use super::window::{PeakWindow, kept_peak};
+use super::window::{PeakWindow, stored_peak};
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::disk_io::DiskIo;
 use crate::model::id::{CgroupPath, ProcessId};
@@ -88,7 +88,7 @@ impl Reading {
     }
 }
 
-/// Result of [`TaskReader::look`].
+/// Result of [`TaskReader::read_change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadingChange {
     /// Nothing changed and no file was due: same reading as before.
@@ -104,7 +104,7 @@ pub enum ReadingChange {
 pub enum ReadingError {
     /// The cgroup was removed. This is no error, and never a zero.
     #[error("the cgroup is gone")]
-    Gone,
+    Removed,
 }
 
 /// Samples one task and owns its descriptors.
@@ -141,7 +141,7 @@ struct Inner {
     pace: ReadSchedule,
     source: ReadingSource,
     raw: RawValues,
-    gone: bool,
+    removed: bool,
 }
 
 /// When the files of a task are read next. Kept together: a thousand readers do not fit into the CPU cache from one
@@ -328,7 +328,7 @@ impl TaskReader {
     }
 
     fn new(sampling: &Arc<Sampling>, source: ReadingSource) -> TaskReader {
-        let inner = Inner { pace: ReadSchedule::default(), source, raw: RawValues::default(), gone: false };
+        let inner = Inner { pace: ReadSchedule::default(), source, raw: RawValues::default(), removed: false };
         let (inner, latest, keep) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
         TaskReader { sampling: Arc::clone(sampling), inner, latest, from: None, keep }
     }
@@ -339,13 +339,13 @@ impl TaskReader {
     /// Errors: `StaleCgroup`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its
     /// field absent and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
-        self.look(now, at, everything)?;
+        self.read_change(now, at, everything)?;
         // Only a reader that is gone never had a reading.
-        self.latest().ok_or(ReadingError::Gone)
+        self.latest().ok_or(ReadingError::Removed)
     }
 
     /// Like [`TaskReader::read`], but returns only what changed.
-    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<ReadingChange, ReadingError> {
+    pub fn read_change(&self, now: Instant, at: Timestamp, everything: bool) -> Result<ReadingChange, ReadingError> {
         let mut inner = lock(&self.inner);
         if let ReadingSource::Reported(handed_on) = &mut inner.source {
             let mut latest = lock(&self.latest);
@@ -359,7 +359,7 @@ impl TaskReader {
             *handed_on = Some(reading);
             return Ok(news);
         }
-        let read = match inner.gone {
+        let read = match inner.removed {
             true => Err(StaleCgroup),
             false => {
                 let rows = self.sampling.rows(now);
@@ -375,7 +375,7 @@ impl TaskReader {
             Ok(ReadExtent::All) => Ok(self.keep(&mut inner.raw, at)),
             Err(StaleCgroup) => {
                 inner.close(&self.sampling.networks);
-                Err(ReadingError::Gone)
+                Err(ReadingError::Removed)
             }
         }
     }
@@ -465,8 +465,8 @@ impl TaskReader {
     }
 
     /// Whether the source is gone.
-    pub fn is_gone(&self) -> bool {
-        lock(&self.inner).gone
+    pub fn is_removed(&self) -> bool {
+        lock(&self.inner).removed
     }
 
     /// The latest reading, without a system call.
@@ -508,16 +508,16 @@ impl Inner {
             ReadingSource::Cgroup { files, network, processes, on_demand, found, only_reads, window } => {
                 (files, network, *processes, *on_demand, *found, *only_reads, window)
             }
-            // Returned by `look` already.
+            // Returned by `read_change` already.
             ReadingSource::Reported(_) => return Ok(ReadExtent::Nothing),
         };
         let raw = &mut self.raw;
         let first = self.pace.next_read.is_none();
         let read_due = self.pace.next_read.is_none_or(|at| at <= now);
         if first {
-            raw.kept_peak = kept_peak(&sampling.layout, files.path());
+            raw.stored_peak = stored_peak(&sampling.layout, files.path());
             if !only_reads {
-                *window = PeakWindow::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
+                *window = PeakWindow::begin(sampling, files.path(), found, now, &mut raw.stored_peak).map(Box::new);
             }
         }
         // The first reading uses files only, to learn which ones are missing.
@@ -528,7 +528,7 @@ impl Inner {
         // The next full walk, within seconds, shows changed settings without opening files.
         let waits = pass.is_some() && !on_demand && rows.is_some_and(|rows| !rows.are_all);
         let rows = pass.zip(rows).map(|(pass, rows)| {
-            if files.is_wanted(rows) {
+            if files.is_comparison_due(rows) {
                 pass.offer(files.path());
             }
             files.rows(rows, &pass.row_trust, only_reads)
@@ -595,7 +595,7 @@ impl Inner {
     }
 
     fn close(&mut self, networks: &NamespaceOwners) {
-        self.gone = true;
+        self.removed = true;
         if let ReadingSource::Cgroup { files, network, window, .. } = &mut self.source {
             files.close();
             network.close(networks);
@@ -607,7 +607,7 @@ impl Inner {
 /// Ends a sub-window if it is due. Returns whether the window peak changed.
 fn close(window: &mut Option<Box<PeakWindow>>, path: &CgroupPath, raw: &mut RawValues, now: Instant) -> bool {
     let Some(window) = window.as_mut().filter(|w| w.is_due(now)) else { return false };
-    let highest = window.close(path, now, raw.usage.memory_usage_bytes(), &mut raw.kept_peak);
+    let highest = window.close(path, now, raw.usage.memory_usage_bytes(), &mut raw.stored_peak);
     let changed = raw.usage.memory_window_peak_bytes() != highest;
     raw.usage.set(Field::memory_window_peak_bytes, highest);
     changed

@@ -27,7 +27,7 @@ struct RootFile {
     hierarchy: usize,
     name: &'static str,
     read_at: Instant,
-    said: Result<Arc<[u8]>, Errno>,
+    content: Result<Arc<[u8]>, Errno>,
 }
 
 impl RootFiles {
@@ -43,11 +43,11 @@ impl RootFiles {
         let is_it = |file: &RootFile| file.hierarchy == hierarchy && file.name == name;
         let is_fresh = |file: &&RootFile| is_it(file) && now.saturating_duration_since(file.read_at) < FRESH;
         if let Some(file) = known.iter().find(is_fresh) {
-            return file.said.clone();
+            return file.content.clone();
         }
         let said = scratch::open(root, name, OFlags::empty()).and_then(|fd| scratch.read(fd).map(Arc::from));
         known.retain(|file| !is_it(file));
-        known.push(RootFile { hierarchy, name, read_at: now, said: said.clone() });
+        known.push(RootFile { hierarchy, name, read_at: now, content: said.clone() });
         said
     }
 }

@@ -175,7 +175,7 @@ pub(super) fn row_source(home: FileHierarchy, name: &str) -> Option<RowSource> {
                 Some(())
             }),
         ),
-        (FileHierarchy::UnifiedBesideV1(_), "cpu.stat") => (
+        (FileHierarchy::HybridUnified(_), "cpu.stat") => (
             MODES,
             Values(|raw, row| {
                 let (user, system) = modes(raw, row)?;

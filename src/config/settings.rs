@@ -22,7 +22,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
             &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
         })
     };
-    let ours = OURS
+    let ours = AGENT_SETTINGS
         .iter()
         .chain(super::otlp::OTLP)
         .chain(super::signals::SIGNALS.iter().copied().flatten())
@@ -35,7 +35,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });
 
-static OURS: &[Setting] = &[
+static AGENT_SETTINGS: &[Setting] = &[
     Setting {
         stanza: "agent",
         key: "data_dir",

@@ -30,7 +30,7 @@ pub struct StandaloneSampler {
     /// Below it is what an agent runs, or ran.
     parent: CgroupPath,
     /// What was found there last.
-    ours: BTreeMap<String, BTreeSet<String>>,
+    managed: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl StandaloneSampler {
@@ -59,7 +59,7 @@ impl StandaloneSampler {
             sampling: Arc::clone(&sampling),
             ends,
             board: Arc::clone(&board),
-            ours: parent.clone(),
+            managed_parent: parent.clone(),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             keep: None,
@@ -76,8 +76,8 @@ impl StandaloneSampler {
             clock,
         });
         let (observer, sampler) = (observer.map_err(DaemonError::Setup)?, sampler.map_err(DaemonError::Setup)?);
-        let mut all = StandaloneSampler { sampler, observer, sampling, board, parent, ours: BTreeMap::new() };
-        all.follow_ours();
+        let mut all = StandaloneSampler { sampler, observer, sampling, board, parent, managed: BTreeMap::new() };
+        all.follow_managed();
         Ok(all)
     }
 
@@ -93,7 +93,7 @@ impl StandaloneSampler {
 
     /// The newest; none has been taken where its epoch is 0.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
-        self.follow_ours();
+        self.follow_managed();
         let snapshot = self.sampler.snapshots.newest();
         let retired = snapshot.allocs.iter().filter(|alloc| alloc.ended && alloc.retired);
         self.observer.delivered(retired.map(|alloc| alloc.identity.id.clone()));
@@ -102,17 +102,17 @@ impl StandaloneSampler {
 
     /// What an agent has left running is not the observer's: whose it is stands in the agent's state, so it is found by
     /// its place.
-    fn follow_ours(&mut self) {
+    fn follow_managed(&mut self) {
         let now = found(&self.sampling.layout, &self.parent);
-        if now == self.ours {
+        if now == self.managed {
             return;
         }
         let gone: Vec<AllocId> =
-            self.ours.keys().filter(|id| !now.contains_key(*id)).map(|id| AllocId::from(id.as_str())).collect();
-        let other = now.iter().filter(|(id, tasks)| self.ours.get(*id) != Some(tasks));
+            self.managed.keys().filter(|id| !now.contains_key(*id)).map(|id| AllocId::from(id.as_str())).collect();
+        let other = now.iter().filter(|(id, tasks)| self.managed.get(*id) != Some(tasks));
         let shown: Vec<_> = other.map(|(id, tasks)| published(&self.sampling, &self.parent, id, tasks)).collect();
         self.board.publish(shown, |_| {});
         self.board.remove(&gone, |_| {});
-        self.ours = now;
+        self.managed = now;
     }
 }

@@ -38,7 +38,7 @@ impl Needs {
     }
 
     /// Says what is needed for the tasks that an agent before this one has left, as far as its directory shows.
-    pub fn say(&self, data_dir: &DataDir) {
+    pub fn log(&self, data_dir: &DataDir) {
         let attempts = |id| data_dir.attempts(&id).map_or(0, |places| places.len());
         let tasks: usize = data_dir.in_run().unwrap_or_default().into_iter().map(attempts).sum();
         let needed = OWN.saturating_add(u64::try_from(tasks).unwrap_or(u64::MAX));

@@ -46,7 +46,7 @@ pub(super) fn observe(
         sampling: Arc::clone(sampling),
         ends,
         board: Arc::clone(handle.board()),
-        ours: home.parent.clone(),
+        managed_parent: home.parent.clone(),
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
         keep: Some(keep),

@@ -54,7 +54,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
             sampling: Arc::clone(&sampling),
             ends: None,
             board: Arc::clone(&board),
-            ours: parent.clone(),
+            managed_parent: parent.clone(),
             clock: clock.clone(),
             metrics: Arc::clone(&metrics),
             keep: None,

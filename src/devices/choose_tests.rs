@@ -210,7 +210,7 @@ proptest! {
                 prop_assert!(all.len() == ids.len() && ids.iter().all(|id| is_held(id).is_none()));
                 let mut rest = ids.as_slice();
                 for request in &requests {
-                    let (own, others) = rest.split_at(wanted(request));
+                    let (own, others) = rest.split_at(requested_count(request));
                     rest = others;
                     let of = groups.iter().find(|g| g.devices.iter().any(|d| d.id == own[0])).unwrap();
                     prop_assert!(own.iter().all(|id| of.devices.iter().any(|d| d.id == *id && meets(request, of, d))));

@@ -22,7 +22,7 @@ enum PluginAct {
 struct ReservingPlugin {
     name: &'static str,
     act: Mutex<PluginAct>,
-    asked: Mutex<Vec<Vec<DeviceId>>>,
+    requested: Mutex<Vec<Vec<DeviceId>>>,
 }
 
 impl ReservingPlugin {
@@ -39,7 +39,7 @@ impl DevicePlugin for ReservingPlugin {
         PluginError::stopped()
     }
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
-        lock(&self.asked).push(ids.to_vec());
+        lock(&self.requested).push(ids.to_vec());
         match &*lock(&self.act) {
             PluginAct::Give => {}
             PluginAct::Refuse => return Err(PluginError::new(PluginFault::Died, "it ended")),
@@ -109,7 +109,7 @@ async fn each_device_plugin_reserves_its_own_devices_once_and_the_results_are_me
     assert_eq!(names(&reserved), ["x-1", "x-2", "y-1"]);
     let env: Vec<String> = reserved.with.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(env, ["x_DEVICES=x-1,x-2", "y_DEVICES=y-1"]);
-    assert_eq!((lock(&x.asked).len(), lock(&y.asked).len()), (1, 1));
+    assert_eq!((lock(&x.requested).len(), lock(&y.requested).len()), (1, 1));
     assert_eq!(keeper.reserve(&holder("t"), &asked).await.unwrap(), reserved, "and again");
     assert_eq!(keeper.holder(&"y-1".into()), Some(holder("t")));
     keeper.free(&holder("t"));
@@ -147,7 +147,7 @@ async fn hanging_device_plugin_times_out_in_one_thread_and_affects_no_other() {
         assert_eq!(keeper.held_by(&holder(task)), []);
         keeper.reserve(&holder("other"), &[request("nvidia/gpu/y", 1)]).await.unwrap();
     }
-    assert_eq!(lock(&x.asked).len(), 1, "the others waited");
+    assert_eq!(lock(&x.requested).len(), 1, "the others waited");
     drop(go_on);
 }
 
@@ -178,7 +178,7 @@ async fn recorded_reservation_holds_before_any_plugin_and_its_loss_is_reported()
     let groups = std::mem::take(&mut *lock(&stock.groups));
     let keeper = ReservationKeeper::new(Arc::clone(&stock) as _);
     keeper.hold(&holder("old"), &["x-1".into()]).unwrap();
-    assert_eq!(keeper.reserve(&holder("old"), &[]).await, Err(ReserveError::Gone("x-1".into())));
+    assert_eq!(keeper.reserve(&holder("old"), &[]).await, Err(ReserveError::Unknown("x-1".into())));
     keeper.hold(&holder("old"), &["x-1".into()]).unwrap();
     *lock(&stock.groups) = groups;
     let reserved = keeper.reserve(&holder("new"), &[request("gpu", 1)]).await.unwrap();

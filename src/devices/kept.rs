@@ -93,7 +93,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn kept(task: &str, energy: u64) -> RecordedUse {
+    fn recorded_use(task: &str, energy: u64) -> RecordedUse {
         let used = DeviceUsed {
             device: "GPU-0".into(),
             whole: "GPU-0".into(),
@@ -114,12 +114,16 @@ mod tests {
         file.keep(&mut file.turn(), Vec::new());
         assert!(!path.exists(), "nothing is written of nothing");
         for energy in [5, 6] {
-            file.keep(&mut file.turn(), vec![kept("t", energy), kept("s", 1)]);
+            file.keep(&mut file.turn(), vec![recorded_use("t", energy), recorded_use("s", 1)]);
         }
-        assert_eq!(UseJournal::open(Some(path.clone())).1, [kept("t", 6), kept("s", 1)]);
+        assert_eq!(UseJournal::open(Some(path.clone())).1, [recorded_use("t", 6), recorded_use("s", 1)]);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace(r#""xid_errors":0"#, r#""xid_errors":0,"sm_seconds":[1.5]"#)).unwrap();
-        assert_eq!(UseJournal::open(Some(path.clone())).1, [kept("t", 6), kept("s", 1)], "of a newer agent");
+        assert_eq!(
+            UseJournal::open(Some(path.clone())).1,
+            [recorded_use("t", 6), recorded_use("s", 1)],
+            "of a newer agent"
+        );
         std::fs::write(&path, r#"[{"alloc":"a","task":"t","device":"GPU-0","whole":"GPU-0"}]"#).unwrap();
         let (_, found) = UseJournal::open(Some(path));
         assert_eq!((found[0].used.energy_millijoules, found[0].counted_to), (None, None), "of an older one");
@@ -132,10 +136,10 @@ mod tests {
         std::fs::write(&path, r#"[{"alloc":"a","ta"#).unwrap();
         let (file, found) = UseJournal::open(Some(path.clone()));
         assert_eq!(found, []);
-        file.keep(&mut file.turn(), vec![kept("t", 5)]);
-        assert_eq!(UseJournal::open(Some(path)).1, [kept("t", 5)]);
+        file.keep(&mut file.turn(), vec![recorded_use("t", 5)]);
+        assert_eq!(UseJournal::open(Some(path)).1, [recorded_use("t", 5)]);
         let (file, _) = UseJournal::open(Some(dir.path().join("none/device-uses")));
-        file.keep(&mut file.turn(), vec![kept("t", 5)]);
-        file.keep(&mut file.turn(), vec![kept("t", 6)]);
+        file.keep(&mut file.turn(), vec![recorded_use("t", 5)]);
+        file.keep(&mut file.turn(), vec![recorded_use("t", 6)]);
     }
 }

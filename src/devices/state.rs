@@ -327,8 +327,8 @@ impl DeviceState {
         self.uses.used(holder)
     }
     /// The usage for the next agent to continue.
-    pub fn kept(&self) -> Vec<RecordedUse> {
-        self.uses.kept()
+    pub fn recorded_uses(&self) -> Vec<RecordedUse> {
+        self.uses.recorded_uses()
     }
 
     /// Updates the holders from the board.
@@ -337,7 +337,7 @@ impl DeviceState {
     }
 
     /// A view of everything at this moment.
-    pub fn look(&mut self, board: &BoardView, now: Instant) -> DevicesView {
+    pub fn view(&mut self, board: &BoardView, now: Instant) -> DevicesView {
         self.follow(board);
         DevicesView {
             uses: self.uses.shown(),

@@ -143,7 +143,7 @@ impl DeviceUses {
     }
 
     /// The usage for the next agent to continue.
-    pub(super) fn kept(&self) -> Vec<RecordedUse> {
+    pub(super) fn recorded_uses(&self) -> Vec<RecordedUse> {
         let kept = |((alloc, task, _), of): (&UseKey, &UseState)| RecordedUse {
             alloc: alloc.clone(),
             task: task.clone(),

@@ -31,7 +31,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
 });
 
 /// Labels that say whose a series is: no family is selected by these.
-const WHOSE: [&str; 8] =
+const IDENTITY_LABELS: [&str; 8] =
     ["alloc_id", "task", "workload", "service_name", "check", "device_uuid", "gpu_instance_id", "mig_uuid"];
 
 pub fn find(name: &str) -> Option<&'static MetricDesc> {
@@ -57,10 +57,10 @@ pub fn family(name: &str) -> Option<&'static MetricDesc> {
 pub fn advice(name: &str) -> Option<String> {
     renamed::now(name)
         .map(|new| format!("it is {new} since schema {}", lifecycle::SCHEMA))
-        .or_else(|| nearest(name, CATALOGUE.iter().map(|desc| desc.name)).map(meant))
+        .or_else(|| nearest(name, CATALOGUE.iter().map(|desc| desc.name)).map(suggestion))
 }
 
-fn meant(name: impl std::fmt::Display) -> String {
+fn suggestion(name: impl std::fmt::Display) -> String {
     format!("did you mean {name}?")
 }
 
@@ -107,17 +107,17 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     if families.is_empty() {
         let name = text.split('{').next().unwrap_or(text);
         let renamed = renamed::SCHEMA_1.iter().find(|(old, _)| pattern.names(old)).map(|(old, _)| *old);
-        let advice = advice(renamed.unwrap_or(name)).or_else(|| near_pattern(name).map(meant));
+        let advice = advice(renamed.unwrap_or(name)).or_else(|| near_pattern(name).map(suggestion));
         let advice = advice.unwrap_or_else(|| "allostat catalogue lists all".to_owned());
         return Err(format!("there is no metric {name:?}; {advice}"));
     }
     let Some(label) = pattern.label() else { return Ok(pattern) };
-    if WHOSE.contains(&label) {
+    if IDENTITY_LABELS.contains(&label) {
         return Err(format!("{text:?} cannot be: {label} says whose a series is, and all have the same families"));
     }
     let known: BTreeSet<&str> =
         families.iter().filter(|d| d.kind != Kind::Info).flat_map(|d| d.labels).copied().collect();
-    let known: Vec<&str> = known.into_iter().filter(|known| !WHOSE.contains(known)).collect();
+    let known: Vec<&str> = known.into_iter().filter(|known| !IDENTITY_LABELS.contains(known)).collect();
     match (known.contains(&label), known.as_slice()) {
         (true, _) => Ok(pattern),
         (false, []) => Err(format!("{text:?} cannot be: no label distinguishes series of that metric")),

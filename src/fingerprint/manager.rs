@@ -94,7 +94,7 @@ impl FingerprinterStates {
 /// Asks for as long as it is held.
 pub struct Fingerprinting {
     states: Arc<FingerprinterStates>,
-    _asking: JoinSet<()>,
+    _runs: JoinSet<()>,
 }
 
 impl Fingerprinting {
@@ -127,7 +127,7 @@ impl Fingerprinting {
             let names = pending.map(|info| info.name).collect::<Vec<_>>().join(", ");
             tracing::warn!(names, "fingerprints are slow; the agent continues without them");
         }
-        Fingerprinting { states, _asking: asking }
+        Fingerprinting { states, _runs: asking }
     }
 
     pub fn states(&self) -> Arc<FingerprinterStates> {
@@ -151,7 +151,7 @@ impl FingerprinterRun {
         let mut first = Some(first);
         let mut pause = PAUSES.0;
         loop {
-            let next = match self.ask().await {
+            let next = match self.fingerprint().await {
                 Ok(diff) => {
                     self.take(diff);
                     pause = PAUSES.0;
@@ -170,7 +170,7 @@ impl FingerprinterRun {
         }
     }
 
-    async fn ask(&self) -> Result<AttributeDiff, FingerprintError> {
+    async fn fingerprint(&self) -> Result<AttributeDiff, FingerprintError> {
         // Until a call that hung comes back. The semaphore is never closed.
         let place = Arc::clone(&self.places).acquire_owned().await;
         let (fingerprinter, parts) = (self.fingerprinter, Arc::clone(&self.parts));

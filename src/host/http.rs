@@ -38,7 +38,7 @@ pub use tls::TlsFiles;
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of the check whether the connection was accepted.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const RECHECK_EVERY: Duration = Duration::from_millis(2);
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -468,7 +468,7 @@ fn accepted(socket: &TcpStream) -> impl Future<Output = std::io::Result<u32>> + 
             if let Some(uid) = peer::accepted(&Roots::default(), ours, theirs)? {
                 return Ok(uid);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RECHECK_EVERY).await;
         }
     }
 }
@@ -527,7 +527,7 @@ mod tests {
     fn missing_listener_is_distinguished_from_refused_access() {
         let dir = tempfile::tempdir().unwrap();
         let error =
-            Client::new(Address::Unix(dir.path().join("none")), Trust::Ours).unwrap().get("/", &[]).unwrap_err();
+            Client::new(Address::Unix(dir.path().join("none")), Trust::OwnUser).unwrap().get("/", &[]).unwrap_err();
         assert!(error.is_unreachable() && !error.is_permission_denied(), "{error}");
     }
 

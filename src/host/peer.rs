@@ -15,7 +15,7 @@ pub enum Trust {
     /// Any server: the user configured the address.
     Named,
     /// Only a process of root or of the client's own user.
-    Ours,
+    OwnUser,
     /// A process of root's alone.
     Root,
 }
@@ -24,7 +24,7 @@ impl Trust {
     pub fn covers(self, uid: u32) -> bool {
         match self {
             Trust::Named => true,
-            Trust::Ours => uid == 0 || uid == rustix::process::geteuid().as_raw(),
+            Trust::OwnUser => uid == 0 || uid == rustix::process::geteuid().as_raw(),
             Trust::Root => uid == 0,
         }
     }

@@ -36,7 +36,7 @@ pub use adopted::{AdoptedChildren, can_adopt_children};
 pub use capability::Capabilities;
 pub use child::Child;
 pub use group::{GroupError, group};
-pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
+pub use held::{GUARD, HeldProgram, guard, remove_agent_variables, spawn_held};
 pub use known::{TestChildEnd, end_as};
 pub use launch::{GatedChild, LaunchError, LaunchParameters, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
@@ -55,7 +55,7 @@ pub fn boot_id(roots: &Roots) -> Result<BootId, ReadError> {
 pub fn identity(pid: u32) -> io::Result<Option<ProcessId>> {
     let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
-        Err(e) if is_gone(&e) => return Ok(None),
+        Err(e) if has_exited(&e) => return Ok(None),
         Err(e) => return Err(e),
     };
     match pid_stat::parse(&stat) {
@@ -110,7 +110,7 @@ pub fn is_resource_shortage(error: &io::Error) -> bool {
 }
 
 /// ENOENT, ESRCH: the process has gone.
-fn is_gone(error: &io::Error) -> bool {
+fn has_exited(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 

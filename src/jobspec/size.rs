@@ -118,8 +118,8 @@ struct SizeBudget(usize);
 impl SizeBudget {
     fn take(&mut self, field: &str, length: usize) -> Result<(), TooLong> {
         // Each has a zero behind it and a pointer to it.
-        const BESIDE: usize = 1 + size_of::<usize>();
-        let left = self.0.checked_sub(length.saturating_add(BESIDE));
+        const OVERHEAD: usize = 1 + size_of::<usize>();
+        let left = self.0.checked_sub(length.saturating_add(OVERHEAD));
         self.0 = left.ok_or_else(|| TooLong::Together { field: field.to_owned() })?;
         Ok(())
     }

@@ -89,7 +89,7 @@ mod tests {
             sensitive: Default::default(),
         }
     }
-    fn asks(payload: PayloadRule) -> JobLaunching {
+    fn launching(payload: PayloadRule) -> JobLaunching {
         let list = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
         let asks = Parameterized { payload, meta_required: list(&["to"]), meta_optional: list(&["from", "why"]) };
         JobLaunching { parameterized: Some(Box::new(asks)), ..JobLaunching::default() }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_dispatched_child_has_the_merged_metadata_and_counts_as_its_parent() {
-        let parent = job(asks(PayloadRule::Optional));
+        let parent = job(launching(PayloadRule::Optional));
         let child = parent.dispatched_child(given(Some(1), &[("to", "you")]), 7, "ab").unwrap();
         assert_eq!((child.id.as_str(), child.name.as_str()), ("mail/dispatch-7-ab", "mail/dispatch-7-ab"));
         assert_eq!((child.workload().as_str(), child.parent().unwrap().as_str()), ("mail", "mail"));
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_dispatch_is_refused_for_what_it_lacks_and_for_what_is_not_permitted() {
         let refused = |rule, bytes, meta: &[(&str, &str)]| {
-            job(asks(rule)).dispatched_child(given(bytes, meta), 7, "ab").unwrap_err()
+            job(launching(rule)).dispatched_child(given(bytes, meta), 7, "ab").unwrap_err()
         };
         let to = [("to", "you")];
         assert_eq!(refused(PayloadRule::Required, None, &to), DispatchRefusal::PayloadMissing);
@@ -139,7 +139,7 @@ mod tests {
             prohibit_overlap: false,
             time_zone: "UTC".to_owned(),
         };
-        let both = JobLaunching { periodic: Some(Box::new(clock)), ..asks(PayloadRule::Optional) };
+        let both = JobLaunching { periodic: Some(Box::new(clock)), ..launching(PayloadRule::Optional) };
         let parent = job(both);
         assert_eq!(parent.clock(), None, "a parameterized job is launched by requests alone");
         let child = parent.dispatched_child(given(Some(1), &[("to", "you")]), 7, "ab").unwrap();

@@ -97,7 +97,7 @@ impl ServiceResult {
         !matches!(self, ServiceResult::Success | ServiceResult::ExecCondition)
     }
     /// The word, if the exit status does not say the same.
-    pub fn beside(self, status: &ExitStatus) -> Option<&'static str> {
+    pub fn word_unlike(self, status: &ExitStatus) -> Option<&'static str> {
         let is_said = match self {
             ServiceResult::Success | ServiceResult::OomKill => true,
             ServiceResult::ExitCode => matches!(status, ExitStatus::Code(1..)),
@@ -310,7 +310,7 @@ pub struct TaskStatus {
 
 impl TaskStatus {
     /// The attempt that is on its way, runs, or was the last one, counted from 0. `None`: there was none yet.
-    pub fn begun(&self) -> Option<u32> {
+    pub fn last_attempt(&self) -> Option<u32> {
         let waits = matches!(self.state, TaskState::Pending | TaskState::Dead);
         let none = waits && self.attempt == 0 && self.started_at.is_none() && self.exits.is_empty();
         (!none).then_some(self.attempt)

@@ -10,7 +10,7 @@ use super::alloc::AllocSource;
 use super::event::EventKind;
 use super::id::{JobId, TaskName};
 use super::metric::{Exemplar, Value};
-use super::observed::BegunAfter;
+use super::observed::RestartCause;
 use super::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason, padded};
 use super::text::label_value;
 use super::units::{Nanos, Timestamp};
@@ -35,9 +35,9 @@ pub struct TaskTotals {
     /// In the order of `RestartReason::ALL`.
     #[serde(deserialize_with = "padded")]
     pub restarts: [u64; 4],
-    /// Restarts of observed tasks, in the order of `BegunAfter::ALL`.
-    #[serde(deserialize_with = "padded", skip_serializing_if = "is_nothing")]
-    pub begun_after: [u64; 3],
+    /// Restarts of observed tasks, in the order of `RestartCause::ALL`.
+    #[serde(deserialize_with = "padded", skip_serializing_if = "is_nothing", rename = "begun_after")]
+    pub restart_causes: [u64; 3],
     /// By event label.
     pub events: BTreeMap<String, u64>,
     /// Seconds that tasks ran, by outcome.
@@ -130,8 +130,8 @@ impl TaskTotals {
         self.restarts[reason.index()] = self.restarts[reason.index()].saturating_add(1);
     }
     /// Another runtime has started it again.
-    pub fn add_begun_after(&mut self, after: BegunAfter) {
-        self.begun_after[after.index()] = self.begun_after[after.index()].saturating_add(1);
+    pub fn add_restart_cause(&mut self, after: RestartCause) {
+        self.restart_causes[after.index()] = self.restart_causes[after.index()].saturating_add(1);
     }
     pub fn add_event(&mut self, kind: EventKind) {
         *self.events.entry(kind.label().to_owned()).or_default() += 1;
@@ -143,7 +143,7 @@ impl TaskTotals {
         self.usage.add_counters(&other.usage);
         add_each(&mut self.exits, &other.exits);
         add_each(&mut self.restarts, &other.restarts);
-        add_each(&mut self.begun_after, &other.begun_after);
+        add_each(&mut self.restart_causes, &other.restart_causes);
         add_each(&mut self.run_ns, &other.run_ns);
         add_all(&mut self.exit_codes, &other.exit_codes);
         add_all(&mut self.exit_signals, &other.exit_signals);
@@ -197,7 +197,7 @@ impl Totals {
         tasks.map(|((of, _), _)| of).next() == Some(job)
     }
     /// A name beside those of jobs: an observed workload with the name of a managed job is shown as `<name>~observed`.
-    pub fn name_beside(&self, workload: &JobId) -> JobId {
+    pub fn name_without_conflict(&self, workload: &JobId) -> JobId {
         let names = std::iter::successors(Some(workload.clone()), |name| {
             Some(JobId::new(&*label_value(&format!("{name}~observed"))))
         });
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn observed_workload_name_never_equals_a_job_name() {
         let mut totals = Totals::default();
-        let beside = |totals: &Totals, name: &str| totals.name_beside(&JobId::from(name)).to_string();
+        let beside = |totals: &Totals, name: &str| totals.name_without_conflict(&JobId::from(name)).to_string();
         assert_eq!(beside(&totals, "svc"), "svc");
         for (job, shown) in
             [("svc", "svc~observed"), ("svc~observed", "svc~observed~observed"), ("sv", "svc~observed~observed")]
@@ -280,7 +280,7 @@ mod tests {
         let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
         one.add_exit(&exit);
         one.add_restart(RestartReason::Policy);
-        one.add_begun_after(BegunAfter::Failure);
+        one.add_restart_cause(RestartCause::Failure);
         one.add_event(EventKind::Started);
         one.add_exit(&Exit { outcome: Outcome::Signal, status: ExitStatus::Signal(6), ..exit.clone() });
         (one.kill_escalations, one.abandoned) = (2, 3);
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(both.exits, [0, 2, 2, 0, 0, 0]);
         assert_eq!(both.exit_codes, BTreeMap::from([(3, 2)]));
         assert_eq!(both.exit_signals, BTreeMap::from([(6, 2)]));
-        assert_eq!((both.restarts, both.begun_after), ([2, 0, 0, 0], [0, 2, 0]));
+        assert_eq!((both.restarts, both.restart_causes), ([2, 0, 0, 0], [0, 2, 0]));
         assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
         assert_eq!(both.lost_output.by_stream(), [12, 0]);
         assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));

@@ -144,7 +144,7 @@ impl DockerApi {
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
         if self.client.is_none() {
-            let mut client = Client::new(Address::Unix(self.socket.clone()), Trust::Ours).ok()?;
+            let mut client = Client::new(Address::Unix(self.socket.clone()), Trust::OwnUser).ok()?;
             client.set_timeout(PATIENCE);
             client.set_largest_answer(facts::LARGEST);
             self.client = Some(client);
@@ -592,12 +592,12 @@ mod tests {
     /// Accepts a request and sends an endless response. Returns how many bytes the client took.
     fn endless_docker(listener: &UnixListener) -> usize {
         use std::io::{Read, Write};
-        const SAID: usize = 200 << 20;
+        const ANSWER_BYTES: usize = 200 << 20;
         let (mut stream, _) = listener.accept().unwrap();
         assert!(stream.read(&mut [0; 4 << 10]).unwrap() > 0);
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {SAID}\r\n\r\n").unwrap();
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {ANSWER_BYTES}\r\n\r\n").unwrap();
         let piece = vec![b' '; 64 << 10];
-        (0..SAID / piece.len()).take_while(|_| stream.write_all(&piece).is_ok()).count() * piece.len()
+        (0..ANSWER_BYTES / piece.len()).take_while(|_| stream.write_all(&piece).is_ok()).count() * piece.len()
     }
 
     #[test]

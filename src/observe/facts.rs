@@ -36,8 +36,8 @@ pub fn texts(object: &serde_json::Value) -> BTreeMap<String, String> {
 /// are ignored. Empty: no readable process has any of them. `cgroups`: the cgroup's directory in each hierarchy.
 pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &'static [&'static str]) -> BTreeMap<String, String> {
     /// Maximum number of processes, and of cgroups, to check.
-    const ASKED: usize = 8;
-    const LOOKED_INTO: usize = 64;
+    const MAX_CHECKED: usize = 8;
+    const MAX_CGROUPS: usize = 64;
     /// Bytes to read from a list of processes; more than are checked.
     const LIST: usize = 4 << 10;
     let (mut left, mut asked) = (VecDeque::from(cgroups.to_vec()), BTreeSet::new());
@@ -47,7 +47,7 @@ pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &'static [&'stati
         let list = untrusted::read_start(&cgroup.join("cgroup.procs"), LIST).unwrap_or_default();
         let pids = list.split(|b| *b == b'\n').filter_map(|pid| std::str::from_utf8(pid).ok()?.parse::<u32>().ok());
         for pid in pids {
-            if asked.len() == ASKED {
+            if asked.len() == MAX_CHECKED {
                 return BTreeMap::new();
             }
             if !asked.insert(pid) {
@@ -62,7 +62,7 @@ pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &'static [&'stati
                 Err(_) => {}
             }
         }
-        let room = LOOKED_INTO.saturating_sub(looked_into + left.len());
+        let room = MAX_CGROUPS.saturating_sub(looked_into + left.len());
         left.extend(directories(&cgroup).into_iter().take(room));
     }
     BTreeMap::new()

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::identity::TaskNaming;
 use crate::model::alloc::AllocSource;
 use crate::model::id::{AllocId, BootId, JobId, TaskName};
-use crate::model::observed::{BegunAfter, ObservedTask};
+use crate::model::observed::{ObservedTask, RestartCause};
 use crate::model::task::{Exit, padded};
 use crate::model::totals::TaskTotals;
 use crate::model::units::Timestamp;
@@ -65,7 +65,7 @@ pub(super) struct RecordedTask {
 
 /// A task that began.
 #[derive(Debug, Clone)]
-pub(super) struct BegunTask<'a> {
+pub(super) struct StartedTask<'a> {
     pub alloc: &'a AllocId,
     pub task: &'a TaskName,
     pub workload: Option<JobId>,
@@ -88,7 +88,7 @@ pub struct EarlierTask {
     #[serde(deserialize_with = "padded")]
     pub restarts: [u64; 3],
     /// How it ended; `None` once it began again.
-    pub ended: Option<BegunAfter>,
+    pub ended: Option<RestartCause>,
     pub last_exit: Option<Arc<Exit>>,
 }
 
@@ -153,9 +153,9 @@ impl ObservedJournal {
         self.log.as_ref().is_some_and(|(_, boot_id)| *boot_id == task.boot_id)
     }
 
-    pub fn begins(&mut self, task: BegunTask<'_>, naming: TaskNaming, earlier: EarlierTask) {
+    pub fn begins(&mut self, task: StartedTask<'_>, naming: TaskNaming, earlier: EarlierTask) {
         let Some((_, boot_id)) = &self.log else { return };
-        let BegunTask { alloc, task, workload, source, path, inode, since, is_counted } = task;
+        let StartedTask { alloc, task, workload, source, path, inode, since, is_counted } = task;
         self.recovered.remove(path);
         let (alloc, task, path, boot_id) = (alloc.clone(), task.clone(), path.to_owned(), boot_id.clone());
         let used = Arc::default();
@@ -275,7 +275,7 @@ mod tests {
         let (alloc, task, source, since) =
             (&"docker:web".into(), &"web".into(), AllocSource::Docker, Some(Timestamp(7)));
         let workload = Some("shop".into());
-        let begun = BegunTask { alloc, task, workload, source, path, inode, since, is_counted: false };
+        let begun = StartedTask { alloc, task, workload, source, path, inode, since, is_counted: false };
         kept.begins(begun, naming, earlier);
     }
 

@@ -107,12 +107,12 @@ impl Default for Config {
 
 impl Config {
     /// Whether an alloc with these names is shown.
-    pub fn wants(&self, source: AllocSource, naming: &TaskNaming) -> bool {
+    pub fn shows(&self, source: AllocSource, naming: &TaskNaming) -> bool {
         let whose = naming.source.unwrap_or(source);
-        self.wants_of(whose) && self.wants_as(&ObservedAllocs::id_of(whose, &naming.native), naming)
+        self.shows_source(whose) && self.shows_as(&ObservedAllocs::id_of(whose, &naming.native), naming)
     }
-    /// As [`Config::wants`], for an ID of any source.
-    pub fn wants_as(&self, id: &str, naming: &TaskNaming) -> bool {
+    /// As [`Config::shows`], for an ID of any source.
+    pub fn shows_as(&self, id: &str, naming: &TaskNaming) -> bool {
         let any = |patterns: &[ObservedPattern]| patterns.iter().any(|pattern| pattern.fits(id, naming));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
@@ -122,7 +122,7 @@ impl Config {
         patterns::ruled(&self.workloads, &id, own, naming)
     }
     /// Whether allocs of this source are shown.
-    pub fn wants_of(&self, source: AllocSource) -> bool {
+    pub fn shows_source(&self, source: AllocSource) -> bool {
         self.sources.is_empty() || self.sources.contains(&source)
     }
     /// Whether patterns exclude anything.
@@ -229,13 +229,13 @@ mod tests {
     fn excluded_observed_alloc_is_hidden_even_if_included() {
         let (include, exclude) = (patterns(&["docker:*"]), patterns(&["*secret*", "label:ci=true"]));
         let config = Config { include, exclude, ..Config::default() };
-        let wants = |source, naming: TaskNaming| config.wants(source, &naming);
+        let wants = |source, naming: TaskNaming| config.shows(source, &naming);
         let of_ci = TaskNaming { labels: vec![("ci".to_owned(), "true".to_owned())], ..TaskNaming::of("web") };
         assert!(
             wants(AllocSource::Docker, TaskNaming::of("web")) && !wants(AllocSource::Docker, TaskNaming::of("secret"))
         );
         assert!(!wants(AllocSource::Systemd, TaskNaming::of("web")) && !wants(AllocSource::Docker, of_ci.clone()));
-        assert!(Config::default().wants(AllocSource::Docker, &of_ci));
+        assert!(Config::default().shows(AllocSource::Docker, &of_ci));
     }
 
     /// Labels used by rules are needed before the runtime has answered the next agent.

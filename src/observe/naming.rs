@@ -80,23 +80,23 @@ pub struct Inquiries {
     labels: Arc<BTreeSet<String>>,
     askers: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: WakeSignal,
+    wake: WakeSignal,
 }
 
 impl Inquiries {
     /// Errors: no file descriptor left.
     pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
         let (bell, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
-        Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), bell })
+        Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), wake: bell })
     }
 
     /// Rings when a source has answered.
-    pub fn bell(&self) -> WakeSignal {
-        self.bell.clone()
+    pub fn wake_signal(&self) -> WakeSignal {
+        self.wake.clone()
     }
 
     /// Whether the question was queued. An answer may still never come.
-    pub fn ask(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
+    pub fn enqueue(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
         let Some(make) = source.runtime else { return false };
         let asker = self.askers.entry(source.word).or_insert_with(|| {
             let questions = Arc::<QuestionQueue>::default();
@@ -104,7 +104,7 @@ impl Inquiries {
                 questions: Arc::clone(&questions),
                 labels: Arc::clone(&self.labels),
                 replies: Arc::clone(&self.replies),
-                bell: self.bell.clone(),
+                wake: self.wake.clone(),
             };
             let places = self.places.clone();
             let name = format!("ask-{}", source.word.as_str());
@@ -115,12 +115,12 @@ impl Inquiries {
     }
 
     /// Asks each source that was asked for a name which containers were renamed since.
-    pub fn ask_for_renames(&self) {
+    pub fn query_renames(&self) {
         self.askers.values().flatten().for_each(|questions| questions.add_renames());
     }
 
     /// Asks each source that was asked before which containers wait for their restart.
-    pub fn ask_for_restarts(&self, now: Timestamp) {
+    pub fn query_restarts(&self, now: Timestamp) {
         self.askers.values().flatten().for_each(|questions| questions.add_restarts(now));
     }
 
@@ -141,7 +141,7 @@ struct SourceWorker {
     questions: Arc<QuestionQueue>,
     labels: Arc<BTreeSet<String>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: WakeSignal,
+    wake: WakeSignal,
 }
 
 impl SourceWorker {
@@ -163,7 +163,7 @@ impl SourceWorker {
                 }
                 Question::End(end) => self.end(runtime, end),
             }
-            self.bell.ring();
+            self.wake.ring();
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
         let docker = ALL.iter().find(|source| source.word == AllocSource::Docker).unwrap();
         let mut ask = |id: &str, about: QuestionTopic| {
             let found = RecognisedTask::container(AllocSource::Docker, id);
-            inquiries.ask(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
+            inquiries.enqueue(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
         };
         for number in 0..200 {
             assert!(ask(&format!("{number:064x}"), QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() })));

@@ -54,7 +54,7 @@ pub struct EndedLife {
     /// End of its last process. `None`: not reported by the kernel.
     pub ended_at: Option<Timestamp>,
     /// When the agent saw that it is gone.
-    pub gone_at: Timestamp,
+    pub removed_at: Timestamp,
 }
 
 /// The next question.
@@ -76,7 +76,7 @@ pub struct EndQuestion {
     pub life: EndedLife,
     /// The observer no longer waits for the answer.
     pub is_late: bool,
-    asked_at: Instant,
+    queried_at: Instant,
     tries: u32,
     /// Not before this time.
     due: Instant,
@@ -149,7 +149,7 @@ impl QuestionQueue {
             let wait = match waiting.ends.front().map(|end| end.due.saturating_duration_since(now)) {
                 Some(Duration::ZERO) => {
                     return waiting.ends.pop_front().map(|mut end| {
-                        end.is_late = now.saturating_duration_since(end.asked_at) >= END_IS_AWAITED;
+                        end.is_late = now.saturating_duration_since(end.queried_at) >= END_IS_AWAITED;
                         Question::End(end)
                     });
                 }
@@ -200,7 +200,7 @@ impl PendingQuestions {
             return false;
         }
         let now = Instant::now();
-        let end = Box::new(EndQuestion { inquiry, life, is_late: false, asked_at: now, tries: 0, due: now });
+        let end = Box::new(EndQuestion { inquiry, life, is_late: false, queried_at: now, tries: 0, due: now });
         // Retried questions are due later.
         let at = self.ends.partition_point(|known| known.due <= now);
         self.ends.insert(at, end);

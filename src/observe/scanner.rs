@@ -116,7 +116,7 @@ impl CgroupScanner {
     }
 
     /// The changes since the last call.
-    pub fn news(&mut self) -> ScanChanges {
+    pub fn take_changes(&mut self) -> ScanChanges {
         let mut notices = Vec::new();
         if let Some(watch) = &self.watch
             && let Err(error) = watch.read(|notice| notices.push(notice))
@@ -165,7 +165,7 @@ impl CgroupScanner {
 
     /// Scans for changes that inotify did not report.
     pub fn sweep(&mut self) {
-        self.tree.forget_gone();
+        self.tree.forget_removed();
         if std::mem::take(&mut self.is_blind) {
             // Without watches it stays true.
             self.is_blind = self.watch.is_none();

@@ -44,9 +44,9 @@ pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     ))
 }
 
-/// How services ended, from systemd. `ask`: what systemd reports of a unit. Errors: a sentence; it does not answer.
+/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: a sentence; it does not answer.
 struct SystemdRuntime<A> {
-    ask: A,
+    query: A,
     room: QueryBudget,
     instances: QueryBudget,
     silent_until: Option<Instant>,
@@ -55,7 +55,7 @@ struct SystemdRuntime<A> {
 impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> {
     fn new(ask: A) -> SystemdRuntime<A> {
         let instances = QueryBudget::new(MOST_INSTANCES_AT_ONCE, PAUSE_OF_INSTANCES);
-        SystemdRuntime { ask, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
+        SystemdRuntime { query: ask, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
     }
 
     fn report(&mut self, unit: &str, now: Instant) -> Option<ServiceReport> {
@@ -66,7 +66,7 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> 
         if !is_in_share || !self.room.take(now) {
             return None;
         }
-        match (self.ask)(unit) {
+        match (self.query)(unit) {
             Ok(report) => report,
             Err(error) => {
                 tracing::debug!(%error, "systemd did not report how a service ended");
@@ -139,7 +139,7 @@ fn slice_of(path: &str) -> Option<&str> {
 
 /// How this life ended, if the report is about it.
 fn end_of(report: &ServiceReport, life: &EndedLife) -> EndAnswer {
-    let ended_at = life.ended_at.map_or(life.gone_at, |at| Timestamp(at.0.saturating_add(APART)));
+    let ended_at = life.ended_at.map_or(life.removed_at, |at| Timestamp(at.0.saturating_add(APART)));
     let began_at = life.began_at.map(|at| Timestamp(at.0.saturating_sub(BEGINS_APART)));
     let is_over = matches!(report.phase, ServicePhase::Over | ServicePhase::Restarting);
     match (report.main_started_at, &report.main) {
@@ -180,7 +180,7 @@ mod tests {
     use crate::observe::identity::{CgroupParts, CgroupVerdict};
 
     /// Properties as `systemctl show` prints them.
-    fn said(state: &str, result: &str, main: (u8, u8), times: [u64; 5]) -> String {
+    fn properties(state: &str, result: &str, main: (u8, u8), times: [u64; 5]) -> String {
         let (active, sub) = state.split_once(' ').unwrap();
         let ((code, status), [started, ended, left, began, over]) = (main, times);
         format!(
@@ -192,11 +192,11 @@ mod tests {
     }
     /// Milliseconds.
     fn report(state: &str, result: &str, main: (u8, u8), times: [u64; 5]) -> ServiceReport {
-        ServiceReport::parse(&said(state, result, main, times), |ms| Timestamp(ms * 1_000_000)).unwrap()
+        ServiceReport::parse(&properties(state, result, main, times), |ms| Timestamp(ms * 1_000_000)).unwrap()
     }
     fn life(began: u64, ended: u64) -> EndedLife {
         let [began_at, ended_at] = [began, ended].map(|ms| Some(Timestamp(ms * 1_000_000)));
-        EndedLife { number: 1, began_at, ended_at, gone_at: Timestamp((ended + 50) * 1_000_000) }
+        EndedLife { number: 1, began_at, ended_at, removed_at: Timestamp((ended + 50) * 1_000_000) }
     }
     fn exit(answer: &EndAnswer) -> Option<(Outcome, ExitStatus)> {
         match answer {

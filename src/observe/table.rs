@@ -19,7 +19,7 @@ use crate::board::PublishedAlloc;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
-use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask, SelectedLabel};
+use crate::model::observed::{ObservedAlloc, ObservedTask, RestartCause, SelectedLabel};
 use crate::model::task::Exit;
 use crate::model::text::{digest, label_value};
 use crate::model::totals::{TaskTotals, Totals, observed_key};
@@ -27,8 +27,8 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
 /// How long, and for how many tasks, the history of forgotten tasks is kept: restarts take minutes at most.
-const KEPT: Nanos = Nanos(3_600_000_000_000);
-const MOST_KEPT: usize = 1_000;
+const RETAINED_FOR: Nanos = Nanos(3_600_000_000_000);
+const MAX_RETAINED: usize = 1_000;
 /// Between two lives of a container, by its daemon: at most a minute, and the time until it has handled the end.
 const LONGEST_PAUSE: Nanos = Nanos(120_000_000_000);
 /// A daemon has handled an end by then.
@@ -43,7 +43,7 @@ pub struct ObservedAllocs {
     /// History from an earlier agent, until the task begins again.
     earlier: HashMap<(AllocId, TaskName), EarlierTask>,
     /// History of forgotten tasks and when they ended, until they begin again.
-    gone: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
+    forgotten: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
     /// Total length of the paths of running tasks.
     path_bytes: usize,
     /// Changes to texts since the counts were taken.
@@ -101,9 +101,9 @@ pub enum TotalsChange {
     /// Totals from an earlier agent.
     Earlier(JobId, TaskName, Arc<TaskTotals>),
     /// A task counts from now on.
-    Begun(JobId, TaskName, Timestamp),
+    Started(JobId, TaskName, Timestamp),
     /// A task was started again.
-    BegunAgain(JobId, TaskName, BegunAfter),
+    Restarted(JobId, TaskName, RestartCause),
     Ended(JobId, TaskName, Box<Exit>),
     /// It is no task any more, but has not ended.
     Covered(JobId, TaskName, Arc<Usage>),
@@ -113,9 +113,9 @@ impl TotalsChange {
     pub fn apply(&self, totals: &mut Totals) {
         match self {
             TotalsChange::Earlier(workload, task, earlier) => totals.add(workload, task, earlier),
-            TotalsChange::Begun(workload, task, at) => totals.submitted(workload, task, *at),
-            TotalsChange::BegunAgain(workload, task, after) => {
-                totals.task_mut(workload, task).add_begun_after(*after);
+            TotalsChange::Started(workload, task, at) => totals.submitted(workload, task, *at),
+            TotalsChange::Restarted(workload, task, after) => {
+                totals.task_mut(workload, task).add_restart_cause(*after);
             }
             TotalsChange::Ended(workload, task, exit) => totals.task_mut(workload, task).add_exit(exit),
             TotalsChange::Covered(workload, task, usage) => totals.task_mut(workload, task).add_usage(usage),
@@ -124,8 +124,8 @@ impl TotalsChange {
     pub fn key(&self) -> (JobId, TaskName) {
         match self {
             TotalsChange::Earlier(workload, task, _)
-            | TotalsChange::Begun(workload, task, _)
-            | TotalsChange::BegunAgain(workload, task, _)
+            | TotalsChange::Started(workload, task, _)
+            | TotalsChange::Restarted(workload, task, _)
             | TotalsChange::Ended(workload, task, _)
             | TotalsChange::Covered(workload, task, _) => (workload.clone(), task.clone()),
         }
@@ -148,16 +148,16 @@ impl ObservedAllocs {
     pub fn set_aside(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask, now: Timestamp) {
         let key = (alloc, task);
         self.earlier.remove(&key);
-        self.gone.insert(key, (now, earlier));
+        self.forgotten.insert(key, (now, earlier));
     }
     /// Drops the history of tasks that have not begun by now.
     pub fn forget_earlier(&mut self, now: Timestamp) {
         self.earlier.clear();
-        self.gone.retain(|_, (ended_at, _)| now.since(*ended_at) <= KEPT);
-        if let Some(too_many) = self.gone.len().checked_sub(MOST_KEPT).filter(|n| *n > 0) {
-            let mut all: Vec<_> = self.gone.iter().map(|(key, (ended_at, _))| (*ended_at, key.clone())).collect();
+        self.forgotten.retain(|_, (ended_at, _)| now.since(*ended_at) <= RETAINED_FOR);
+        if let Some(too_many) = self.forgotten.len().checked_sub(MAX_RETAINED).filter(|n| *n > 0) {
+            let mut all: Vec<_> = self.forgotten.iter().map(|(key, (ended_at, _))| (*ended_at, key.clone())).collect();
             all.sort_unstable();
-            all[..too_many].iter().for_each(|(_, key)| drop(self.gone.remove(key)));
+            all[..too_many].iter().for_each(|(_, key)| drop(self.forgotten.remove(key)));
         }
     }
     /// History of the task before its current cgroup.
@@ -241,7 +241,7 @@ impl ObservedAllocs {
             Some(at) => at,
             None => {
                 let key = (id.clone(), task.clone());
-                let gone = self.gone.remove(&key).map(|(_, earlier)| earlier);
+                let gone = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
                 let earlier = self.earlier.remove(&key).or(gone);
                 held.tasks.push(earlier.map(TrackedTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
@@ -282,8 +282,8 @@ impl ObservedAllocs {
         self.path_bytes += path.len();
         self.places.insert(path, (id.clone(), at));
         let Some(workload) = workload else { return (id, Vec::new()) };
-        let begun = since.map(|since| TotalsChange::Begun(workload.clone(), task.clone(), since));
-        let again = after.map(|after| TotalsChange::BegunAgain(workload, task, after));
+        let begun = since.map(|since| TotalsChange::Started(workload.clone(), task.clone(), since));
+        let again = after.map(|after| TotalsChange::Restarted(workload, task, after));
         (id, begun.into_iter().chain(again).collect())
     }
 
@@ -420,7 +420,7 @@ impl ObservedAllocs {
             for (known, task) in held.identity.tasks.iter().zip(&held.tasks) {
                 let earlier = EarlierTask::of(&task.shown, task.attempts);
                 let ended_at = held.ended_at.unwrap_or_default();
-                self.gone.insert((id.clone(), known.name.clone()), (ended_at, earlier));
+                self.forgotten.insert((id.clone(), known.name.clone()), (ended_at, earlier));
             }
         }
         gone
@@ -617,7 +617,7 @@ mod tests {
             (Some(400), 39, 1)
         );
         assert_eq!(of.exit_codes[&3], 39);
-        assert_eq!(of.begun_after, [1, 38, 0], "the first time is none");
+        assert_eq!(of.restart_causes, [1, 38, 0], "the first time is none");
         let shown = allocs.published(&id).unwrap().observed.unwrap();
         assert_eq!((shown.ended_at, shown.tasks[0].exits.len()), (Some(Timestamp(9)), 10));
         assert_eq!(allocs.forget(&[id.clone(), "docker:other".into()]), [id]);
@@ -728,8 +728,8 @@ mod tests {
             allocs.forget(&[AllocId::new(format!("docker:job-{n}"))]);
         }
         allocs.forget_earlier(minute(126));
-        assert_eq!(allocs.gone.len(), MOST_KEPT);
-        assert!(allocs.gone.keys().all(|(id, _)| id.as_str() != "docker:job-0"), "the oldest ones go");
+        assert_eq!(allocs.forgotten.len(), MAX_RETAINED);
+        assert!(allocs.forgotten.keys().all(|(id, _)| id.as_str() != "docker:job-0"), "the oldest ones go");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::kept::{EarlierTask, RecordedTask};
 use super::table::TotalsChange;
 use super::texts::{TextCounts, fit};
 use crate::model::id::JobId;
-use crate::model::observed::BegunAfter;
+use crate::model::observed::RestartCause;
 use crate::model::totals::observed_key;
 use crate::model::units::Timestamp;
 
@@ -16,11 +16,11 @@ pub(super) fn count_unseen(task: &mut RecordedTask) -> Option<TotalsChange> {
     let used = std::mem::take(&mut task.used);
     task.earlier.base = Arc::new(used.on_top_of(&task.earlier.base).without_live());
     task.is_counted = true;
-    Some(TotalsChange::Covered(kept_key(task)?, task.task.clone(), used))
+    Some(TotalsChange::Covered(totals_key(task)?, task.task.clone(), used))
 }
 
 /// Under which the totals of a persisted task are kept.
-fn kept_key(task: &RecordedTask) -> Option<JobId> {
+fn totals_key(task: &RecordedTask) -> Option<JobId> {
     let source = task.naming.source.unwrap_or(task.source);
     let named = || fit(task.naming.clone(), &mut TextCounts::default()).workload.as_deref().map(JobId::from);
     Some(observed_key(source, &task.workload.clone().or_else(named)?))
@@ -29,9 +29,9 @@ fn kept_key(task: &RecordedTask) -> Option<JobId> {
 /// A task that ended while no agent ran: uses its persisted usage; the time of the end is unknown. Returns its history
 /// and the change of totals.
 pub(super) fn ended_unseen(task: RecordedTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
-    let key = kept_key(&task);
+    let key = totals_key(&task);
     let exit = exit(None, task.earlier.attempts, None, now, task.used);
-    let ended = Some(BegunAfter::Other);
+    let ended = Some(RestartCause::Other);
     let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
     earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
     earlier.exit_counts[exit.outcome.index()] += 1;

@@ -28,7 +28,7 @@ const SHARE: u32 = 100;
 /// The same within one measurement: a large alloc must not take hours.
 const SHARE_WITHIN: u32 = 10;
 /// A value stays valid for this number of intervals.
-const KEPT: u32 = 3;
+const VALID_INTERVALS: u32 = 3;
 
 /// Ends its thread when it is dropped, unless a disk blocks it.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl Rounds {
             self.known.insert(id.clone(), due);
             let use_of = match measured {
                 Ok(usage) => {
-                    let until = self.clock.now().plus(Nanos::from_duration(pause * KEPT));
+                    let until = self.clock.now().plus(Nanos::from_duration(pause * VALID_INTERVALS));
                     Some(DiskUse { bytes: usage.bytes, until: if has_ended { Timestamp(u64::MAX) } else { until } })
                 }
                 Err(UsageError::CalledOff) => return false,

@@ -33,10 +33,10 @@ use crate::telemetry::Metrics;
 use crate::telemetry::lock;
 
 /// Reads the usage of the data directory's file system; may block. `None`: it is unknown.
-pub type AskFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;
+pub type ReadFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;
 
 /// Usage of the file system of the data directory.
-pub fn fill_of(data_dir: &Arc<DataDir>) -> AskFill {
+pub fn fill_of(data_dir: &Arc<DataDir>) -> ReadFill {
     let data_dir = Arc::clone(data_dir);
     Arc::new(move || data_dir.fill().ok())
 }
@@ -47,7 +47,7 @@ pub type Drivers = BTreeMap<&'static str, Arc<dyn Driver>>;
 pub struct Parts {
     pub config: Config,
     pub data_dir: Arc<DataDir>,
-    pub fill: AskFill,
+    pub fill: ReadFill,
     pub journal: Journal,
     pub drivers: Drivers,
     pub clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ pub struct Parts {
 pub struct RunnerContext {
     pub config: Config,
     pub data_dir: Arc<DataDir>,
-    pub fill: AskFill,
+    pub fill: ReadFill,
     pub journal: Journal,
     pub drivers: Drivers,
     /// The last fingerprint of each driver.

@@ -27,7 +27,7 @@ const NAMESPACES: &str = "/run/netns";
 
 /// The network that an alloc requests.
 #[derive(Debug, Clone)]
-pub struct NetworkAsk {
+pub struct NetworkRequest {
     pub alloc: AllocId,
     pub mode: NetworkMode,
     /// With references resolved.
@@ -45,11 +45,11 @@ pub trait AllocNetworks: Send + Sync {
     /// again.
     ///
     /// Errors: the first step that failed, as a sentence; then nothing is left.
-    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String>;
+    fn set_up(&self, ask: &NetworkRequest) -> Result<NetworkRecord, String>;
     /// Whether its namespace still exists: not after a reboot.
     fn exists(&self, record: &NetworkRecord) -> bool;
     /// Disconnects and removes it, by its record if there is one. Idempotent.
-    fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String>;
+    fn tear_down(&self, ask: &NetworkRequest, record: Option<&NetworkRecord>) -> Result<(), String>;
     /// Removes what is kept of an alloc without a record.
     fn forget(&self, alloc: &AllocId);
 }
@@ -77,7 +77,7 @@ impl HostNetworks {
         }
     }
 
-    fn connect(&self, ask: &NetworkAsk, namespace: &Path) -> Result<Option<CniRecord>, String> {
+    fn connect(&self, ask: &NetworkRequest, namespace: &Path) -> Result<Option<CniRecord>, String> {
         let Some(list) = self.list(&ask.mode)? else { return Ok(None) };
         let runtime = port_mappings(&ask.ports);
         let args = args(&ask.cni_args);
@@ -96,7 +96,7 @@ impl HostNetworks {
         CniNetwork { path: &self.config.cni_path, list, container, namespace, args, runtime }
     }
 
-    fn disconnect(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String> {
+    fn disconnect(&self, ask: &NetworkRequest, record: Option<&NetworkRecord>) -> Result<(), String> {
         let namespace = self.namespace(&ask.alloc);
         let unrecorded = || {
             // An agent died before it recorded the result of the plugins: they identify it by the alloc's ID.
@@ -111,7 +111,7 @@ impl HostNetworks {
 }
 
 impl AllocNetworks for HostNetworks {
-    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String> {
+    fn set_up(&self, ask: &NetworkRequest) -> Result<NetworkRecord, String> {
         let namespace = self.namespace(&ask.alloc);
         if netns::exists(&namespace) {
             let _ = self.tear_down(ask, None);
@@ -136,7 +136,7 @@ impl AllocNetworks for HostNetworks {
     fn exists(&self, record: &NetworkRecord) -> bool {
         netns::exists(&record.network.namespace)
     }
-    fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String> {
+    fn tear_down(&self, ask: &NetworkRequest, record: Option<&NetworkRecord>) -> Result<(), String> {
         let disconnected = self.disconnect(ask, record);
         let removed =
             netns::remove(&self.namespace(&ask.alloc)).map_err(|e| format!("cannot remove its network namespace: {e}"));
@@ -155,7 +155,7 @@ fn args(args: &BTreeMap<String, String>) -> String {
 }
 
 /// The network as the plugins report it.
-fn network_of(ask: &NetworkAsk, namespace: PathBuf, cni: Option<&CniRecord>) -> AllocNetwork {
+fn network_of(ask: &NetworkRequest, namespace: PathBuf, cni: Option<&CniRecord>) -> AllocNetwork {
     const MOST: usize = 16;
     let result = cni.map_or(&Value::Null, |cni| &cni.result);
     let interfaces = result["interfaces"].as_array().map_or(&[][..], Vec::as_slice);
@@ -181,7 +181,7 @@ pub const HOSTS: &str = "hosts";
 pub const RESOLV_CONF: &str = "resolv.conf";
 
 /// Writes `hosts` and `resolv.conf`, for drivers whose tasks have their own root.
-fn write_files(ask: &NetworkAsk, network: &AllocNetwork) -> io::Result<()> {
+fn write_files(ask: &NetworkRequest, network: &AllocNetwork) -> io::Result<()> {
     fs::create_dir_all(&ask.files)?;
     write_readable(&ask.files.join(HOSTS), &hosts(network))?;
     ask.dns.as_ref().map_or(Ok(()), |dns| write_resolv_conf(&ask.files, dns))

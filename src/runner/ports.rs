@@ -71,7 +71,7 @@ pub struct PortHolder {
 
 /// A port that an alloc needs, with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortAsk {
+pub struct NeededPort {
     pub label: String,
     pub task: Option<TaskName>,
     pub fixed: Option<u16>,
@@ -112,14 +112,14 @@ impl PortConflict {
         }
     }
     /// Whether this was not reported yet. A program whose name was not found now is no news.
-    pub fn is_news_after(&self, reported: Option<&PortConflict>) -> bool {
+    pub fn differs_from(&self, reported: Option<&PortConflict>) -> bool {
         let is_same = |one: &PortConflict| one == self || one.clone().with_user(None) == *self;
         !reported.is_some_and(is_same)
     }
 }
 
 /// The request that a held port answers, unless others may have the port as well.
-fn ask_of<'a>(asks: &'a [PortAsk], port: &AllocPort) -> Option<&'a PortAsk> {
+fn needed_for<'a>(asks: &'a [NeededPort], port: &AllocPort) -> Option<&'a NeededPort> {
     asks.iter().find(|ask| ask.label == port.label && ask.task == port.task && !ask.ignore_collision)
 }
 
@@ -236,12 +236,12 @@ impl PortKeeper {
     /// The ports that an alloc of this group needs on a host with these attributes.
     ///
     /// Errors: the first port whose network this host does not have.
-    pub fn asks(
+    pub fn needed_ports(
         &self,
         group: &TaskGroup,
         node: &NodeInfo,
         known: &Attributes,
-    ) -> Result<Vec<PortAsk>, UnknownHostNetwork> {
+    ) -> Result<Vec<NeededPort>, UnknownHostNetwork> {
         let named = |name: &str| match name.starts_with("${") {
             true => NodeValues::new(node, known).text_of(name).unwrap_or_else(|| name.to_owned()),
             false => name.to_owned(),
@@ -254,7 +254,7 @@ impl PortKeeper {
                 name: network.unwrap_or_default(),
                 known: self.networks(),
             })?;
-            Ok(PortAsk {
+            Ok(NeededPort {
                 label: port.label.clone(),
                 task: task.cloned(),
                 fixed: port.fixed,
@@ -293,7 +293,7 @@ impl PortKeeper {
     pub fn reserve(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        asks: &[NeededPort],
         before: &[AllocPort],
     ) -> Result<Reservation, PortConflict> {
         // Each turn adds a port: it ends with the range.
@@ -337,7 +337,7 @@ impl PortKeeper {
     fn free(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        asks: &[NeededPort],
         before: &[AllocPort],
         meanwhile: &PortsHeldMeanwhile,
     ) -> Result<Vec<AllocPort>, PortConflict> {
@@ -371,7 +371,7 @@ impl PortKeeper {
         &self,
         given: &BTreeSet<u16>,
         holder: &PortHolder,
-        ask: &PortAsk,
+        ask: &NeededPort,
         before: Option<u16>,
     ) -> Result<u16, PortConflict> {
         let range = self.config.dynamic_ports;
@@ -391,7 +391,7 @@ impl PortKeeper {
     }
 
     /// The conflict of a static port.
-    fn conflict(&self, ask: &PortAsk, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
+    fn conflict(&self, ask: &NeededPort, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
         let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
         let held = lock(&self.held).conflict(ask);
         if let Some((owner, conflict)) = held {
@@ -406,7 +406,7 @@ impl PortKeeper {
 
     /// Static ports that an alloc of a job could not reserve now. Ports of the job's own allocs count as free: those
     /// end first. Programs are not named.
-    pub fn conflicts(&self, job: &JobId, asks: &[PortAsk]) -> Vec<(PortAsk, PortConflict)> {
+    pub fn conflicts(&self, job: &JobId, asks: &[NeededPort]) -> Vec<(NeededPort, PortConflict)> {
         let leaves = |owner: &PortHolder| owner.job == *job;
         asks.iter().filter_map(|ask| Some((ask.clone(), self.conflict(ask, &leaves)?))).collect()
     }
@@ -436,9 +436,9 @@ impl PortKeeper {
 
     /// Tests the ports of an alloc, none of whose processes runs: those that another program uses. Blocks for some
     /// system calls per port. The programs are not named.
-    pub fn taken(&self, alloc: &AllocId, asks: &[PortAsk]) -> Vec<TakenPort> {
+    pub fn taken(&self, alloc: &AllocId, asks: &[NeededPort]) -> Vec<TakenPort> {
         let is_taken = |port: &AllocPort| {
-            let Some(ask) = ask_of(asks, port) else { return false };
+            let Some(ask) = needed_for(asks, port) else { return false };
             let _testing = lock(&self.testing);
             // A task with a dynamic port may bind it at all addresses.
             self.in_use.is_used_at(SocketAddr::new(port.host_ip, port.value))
@@ -453,13 +453,13 @@ impl PortKeeper {
     pub fn replacements(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        asks: &[NeededPort],
         taken: &[TakenPort],
         meanwhile: &PortsHeldMeanwhile,
     ) -> Vec<PortReplacement> {
         let (mut given, mut is_exhausted) = (meanwhile.0.clone(), false);
         let one = |old: &TakenPort| {
-            let new = ask_of(asks, &old.port).filter(|ask| ask.fixed.is_none()).map(|ask| {
+            let new = needed_for(asks, &old.port).filter(|ask| ask.fixed.is_none()).map(|ask| {
                 let range = self.config.dynamic_ports;
                 let found = match is_exhausted {
                     true => Err(PortConflict::Exhausted { label: ask.label.clone(), range }),
@@ -481,7 +481,7 @@ impl PortKeeper {
     pub fn exchange(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        asks: &[NeededPort],
         replacements: &[PortReplacement],
     ) -> Result<Option<(Vec<AllocPort>, String)>, PortsHeldMeanwhile> {
         let mut held = lock(&self.held);
@@ -500,7 +500,7 @@ impl PortKeeper {
                 None => said.push(conflict.to_string()),
                 Some(Err(none)) => said.push(format!("{conflict}; {none}")),
                 Some(Ok(value)) => {
-                    let to = ask_of(asks, port).map_or(port.to, |ask| ask.to.of(*value));
+                    let to = needed_for(asks, port).map_or(port.to, |ask| ask.to.of(*value));
                     (port.value, port.to, is_new) = (*value, to, true);
                     said.push(format!("{conflict}; the alloc has port {value} instead"));
                 }
@@ -542,7 +542,7 @@ impl PortKeeper {
 
 impl HeldPorts {
     /// The alloc that holds this static port.
-    fn conflict(&self, ask: &PortAsk) -> Option<(PortHolder, PortConflict)> {
+    fn conflict(&self, ask: &NeededPort) -> Option<(PortHolder, PortConflict)> {
         let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
         let mut holders = self.by_port.get(&port).into_iter().flatten();
         let is_same =

@@ -113,7 +113,7 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>, tasks: &[Arc<Tas
     {
         return Arc::clone(&only.usage);
     }
-    Arc::new(beside_its_tasks(reading, base, tasks))
+    Arc::new(usage_outside_tasks(reading, base, tasks))
 }
 
 /// The task's cgroup is the alloc's, and what was before it too: the two use the same.
@@ -122,7 +122,7 @@ fn is_its_own(task: &TaskView, reading: &Reading, base: &Arc<Usage>) -> bool {
     same_attempt && task.observed.as_ref().is_some_and(|observed| Arc::ptr_eq(&observed.base, base))
 }
 
-fn beside_its_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
+fn usage_outside_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
     let mut own = match reading {
         // Its first cgroup has nothing below it: nothing to add.
         Some(reading) if *base == Usage::default() => Usage::clone(&reading.usage),

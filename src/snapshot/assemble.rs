@@ -43,7 +43,7 @@ pub struct AllocRequest<'a> {
     /// Other attempts run than were shown last.
     pub new_attempts: bool,
     /// It is built again whatever its readers say: without an answer there would be nothing to build it of.
-    pub wanted: bool,
+    pub must_rebuild: bool,
 }
 
 /// What the readers of one alloc say in this pass.
@@ -110,9 +110,9 @@ pub struct Assembler {
     keep: Duration,
     last: Arc<Snapshot>,
     /// Of managed jobs: observed workloads get names beside theirs.
-    ours: Arc<Totals>,
+    managed_totals: Arc<Totals>,
     /// The board's version that the failed allocs were computed from.
-    looked: Option<u64>,
+    failed_version: Option<u64>,
 }
 
 /// What is remembered of an alloc between two snapshots.
@@ -140,8 +140,8 @@ impl Assembler {
             keep: config.retention.most,
             retention: Retention::new(config.retention),
             last: Arc::new(empty),
-            ours: Arc::default(),
-            looked: None,
+            managed_totals: Arc::default(),
+            failed_version: None,
         }
     }
 
@@ -184,7 +184,7 @@ impl Assembler {
 
     /// Readers are asked, and nothing is built of what they say: of a board that has what is shown.
     pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) {
-        let ask = |alloc| AllocRequest { alloc, new_attempts: false, wanted: false };
+        let ask = |alloc| AllocRequest { alloc, new_attempts: false, must_rebuild: false };
         readings.read(&board.allocs.iter().map(|alloc| ask(&**alloc)).collect::<Vec<_>>());
     }
 
@@ -287,7 +287,7 @@ impl Assembler {
         for gone in moved.into_values() {
             self.workloads.left(&gone.slots);
             if gone.folded {
-                self.overflow.gone(&gone.view);
+                self.overflow.remove(&gone.view);
             }
             self.retention.forget(&gone.view.identity.id);
         }
@@ -451,8 +451,8 @@ impl Assembler {
 
     /// Looked at again only after a change.
     fn failed(&mut self, board: &BoardView) -> Arc<Failed> {
-        if self.looked != Some(board.version) {
-            self.looked = Some(board.version);
+        if self.failed_version != Some(board.version) {
+            self.failed_version = Some(board.version);
             let failed = failed::failed(self.entries.iter().filter_map(|e| e.view.status.as_ref()));
             return Arc::new(failed);
         }
@@ -486,12 +486,12 @@ impl<'a> AllocRequest<'a> {
     fn of(alloc: &'a Arc<PublishedAlloc>, entry: &Entry, everything: bool) -> Option<AllocRequest<'a>> {
         let wanted = !entry.is_of(alloc);
         let new_attempts = wanted && other_attempts(&entry.published, alloc);
-        (wanted || everything).then_some(AllocRequest { alloc, new_attempts, wanted })
+        (wanted || everything).then_some(AllocRequest { alloc, new_attempts, must_rebuild: wanted })
     }
     /// One that has no place yet.
     fn added(alloc: &'a Arc<PublishedAlloc>, entry: Option<&Entry>) -> AllocRequest<'a> {
         let new_attempts = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
-        AllocRequest { alloc, new_attempts, wanted: true }
+        AllocRequest { alloc, new_attempts, must_rebuild: true }
     }
 }
 

@@ -61,7 +61,7 @@ pub static CAPABILITY: MetricDesc = MetricDesc::gauge(
 .absent_when("unknown: there is nothing to probe, or it may not be read; /v1/node gives the reason")
 .otlp("allostat.capability", "1");
 
-pub static KEPT_FILES: MetricDesc = MetricDesc::gauge(
+pub static OPEN_FILES: MetricDesc = MetricDesc::gauge(
     "allostat_collector_kept_files",
     Unit::None,
     "Kernel files kept open for sampling.",
@@ -69,7 +69,7 @@ pub static KEPT_FILES: MetricDesc = MetricDesc::gauge(
 )
 .otlp("allostat.collector.kept_files", "{file}");
 
-pub static KEPT_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
+pub static OPEN_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
     "allostat_collector_kept_files_limit",
     Unit::None,
     "Maximum number of kernel files kept open, set by the descriptor limit of the process.",
@@ -77,7 +77,7 @@ pub static KEPT_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
 )
 .otlp("allostat.collector.kept_files.limit", "{file}");
 
-pub static WANTED_FILES: MetricDesc = MetricDesc::gauge(
+pub static NEEDED_FILES: MetricDesc = MetricDesc::gauge(
     "allostat_collector_wanted_files",
     Unit::None,
     "Kernel files that the agent would keep open without the descriptor limit.",
@@ -185,9 +185,9 @@ pub(super) fn capabilities(out: &mut Samples, info: &NodeInfo) {
 }
 
 pub(super) fn descriptors(out: &mut Samples, sampling: &Arc<Sampling>) {
-    out.push_int(&KEPT_FILES, &[], sampling.budget.used());
-    out.push_int(&KEPT_FILES_LIMIT, &[], sampling.budget.limit());
-    out.push_int(&WANTED_FILES, &[], sampling.budget.needed());
+    out.push_int(&OPEN_FILES, &[], sampling.budget.used());
+    out.push_int(&OPEN_FILES_LIMIT, &[], sampling.budget.limit());
+    out.push_int(&NEEDED_FILES, &[], sampling.budget.needed());
     out.push_int(&REOPENED, &[], sampling.budget.reopened());
 }
 

@@ -92,9 +92,9 @@ impl SamplingPass {
         SamplingPass { threads: threads.get(), ..self }
     }
 
-    fn look(&self, reader: &TaskReader, everything: bool) -> ReadingChange {
+    fn read_change(&self, reader: &TaskReader, everything: bool) -> ReadingChange {
         // Gone: the end is on its way to the board, and until it is there the last reading holds.
-        reader.look(self.moment.now, self.moment.at, everything).unwrap_or(ReadingChange::None)
+        reader.read_change(self.moment.now, self.moment.at, everything).unwrap_or(ReadingChange::None)
     }
 
     fn of(&self, asked: &AllocRequest<'_>) -> Option<AllocReadings> {
@@ -104,7 +104,7 @@ impl SamplingPass {
         for reader in alloc.readers.iter().flatten() {
             runs = true;
             if all || reader.latest().is_none() {
-                let said = self.look(reader, false);
+                let said = self.read_change(reader, false);
                 news |= said != ReadingChange::None;
                 moved |= said == ReadingChange::Changed;
             }
@@ -119,11 +119,11 @@ impl SamplingPass {
                 runs && (all || moved)
             };
             if asked.new_attempts || due {
-                news |= self.look(reader, moved) != ReadingChange::None;
+                news |= self.read_change(reader, moved) != ReadingChange::None;
             }
         }
         let answers = match self.answers {
-            ReadScope::Changed => news || asked.wanted,
+            ReadScope::Changed => news || asked.must_rebuild,
             ReadScope::All => true,
             ReadScope::None => false,
         };

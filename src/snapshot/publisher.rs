@@ -63,7 +63,7 @@ impl Walks {
 
 /// Which readers are asked at a tick; `None`: none. `since`: observed ones were asked so long ago, and may be skipped
 /// now. `has_own`: something runs that may not be skipped.
-fn asked(since: Option<Duration>, has_own: bool) -> Option<PassReaders> {
+fn readers_due(since: Option<Duration>, has_own: bool) -> Option<PassReaders> {
     match since {
         Some(since) if since < OBSERVED_EACH => has_own.then_some(PassReaders::Managed),
         _ => Some(PassReaders::All),
@@ -285,7 +285,7 @@ impl SnapshotPublisher {
         let skips_observed = may_defer && self.walks.can_skip_observed(now);
         let since = work.observed_read.filter(|_| skips_observed).map(|at| now.saturating_duration_since(at));
         let runs = |alloc: &&Arc<PublishedAlloc>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
-        let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
+        let whose = readers_due(since, board.allocs.iter().any(|alloc| runs(&alloc)));
         if whose == Some(PassReaders::All) {
             self.walks.take(now, PassReaders::All);
             (work.observed_read, work.observed_skipped) = (Some(now), false);
@@ -386,7 +386,7 @@ mod tests {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
-                let whose = asked(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
+                let whose = readers_due(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
                 read = if whose == Some(PassReaders::All) { Some(now) } else { read };
                 whose
             };
@@ -395,7 +395,7 @@ mod tests {
         let (all, managed) = (Some(PassReaders::All), Some(PassReaders::Managed));
         assert_eq!(at(1_000, 9), [all, None, managed, None, all, None, managed, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
-        assert_eq!(asked(None, false), all, "a client reads, or they were never read");
+        assert_eq!(readers_due(None, false), all, "a client reads, or they were never read");
     }
 
     #[test]

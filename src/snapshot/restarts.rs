@@ -4,7 +4,7 @@ use super::{TaskView, WorkloadView};
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::AllocSource;
 use crate::model::host::NodeInfo;
-use crate::model::observed::BegunAfter;
+use crate::model::observed::RestartCause;
 use crate::model::task::RestartReason;
 
 /// A word for each count: those of managed tasks, then those that only observed tasks have.
@@ -13,21 +13,21 @@ pub const REASONS: [&str; 6] = [
     RestartReason::Oom.as_str(),
     RestartReason::StartFailure.as_str(),
     RestartReason::Requested.as_str(),
-    BegunAfter::Failure.as_str(),
-    BegunAfter::Other.as_str(),
+    RestartCause::Failure.as_str(),
+    RestartCause::Other.as_str(),
 ];
 
 /// In the order of [`REASONS`]. `None`: it is unknown.
 pub type Restarts = [Option<u64>; 6];
 
 /// The runtime itself reports how a task ended. Where it does not, ends by OOM or with an error are not 0, but unseen.
-pub fn says_how_it_ended(source: AllocSource) -> bool {
+pub fn reports_outcome(source: AllocSource) -> bool {
     matches!(source, AllocSource::Docker | AllocSource::Podman)
 }
 
 /// The runtime reports it, or the kernel.
 pub fn knows_how_it_ended(source: AllocSource, info: &NodeInfo) -> bool {
-    says_how_it_ended(source) || info.can(KERNEL_ENDS)
+    reports_outcome(source) || info.can(KERNEL_ENDS)
 }
 
 fn own([policy, oom, start_failure, requested]: [u64; 4]) -> Restarts {
@@ -53,7 +53,7 @@ impl TaskView {
 impl WorkloadView {
     /// `ends_known`: how its observed tasks end is known. Of one with managed and observed tasks, all together.
     pub fn restarts(&self, ends_known: bool) -> Restarts {
-        let observed = self.ended.begun_after;
+        let observed = self.ended.restart_causes;
         if self.observed {
             return of_observed(observed, ends_known);
         }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn unknown_restarts_are_absent_and_not_zero() {
         let view = |observed, restarts, begun_after| {
-            let ended = Arc::new(TaskTotals { restarts, begun_after, ..TaskTotals::default() });
+            let ended = Arc::new(TaskTotals { restarts, restart_causes: begun_after, ..TaskTotals::default() });
             let (workload, task, source) = ("w".into(), "t".into(), None);
             WorkloadView { workload, task, source, usage: Usage::default(), ended, observed }
         };

@@ -206,7 +206,7 @@ impl SamplerThread {
         let threads = if self.took.is_none_or(|took| took > LONG) { self.threads } else { NonZero::<usize>::MIN };
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
-        let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
+        let devices = self.parts.devices.as_ref().map(|devices| devices.view()).unwrap_or_default();
         let services = self.parts.board.services.all();
         let host = Arc::new(host);
         let this = TickBefore { at: began.at, host: Arc::clone(&host), own_cpu_ns: itself::cpu_ns(&agent) };

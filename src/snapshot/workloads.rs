@@ -185,7 +185,7 @@ impl Workloads {
         let is_clear = |view: &Arc<WorkloadView>| !view.observed || !self.totals.has(&view.workload);
         let (mut shown, alike): (Vec<_>, Vec<_>) = self.views.iter().cloned().partition(is_clear);
         for view in alike {
-            let workload = self.totals.name_beside(&view.workload);
+            let workload = self.totals.name_without_conflict(&view.workload);
             let is_it = |other: &&mut Arc<WorkloadView>| {
                 other.workload == workload && other.task == view.task && other.source == view.source
             };

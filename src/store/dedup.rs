@@ -41,7 +41,7 @@ struct Entry {
 struct DurableIndex {
     keys: HashMap<String, Entry>,
     /// What a key without an entry is: absent, or unknown where the store could not be read.
-    others: DurableValue,
+    default_value: DurableValue,
 }
 
 /// Concurrency: any thread; commits follow one another, `enter` never waits for one.
@@ -90,7 +90,12 @@ impl Dedup {
             }
             Err(_) => (HashMap::new(), DurableValue::Unknown),
         };
-        Dedup { store, known: Mutex::new(DurableIndex { keys, others }), committing: Mutex::default(), hasher }
+        Dedup {
+            store,
+            known: Mutex::new(DurableIndex { keys, default_value: others }),
+            committing: Mutex::default(),
+            hasher,
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -103,7 +108,7 @@ impl Dedup {
         };
         let writes: Vec<_> = batch.writes.into_iter().map(|(key, value)| (wanted(&value), key, value)).collect();
         let mut known = lock(&self.known);
-        let DurableIndex { keys, others } = &mut *known;
+        let DurableIndex { keys, default_value: others } = &mut *known;
         let there = |(wanted, key, _): &(DurableValue, String, _)| {
             keys.get(key).map_or(*others == *wanted, |entry| entry.pending == 0 && entry.durable == *wanted)
         };
@@ -141,7 +146,7 @@ impl Dedup {
             let known = lock(&self.known);
             for key in &order {
                 let Some((value, wanted, _)) = last.get_mut(key) else { continue };
-                let durable = known.keys.get(key).map_or(known.others, |entry| entry.durable);
+                let durable = known.keys.get(key).map_or(known.default_value, |entry| entry.durable);
                 if durable == *wanted {
                     committed.deduped += 1;
                 } else {
@@ -183,7 +188,7 @@ impl Drop for CommitGuard<'_> {
                 entry.durable = if self.ok { *wanted } else { DurableValue::Unknown };
             }
         }
-        let others = known.others;
+        let others = known.default_value;
         for (key, (_, _, writes)) in self.keys {
             if let Some(entry) = known.keys.get_mut(key) {
                 entry.pending = entry.pending.saturating_sub(*writes);

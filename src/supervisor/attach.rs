@@ -149,7 +149,7 @@ impl AttachedCommand {
             Some(sandbox) => {
                 let filters = sandbox.filters.iter().map(seccomp::instructions).collect();
                 let own = (sandbox.own_pids, sandbox.own_ipc);
-                let joined = RunningSandbox::beside(
+                let joined = RunningSandbox::join(
                     asked.main.pid,
                     own,
                     sandbox.network.as_deref(),

@@ -20,12 +20,12 @@ use crate::host::seccomp;
 use crate::model::id::ProcessId;
 
 /// The word that this binary is executed with.
-pub const BESIDE: &str = "run-beside";
+pub const EXEC_IN_TASK: &str = "run-beside";
 
 /// What the agent asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct BesideOrders {
+pub struct ExecOrders {
     /// Of the task, with the program's command and arguments.
     pub orders: Orders,
     /// Of the task: its namespaces are joined.
@@ -36,7 +36,7 @@ pub struct BesideOrders {
 /// How the program ended: one line of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BesideEnd {
+pub enum ProgramEnd {
     Code(u8),
     Signal(u8),
     /// It was killed at the end of its time.
@@ -47,17 +47,17 @@ pub enum BesideEnd {
 const LONGEST_INPUT: u64 = 4 << 20;
 
 /// Errors: a sentence; nothing ran.
-pub fn run_beside() -> Result<(), String> {
+pub fn run_in_task() -> Result<(), String> {
     let mut input = Vec::new();
     io::stdin().take(LONGEST_INPUT).read_to_end(&mut input).map_err(|e| format!("cannot read the orders: {e}"))?;
-    let asked: BesideOrders = serde_json::from_slice(&input).map_err(|e| format!("no orders of an agent: {e}"))?;
+    let asked: ExecOrders = serde_json::from_slice(&input).map_err(|e| format!("no orders of an agent: {e}"))?;
     let end = run(&asked)?;
     let text = serde_json::to_string(&end).map_err(|e| e.to_string())?;
     rustix::io::write(rustix::stdio::stderr(), text.as_bytes()).map_err(|e| e.to_string())?;
     Ok(())
 }
 
-fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
+fn run(asked: &ExecOrders) -> Result<ProgramEnd, String> {
     // It logs nothing: what it prints is the agent's.
     let orders = Orders { logs: None, ..asked.orders.clone() };
     let (mut program, _outputs) = start::prepare(&orders).map_err(words)?;
@@ -68,12 +68,8 @@ fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
         Some(sandbox) => {
             let filters = sandbox.filters.iter().map(seccomp::instructions).collect();
             let own = (sandbox.own_pids, sandbox.own_ipc);
-            let joined = RunningSandbox::beside(
-                asked.main.pid,
-                own,
-                sandbox.network.as_deref(),
-                (sandbox.capabilities, filters),
-            );
+            let joined =
+                RunningSandbox::join(asked.main.pid, own, sandbox.network.as_deref(), (sandbox.capabilities, filters));
             Some(joined.map_err(|e| format!("cannot join the namespaces of the task: {e}"))?)
         }
     };
@@ -99,9 +95,9 @@ fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
     use std::os::unix::process::ExitStatusExt;
     let byte = |n: i32| u8::try_from(n).unwrap_or(u8::MAX);
     Ok(match (late, status.code(), status.signal()) {
-        (true, _, _) => BesideEnd::Late,
-        (false, Some(code), _) => BesideEnd::Code(byte(code)),
-        (false, None, signal) => BesideEnd::Signal(byte(signal.unwrap_or(0))),
+        (true, _, _) => ProgramEnd::Late,
+        (false, Some(code), _) => ProgramEnd::Code(byte(code)),
+        (false, None, signal) => ProgramEnd::Signal(byte(signal.unwrap_or(0))),
     })
 }
 
@@ -118,9 +114,9 @@ mod tests {
 
     #[test]
     fn end_of_a_program_is_one_line_that_is_read_back() {
-        for end in [BesideEnd::Code(3), BesideEnd::Signal(9), BesideEnd::Late] {
+        for end in [ProgramEnd::Code(3), ProgramEnd::Signal(9), ProgramEnd::Late] {
             let text = serde_json::to_string(&end).unwrap();
-            assert_eq!(serde_json::from_str::<BesideEnd>(&text).unwrap(), end);
+            assert_eq!(serde_json::from_str::<ProgramEnd>(&text).unwrap(), end);
         }
     }
 }

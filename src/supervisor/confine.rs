@@ -61,7 +61,7 @@ pub fn confine(orders: &SandboxOrders) -> Result<RunningSandbox, MainOutcome> {
         own_pids: orders.own_pids,
         own_ipc: orders.own_ipc,
         network,
-        kept: orders.capabilities,
+        capabilities: orders.capabilities,
         filters: orders.filters.iter().map(seccomp::instructions).collect(),
     };
     RunningSandbox::begin(sandbox).map_err(|(sandbox, error)| explain(orders, &sandbox, error))

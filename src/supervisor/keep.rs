@@ -26,7 +26,7 @@ pub const TASKS: &str = "tasks";
 /// What it is called in `ps`.
 const NAME: &str = "allostat-keep";
 /// What it says when it is in its place: before the scope's directory, on a line.
-const KEPT: &str = "kept ";
+const READY_PREFIX: &str = "kept ";
 
 /// What a keeper says once it is in its place.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl KeeperReport {
     /// From its whole output so far, or that of the command that was to start it. `None`: not known yet.
     pub fn parse(said: &str) -> Option<KeeperReport> {
         let (whole, _) = said.rsplit_once('\n')?;
-        let scope = whole.lines().find_map(|line| line.strip_prefix(KEPT))?;
+        let scope = whole.lines().find_map(|line| line.strip_prefix(READY_PREFIX))?;
         Some(KeeperReport { scope: scope.into() })
     }
 }
@@ -72,7 +72,9 @@ fn run(scope: Option<PathBuf>) -> Result<(), String> {
     std::fs::write(&procs, "0").map_err(failed(&procs))?;
     end_earlier(&procs);
     let mut out = std::io::stdout();
-    writeln!(out, "{KEPT}{}", scope.display()).and_then(|()| out.flush()).map_err(|e| format!("cannot answer: {e}"))?;
+    writeln!(out, "{READY_PREFIX}{}", scope.display())
+        .and_then(|()| out.flush())
+        .map_err(|e| format!("cannot answer: {e}"))?;
     // An error ends it like the end.
     let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
     while has_children(&scope.join(TASKS)) {

@@ -87,10 +87,10 @@ impl Spawner {
     pub fn spawn(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<Process> {
         let mut kept = lock(&self.line);
         let line = match kept.take() {
-            Some(line) if line.ask(run_dir, streams).is_ok() => line,
+            Some(line) if line.request(run_dir, streams).is_ok() => line,
             Some(_) | None => {
                 let line = self.start()?;
-                line.ask(run_dir, streams)?;
+                line.request(run_dir, streams)?;
                 line
             }
         };
@@ -122,7 +122,7 @@ impl Spawner {
 }
 
 impl SpawnerProcess {
-    fn ask(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<()> {
+    fn request(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<()> {
         let descriptors = streams.each_ref().map(AsFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -24,7 +24,7 @@ pub struct Outputs {
 
 /// Of a message, in characters: it may quote a whole PATH, and has to fit into the exit slot even if JSON writes each
 /// of them in six bytes.
-const MESSAGE_KEPT: usize = 4_000;
+const MAX_MESSAGE: usize = 4_000;
 
 /// Why it cannot run, as it will stand in the record.
 pub fn refuse(message: String, errno: Option<i32>) -> MainOutcome {
@@ -41,7 +41,7 @@ pub fn refuse(message: String, errno: Option<i32>) -> MainOutcome {
         libc::EBUSY,
         libc::EINTR,
     ];
-    let message = message.chars().take(MESSAGE_KEPT).collect();
+    let message = message.chars().take(MAX_MESSAGE).collect();
     MainOutcome::NotStarted { message, recoverable: errno.is_some_and(|errno| PASSING.contains(&errno)) }
 }
 
@@ -200,7 +200,7 @@ pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: Launch
     };
     match refuse(message, Some(error.errno)) {
         // It was removed after the agent had made it, and with it what was to be found in it.
-        MainOutcome::NotStarted { message, .. } if is_gone(&orders.task_dir) => {
+        MainOutcome::NotStarted { message, .. } if is_missing(&orders.task_dir) => {
             MainOutcome::NotStarted { message, recoverable: true }
         }
         how => how,
@@ -220,7 +220,7 @@ fn explain_limit(orders: &Orders, index: usize, errno: i32, why: &str) -> String
     }
 }
 
-fn is_gone(path: &Path) -> bool {
+fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 

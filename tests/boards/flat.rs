@@ -56,7 +56,7 @@ fn every_alert_is_silent_for_a_day_on_which_nothing_moves() {
         .filter(|rule| {
             write(&rules, alone(rule));
             let verdict = promtool.run(&["check", "rules", &rules.display().to_string()], b"");
-            assert!(verdict.ok, "{}: {}", rule.name, verdict.said);
+            assert!(verdict.ok, "{}: {}", rule.name, verdict.output);
             !groups_of(&rule.name, &files).iter().any(|group| is_silent(group, &rule.name))
         })
         .map(|rule| rule.name)

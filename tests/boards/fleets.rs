@@ -118,7 +118,7 @@ fn chart_has_every_rule_every_board_a_monitor_and_a_gpu_runtime() {
         let file = directory.path().join("rules.yml");
         std::fs::write(&file, json!({"groups": rule["spec"]["groups"]}).to_string()).expect("our own directory");
         let verdict = promtool.run(&["check", "rules", &file.display().to_string()], b"");
-        assert!(verdict.ok, "{}", verdict.said);
+        assert!(verdict.ok, "{}", verdict.output);
     }
     let maps: Vec<&Value> = all.iter().filter(|object| object["kind"] == "ConfigMap").collect();
     assert_eq!(maps.len(), boards().len());

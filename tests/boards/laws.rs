@@ -14,7 +14,7 @@ use allostat::exporters::catalogue::CATALOGUE;
 use allostat::kernel::proc::stat::MODES as CPU_MODES;
 use allostat::model::alloc::AllocState;
 use allostat::model::metric::Kind;
-use allostat::model::observed::BegunAfter;
+use allostat::model::observed::RestartCause;
 use allostat::model::profile::Profile;
 use allostat::model::service::CheckStatus;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
@@ -125,7 +125,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("outcome").or_default().extend(Outcome::ALL.map(Outcome::as_str));
     known.entry("outcome").or_default().extend(FoundAs::ALL.map(FoundAs::as_str));
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
-    known.entry("reason").or_default().extend(BegunAfter::ALL.map(BegunAfter::as_str));
+    known.entry("reason").or_default().extend(RestartCause::ALL.map(RestartCause::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
     known.entry("reason").or_default().extend(FailedAllocs::REASONS);
     known.entry("reason").or_default().extend(DropReason::ALL.map(DropReason::as_str));
@@ -450,7 +450,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
 }
 
 /// What a user opens a board for: titles of rows and panels, and the boards to which it leads.
-const WANTED: &[(&str, &[&str], &[&str])] = &[
+const REQUIRED: &[(&str, &[&str], &[&str])] = &[
     (
         "allostat-fleet",
         &[
@@ -522,7 +522,7 @@ const WANTED: &[(&str, &[&str], &[&str])] = &[
 /// Promise (Code, boards and alerts): Each board has the expected rows and panels, and links to the others
 #[test]
 fn each_board_has_what_people_come_for_and_leads_on() {
-    for (stem, titles, ways) in WANTED {
+    for (stem, titles, ways) in REQUIRED {
         let board =
             boards().into_iter().find(|board| board.stem == *stem).unwrap_or_else(|| panic!("there is no {stem}"));
         for title in *titles {

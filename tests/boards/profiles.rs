@@ -193,7 +193,7 @@ fn fires_as_in_the_whole(promtool: &Promtool, profile: Profile) {
     }
     let all: Vec<&str> = ["test", "rules"].into_iter().chain(tests.iter().map(String::as_str)).collect();
     let verdict = promtool.run(&all, b"");
-    assert!(verdict.ok, "{profile:?}: {}", verdict.said);
+    assert!(verdict.ok, "{profile:?}: {}", verdict.output);
 }
 
 /// A file of rules with those alone that a test names: promtool evaluates all that it loads at each of some thousand

@@ -14,10 +14,10 @@ fn promtool_finds_nothing_in_the_rules() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     for path in in_folder("alerts", "yml") {
         let verdict = promtool.run(&["check", "rules", &path.display().to_string()], b"");
-        assert!(verdict.ok, "{}: {}", path.display(), verdict.said);
+        assert!(verdict.ok, "{}: {}", path.display(), verdict.output);
         // Our own reader of rule files must not miss one that promtool sees.
         let found = rules().iter().filter(|r| r.file == path.display().to_string()).count();
-        assert!(verdict.said.contains(&format!("{found} rules found")), "we read {found}: {}", verdict.said);
+        assert!(verdict.output.contains(&format!("{found} rules found")), "we read {found}: {}", verdict.output);
     }
 }
 
@@ -27,7 +27,7 @@ fn the_rule_tests_pass() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| path.display().to_string()).collect();
     let all: Vec<&str> = ["test", "rules"].into_iter().chain(tests.iter().map(String::as_str)).collect();
     let verdict = promtool.run(&all, b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// A rule test that names no alert proves nothing.
@@ -98,7 +98,7 @@ fn promtool_accepts_the_example_scrape_configurations() {
         };
         std::fs::write(&path, for_version(2, &text)).expect("our own directory");
         let verdict = promtool.run(&["check", "config", &path.display().to_string()], b"");
-        assert!(verdict.ok, "{file}: {}", verdict.said);
+        assert!(verdict.ok, "{file}: {}", verdict.output);
     }
 }
 
@@ -133,7 +133,7 @@ fn no_alert_fires_where_its_input_is_absent() {
     let file = directory.path().join("absent.yml");
     std::fs::write(&file, text).expect("our own directory");
     let verdict = promtool.run(&["test", "rules", &file.display().to_string()], b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// An agent that restarts is away for two scrapes, which ends all its series for as long, and goes on where it was:
@@ -161,7 +161,7 @@ fn no_alert_fires_because_an_agent_restarts() {
     assert!(cases > alerts().len(), "{cases} cases are too few to have one of each alert");
     let all: Vec<&str> = ["test", "rules"].into_iter().chain(files.iter().map(String::as_str)).collect();
     let verdict = promtool.run(&all, b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// What of a group of tests expects no alert, with series that two scrapes miss in the middle of their time. `None`:

@@ -23,8 +23,8 @@ use crate::common::{Agent, Random, allostat, counters, how_many, is_root, none_f
 struct Kind {
     name: &'static str,
     hcl: String,
-    courses: &'static [Course],
-    asked: &'static [Demand],
+    scripts: &'static [Course],
+    requests: &'static [Demand],
 }
 
 /// Every kind of alloc, 200 together.
@@ -50,8 +50,8 @@ fn kinds(starts: &Path) -> Vec<Kind> {
     let kind = |name, kind, count, attempts, tasks: &[String], courses| Kind {
         name,
         hcl: job(name, kind, count, attempts, tasks),
-        courses,
-        asked: if kind == "service" { &[(CourseRequest::Stop, &[])] } else { &[] },
+        scripts: courses,
+        requests: if kind == "service" { &[(CourseRequest::Stop, &[])] } else { &[] },
     };
     vec![
         kind(
@@ -179,7 +179,7 @@ fn agent_kills_at_random_moments_lose_double_and_leave_nothing() {
         *noted.entry((alloc.to_owned(), task.to_owned())).or_default() += 1;
     }
     let ends: BTreeMap<_, _> =
-        kinds.iter().map(|kind| (kind.name, ends(&kind.hcl, kind.courses, kind.asked))).collect();
+        kinds.iter().map(|kind| (kind.name, ends(&kind.hcl, kind.scripts, kind.requests))).collect();
     for id in &ids {
         let alloc = agent.json(&format!("/v1/allocs/{id}"));
         let with_seed = |what: &str| format!("ALLOSTAT_SEED={seed}: {what}: {alloc:#}");

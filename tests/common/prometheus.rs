@@ -276,7 +276,7 @@ fn encode(text: &str) -> String {
 #[derive(Debug, Clone)]
 pub struct Verdict {
     pub ok: bool,
-    pub said: String,
+    pub output: String,
 }
 
 /// `promtool`; `None` where it is missing: skip with `no-prometheus`.
@@ -325,7 +325,7 @@ pub fn python_parsed(parser: &str, exposition: &[u8]) -> Option<Result<Vec<Named
     );
     let verdict = feed(Command::new(python).args(["-c", &program]), exposition);
     let read = |said: &str| serde_json::from_str(said).map_err(|error| format!("{error}: {said}"));
-    Some(if verdict.ok { read(&verdict.said) } else { Err(verdict.said) })
+    Some(if verdict.ok { read(&verdict.output) } else { Err(verdict.output) })
 }
 
 #[track_caller]
@@ -343,5 +343,5 @@ fn feed(command: &mut Command, input: &[u8]) -> Verdict {
     let output = child.wait_with_output().expect("our own child");
     writer.join().expect("the writer does not panic");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    Verdict { ok: output.status.success(), said }
+    Verdict { ok: output.status.success(), output: said }
 }

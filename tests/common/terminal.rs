@@ -56,7 +56,7 @@ pub struct OnTerminal {
     child: Child,
     terminal: OwnedFd,
     before: Termios,
-    said: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Mutex<Vec<u8>>>,
 }
 
 impl OnTerminal {
@@ -84,7 +84,7 @@ impl OnTerminal {
         command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
         let io = || Stdio::from(ours.try_clone().expect("a terminal"));
         let child = command.stdin(io()).stdout(io()).stderr(io()).spawn().expect("it must start");
-        OnTerminal { child, terminal, before, said }
+        OnTerminal { child, terminal, before, output: said }
     }
     /// `allostat top` of this agent.
     pub fn of(agent: &Agent) -> OnTerminal {
@@ -101,11 +101,11 @@ impl OnTerminal {
         self.signal(Signal::WINCH);
     }
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.said.lock().expect("not poisoned")).into_owned()
+        String::from_utf8_lossy(&self.output.lock().expect("not poisoned")).into_owned()
     }
     /// What is said from now on.
     pub fn forget(&self) {
-        self.said.lock().expect("not poisoned").clear();
+        self.output.lock().expect("not poisoned").clear();
     }
     /// As one text, or where it was drawn in pieces: a later frame writes only the cells that differ.
     #[track_caller]

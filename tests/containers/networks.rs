@@ -49,16 +49,16 @@ fn job(name: &str, mode: &str) -> String {
     )
 }
 
-fn said(agent: &Agent, alloc: &Value, task: &str) -> String {
+fn output(agent: &Agent, alloc: &Value, task: &str) -> String {
     let logs = agent.data_dir().join("alloc").join(alloc["id"].as_str().unwrap_or_default()).join("alloc/logs");
     std::fs::read_to_string(logs.join(format!("{task}.stdout.0"))).unwrap_or_default()
 }
 
 /// The alloc, once each task has said all of it so often.
-fn all_said(agent: &Agent, job: &str, times: usize) -> Value {
+fn wait_for_output(agent: &Agent, job: &str, times: usize) -> Value {
     wait_for("what its tasks say", long(), || {
         let alloc = alloc_of(agent, job)?;
-        let is_done = |(task, times): (&str, usize)| said(agent, &alloc, task).matches("done\n").count() >= times;
+        let is_done = |(task, times): (&str, usize)| output(agent, &alloc, task).matches("done\n").count() >= times;
         [("first", times), ("second", times), ("process", 1)].into_iter().all(is_done).then_some(alloc)
     })
 }
@@ -77,19 +77,19 @@ fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     let asked = plugins(dir.path());
     let mut agent = Agent::with(with_plugins(&docker, dir.path()));
     agent.run(&job("porch", "bridge"));
-    let alloc = all_said(&agent, "porch", 1);
+    let alloc = wait_for_output(&agent, "porch", 1);
     let id = alloc["id"].as_str().expect("its ID").to_owned();
     let namespace = Path::new("/run/netns").join(&id);
     let link = namespace_link(&namespace);
     for task in ["first", "second", "process"] {
-        let said = said(&agent, &alloc, task);
+        let said = output(&agent, &alloc, task);
         assert!(said.starts_with(&link), "{task}: {link}: {said}");
     }
-    let first = said(&agent, &alloc, "first");
+    let first = output(&agent, &alloc, "first");
     for line in ["porch", "172.26.80.7 porch", "192.0.2.9 db", "nameserver 192.0.2.53", "search lab.example"] {
         assert!(first.lines().any(|found| found == line), "{line}: {first}");
     }
-    assert!(!said(&agent, &alloc, "second").contains("192.0.2.9"), "extra_hosts are of one task");
+    assert!(!output(&agent, &alloc, "second").contains("192.0.2.9"), "extra_hosts are of one task");
     // Two of its tasks, and what holds its network.
     assert_eq!(docker.containers().len(), 3);
 
@@ -101,9 +101,9 @@ fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     // An engine without live restore ends all containers; what CNI plugins have connected stays.
     docker.kill();
     docker.start_again();
-    let alloc = all_said(&agent, "porch", 2);
+    let alloc = wait_for_output(&agent, "porch", 2);
     for task in ["first", "second"] {
-        let said = said(&agent, &alloc, task);
+        let said = output(&agent, &alloc, task);
         assert_eq!(said.matches(&link).count(), 2, "{task}: {link}: {said}");
     }
     assert_eq!((namespace_link(&namespace), docker.containers().len()), (link, 3));
@@ -194,17 +194,17 @@ fn container_address_assigned_after_the_start_is_shown_and_given_to_poststart_ta
     agent.run(&text);
     let alloc = wait_for("what its tasks say", long(), || {
         let alloc = alloc_of(&agent, "lab")?;
-        ["main", "after"].into_iter().all(|task| said(&agent, &alloc, task).contains("done\n")).then_some(alloc)
+        ["main", "after"].into_iter().all(|task| output(&agent, &alloc, task).contains("done\n")).then_some(alloc)
     });
     let id = alloc["id"].as_str().expect("its ID");
     let ip = docker.inspect(&format!("main-{id}"), "{{.NetworkSettings.Networks.lab.IPAddress}}");
     assert!(ip.starts_with("198.51.100."), "{ip}");
-    let after = said(&agent, &alloc, "after");
+    let after = output(&agent, &alloc, "after");
     for line in [format!("ALLOSTAT_TASK_IP_main={ip}"), format!("ALLOSTAT_TASK_ADDR_main_http={ip}:80")] {
         assert!(after.lines().any(|found| found == line), "{line}: {after}");
     }
     // Before its own start a task knows its ports, and no address of the engine's.
-    let main = said(&agent, &alloc, "main");
+    let main = output(&agent, &alloc, "main");
     assert!(main.contains("NOMAD_PORT_http=80") && !main.contains("ALLOSTAT_TASK_IP"), "{main}");
     let shown = |agent: &Agent| {
         let alloc = alloc_of(agent, "lab").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")?;

@@ -60,7 +60,7 @@ impl Source {
     }
 
     /// Every `crate::<room>` and every `super::..` that leads to the crate's root, with its line.
-    pub fn rooms_used(&self) -> Vec<(usize, String)> {
+    pub fn modules_used(&self) -> Vec<(usize, String)> {
         let text = self.lines.join("\n");
         let mut used = Vec::new();
         let supers = "super::".repeat(self.depth());
@@ -223,7 +223,7 @@ fn comments_strings_and_tests_are_not_code() {
          let r = r#\"crate::api\"#; let c = '\"'; use crate::store::C;\n#[cfg(test)]\nmod tests {\n    \
          use crate::snapshot::D;\n}\nuse crate::runner::E;\n",
     );
-    let rooms: Vec<String> = source.rooms_used().into_iter().map(|(_, room)| room).collect();
+    let rooms: Vec<String> = source.modules_used().into_iter().map(|(_, room)| room).collect();
     assert_eq!(rooms, ["model", "store", "runner"]);
 }
 
@@ -233,7 +233,7 @@ fn groups_and_supers_are_followed() {
         "runner/drivers/raw.rs".into(),
         "use crate::{api::{A, B}, model::C};\nuse super::super::super::cli::D;\nuse super::super::board::E;\n",
     );
-    let rooms: Vec<(usize, String)> = source.rooms_used();
+    let rooms: Vec<(usize, String)> = source.modules_used();
     assert_eq!(rooms, [(1, "api".into()), (1, "model".into()), (2, "cli".into())]);
 }
 

@@ -116,7 +116,7 @@ struct Alloc<'a> {
     tasks: BTreeMap<&'a str, BTreeMap<(&'a str, Vec<&'a str>), f64>>,
 }
 
-fn ours(line: &str) -> bool {
+fn is_managed(line: &str) -> bool {
     line.starts_with("allostat_alloc_") || line.starts_with("allostat_task_")
 }
 
@@ -212,7 +212,7 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
     while (bodies < wanted && begun.elapsed() < limit) || begun.elapsed() < least {
         let body = scraper.body();
         bodies += 1;
-        let lines: String = body.lines().filter(|line| ours(line)).flat_map(|line| [line, "\n"]).collect();
+        let lines: String = body.lines().filter(|line| is_managed(line)).flat_map(|line| [line, "\n"]).collect();
         if lines == before {
             // Of the same snapshot: the next one is waited for, not missed.
             std::thread::sleep(Duration::from_micros(500));

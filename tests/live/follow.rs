@@ -73,7 +73,7 @@ fn newest(agent: &Agent) -> u64 {
     agent.json(&format!("/v1/events?since={}", u64::MAX))["next"].as_u64().expect("a number")
 }
 
-fn kept(agent: &Agent) -> Vec<u64> {
+fn event_numbers(agent: &Agent) -> Vec<u64> {
     let page = agent.json("/v1/events?since=0");
     let events = page["events"].as_array().expect("a list");
     events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect()
@@ -106,7 +106,7 @@ fn event_follower_continues_over_agent_deaths_without_loss_or_repeat() {
         let over = |alloc: &Value| alloc["status"] == "complete" || alloc["status"] == "failed";
         allocs["allocs"].as_array().expect("a list").iter().all(over).then_some(())
     });
-    let all = kept(&agent);
+    let all = event_numbers(&agent);
     assert!(all.len() >= 30, "{all:?}");
     follower.wait_for(*all.last().expect("something happened"));
     // Ten tasks with a handful of events each: the agent has kept all of them over its deaths.
@@ -130,7 +130,7 @@ fn follower_after_restarts_learns_once_how_many_events_are_gone() {
         agent.kill();
         agent.start_again();
     }
-    let (newest, kept) = (newest(&agent), kept(&agent));
+    let (newest, kept) = (newest(&agent), event_numbers(&agent));
     let gaps = kept.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
     assert!(gaps >= 3, "otherwise there is nothing to merge: {kept:?}");
 
@@ -243,8 +243,8 @@ fn is_not_held_up(ends: &[[Duration; 2]]) -> bool {
 /// Promise (Event streams): `run` shows progress by following, and by polling where no place is left
 #[test]
 fn run_shows_events_by_following_and_by_polling_without_a_free_place() {
-    const SEATS: usize = 4;
-    let config = format!("agent {{\n  max_connections = {}\n}}\n", 2 * SEATS);
+    const CONNECTIONS: usize = 4;
+    let config = format!("agent {{\n  max_connections = {}\n}}\n", 2 * CONNECTIONS);
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let job = |name: &str, args: &[&str]| {
         let file = agent.scratch().join(format!("{name}.hcl"));
@@ -268,7 +268,7 @@ fn run_shows_events_by_following_and_by_polling_without_a_free_place() {
     };
     // `run` has the one place that is missing.
     let held = wait_for("`run` to follow", Duration::from_secs(10) * patience(), || {
-        let asked: Vec<_> = (0..SEATS).map(|_| follow()).collect();
+        let asked: Vec<_> = (0..CONNECTIONS).map(|_| follow()).collect();
         let refused = asked.iter().filter(|(_, status)| status == "HTTP/1.1 503").count();
         (refused == 1).then_some(asked)
     });

@@ -54,7 +54,7 @@ fn fate(agent: &Agent, id: &str) -> Option<String> {
 }
 
 #[track_caller]
-fn until_gone(agent: &Agent, task: &Task) {
+fn wait_until_gone(agent: &Agent, task: &Task) {
     wait_for("its processes to be gone", LIMIT * patience(), || {
         [task.main, task.supervisor].iter().all(|pid| parent(*pid).is_none()).then_some(())
     });
@@ -96,7 +96,7 @@ fn lost_state(options: AgentOptions) {
     agent.start_again();
     assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "it knows of nothing");
     for task in [&obeys, &alone, &removed, &over, &deaf] {
-        until_gone(&agent, task);
+        wait_until_gone(&agent, task);
     }
     wait_for("it to be counted", LIMIT * patience(), || (fate(&agent, &deaf.id)? == "killed").then_some(()));
     assert!(outcome(&agent, "orphan_killed") >= 1, "by this agent: {}", agent.json("/v1/node"));
@@ -156,7 +156,7 @@ fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
     }
     lose(&agent, "state");
     agent.start_again();
-    tasks.iter().for_each(|task| until_gone(&agent, task));
+    tasks.iter().for_each(|task| wait_until_gone(&agent, task));
     assert!(foreign.iter_mut().all(Foreign::untouched), "a foreign process was ended");
     assert_eq!((outcome(&agent, "orphan_killed"), outcome(&agent, "failed")), (0, 0));
     agent.stop();

@@ -370,7 +370,7 @@ fn container_is_named_beside_200_short_cgroups_named_like_containers() {
     let live = |n: u32| {
         let name = format!("docker-{n:064x}.scope");
         let (mut child, of, path) = match n % 2 {
-            0 => (user.run(&name, &[], "exit 3"), &user.others, format!("given/{name}")),
+            0 => (user.run(&name, &[], "exit 3"), &user.observed, format!("given/{name}")),
             _ => (root.sleeper(&name), &root, name),
         };
         if n % 2 == 1 {

@@ -15,7 +15,7 @@ const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789ab
 /// answers with its name.
 struct Container {
     agent: Agent,
-    others: Cgroups,
+    observed: Cgroups,
     id: String,
     child: Child,
     // Last: all have one id, and two at once would get different names.
@@ -41,7 +41,7 @@ impl Container {
         let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
         let id = format!("{}/{path}", others.parent);
-        Container { _alone: alone, agent, others, id, child }
+        Container { _alone: alone, agent, observed: others, id, child }
     }
 
     fn page(&self, path: &str) -> Exposition {
@@ -142,7 +142,7 @@ fn cadvisor_values_are_those_of_the_same_moment_and_of_the_kernel_files() {
     assert!(before.iter().filter(|value| value.is_some()).count() >= 7, "{before:?}");
     let row = page.one("container_memory_usage_bytes", &[("id", &container.id)]).unwrap();
     assert_eq!(row.labels.get("name").map(String::as_str), Some(&ID[..12]));
-    let file = |name: &str| container.others.read("memory", format!("docker/{ID}"), name);
+    let file = |name: &str| container.observed.read("memory", format!("docker/{ID}"), name);
     // It may have risen once more since.
     wait_for("the kernel's peak on the page", long(), || {
         let peak = file("memory.max_usage_in_bytes").or_else(|| file("memory.peak"));

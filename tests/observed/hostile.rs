@@ -51,7 +51,7 @@ fn names_that_users_chose_are_cut_cleaned_and_counted_in_metrics() {
         skip_test!("not-root");
     }
     let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:51,systemd:user@*,cgroup:*clean*")]);
-    let others = &scene.others;
+    let others = &scene.observed;
     let long_name = step(others, 51, sleeper(51, &"A".repeat(100_000)));
     let odd = "user@\u{1b}[2J.service/a.service";
     let unit = scene.run(odd, "exec sleep 1000");
@@ -96,7 +96,7 @@ fn an_environment_without_end_or_answer_costs_its_own_name_alone() {
     }
     let Some(python) = part("python3") else { skip_test!("no-python") };
     let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:*")]);
-    let others = &scene.others;
+    let others = &scene.observed;
     let large = step(others, 61, with_memory(&python, "large", NOBODY_UID));
     let silent = step(others, 62, with_memory(&python, "silent", 0));
     wait_for("them, under their numbers", long(), || {

@@ -31,15 +31,15 @@ fn has_util_linux() -> bool {
     can("unshare", &["-m", "-C"]) && can("setpriv", &["--bounding-set=-all,+sys_ptrace"])
 }
 
-struct Looked {
+struct NarrowScene {
     agent: Agent,
-    others: Cgroups,
+    observed: Cgroups,
     children: Vec<Child>,
 }
 
-impl Looked {
+impl NarrowScene {
     /// An agent that sees one busy cgroup; `begin` may put something in place of its binary.
-    fn at(options: impl FnOnce(&Cgroups) -> AgentOptions) -> Looked {
+    fn at(options: impl FnOnce(&Cgroups) -> AgentOptions) -> NarrowScene {
         let others = Cgroups::new();
         others.make("busy");
         let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
@@ -52,11 +52,11 @@ impl Looked {
         let include = format!("cgroup:{}/*", others.parent);
         let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
         options.env.extend(known.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        Looked { agent: Agent::with(options), others, children: vec![child] }
+        NarrowScene { agent: Agent::with(options), observed: others, children: vec![child] }
     }
 
     fn value(&self, family: &str) -> Option<f64> {
-        let id = format!("cgroup:{}/busy", self.others.parent);
+        let id = format!("cgroup:{}/busy", self.observed.parent);
         self.agent.metrics().one(family, &[("alloc_id", &id)]).map(Sample::f64)
     }
 
@@ -65,7 +65,7 @@ impl Looked {
         wait_for("its CPU time", long(), || {
             self.value("allostat_task_cpu_usage_seconds_total").filter(|cpu| *cpu > 0.005)
         });
-        let read = |name: &str| self.others.read("memory", "busy", name);
+        let read = |name: &str| self.observed.read("memory", "busy", name);
         let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
         let peak: Option<f64> = peak.map(|peak| peak.trim().parse().expect("a number"));
         wait_for("its peak", long(), || (self.value("allostat_task_memory_peak_bytes") == peak).then_some(()));
@@ -82,7 +82,7 @@ impl Looked {
     }
 }
 
-impl Drop for Looked {
+impl Drop for NarrowScene {
     fn drop(&mut self) {
         for child in &mut self.children {
             let _ = (child.kill(), child.wait());
@@ -107,7 +107,7 @@ fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there()
     if !is_root() {
         skip_test!("not-root");
     }
-    let looked = Looked::at(|_| AgentOptions { as_nobody: true, ..AgentOptions::default() });
+    let looked = NarrowScene::at(|_| AgentOptions { as_nobody: true, ..AgentOptions::default() });
     looked.assert_measured();
     let why = looked.missing("kernel_pass").expect("an unprivileged agent loads no programs");
     assert!(why.contains("CAP_BPF"), "{why}");
@@ -122,7 +122,7 @@ fn unreadable_cgroup_is_logged_once_by_an_unprivileged_agent() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let looked = Looked::at(|others| {
+    let looked = NarrowScene::at(|others| {
         others.make("closed");
         for directory in others.directories("closed") {
             fs::set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
@@ -130,7 +130,7 @@ fn unreadable_cgroup_is_logged_once_by_an_unprivileged_agent() {
         AgentOptions { as_nobody: true, ..AgentOptions::default() }
     });
     looked.assert_measured();
-    let closed = format!("\"{}/closed\"", looked.others.parent);
+    let closed = format!("\"{}/closed\"", looked.observed.parent);
     let logged = || -> Vec<String> {
         looked.agent.log().lines().filter(|line| line.contains(&closed)).map(str::to_owned).collect()
     };
@@ -138,8 +138,8 @@ fn unreadable_cgroup_is_logged_once_by_an_unprivileged_agent() {
     assert!(first.iter().all(|line| line.contains("no permission to read a cgroup")), "{first:?}");
     assert_eq!(first.len(), 1, "once, in however many trees: {first:?}");
     // What comes to be inside of a task is seen at the next look alone, which comes upon the closed one again.
-    let mut inner = looked.others.sleeper("busy/inner");
-    let id = format!("cgroup:{}/busy/inner", looked.others.parent);
+    let mut inner = looked.observed.sleeper("busy/inner");
+    let id = format!("cgroup:{}/busy/inner", looked.observed.parent);
     wait_for("one more look", long(), || looked.agent.json("/v1/allocs").to_string().contains(&id).then_some(()));
     inner.kill().unwrap();
     inner.wait().unwrap();
@@ -167,8 +167,8 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let roots = Looked::at(|_| AgentOptions::default());
-    let include = format!("cgroup:{}/*", roots.others.parent);
+    let roots = NarrowScene::at(|_| AgentOptions::default());
+    let include = format!("cgroup:{}/*", roots.observed.parent);
     let env = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut agent = Agent::to_start(AgentOptions { as_nobody: true, env, ..AgentOptions::default() });
@@ -196,7 +196,7 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
         );
     }
     roots.assert_measured();
-    let id = format!("cgroup:{}/busy", roots.others.parent);
+    let id = format!("cgroup:{}/busy", roots.observed.parent);
     for (family, feature) in [
         ("allostat_task_memory_peak_bytes", "memory_peak"),
         ("allostat_task_memory_swap_bytes", "swap"),
@@ -232,11 +232,11 @@ fn agent_without_write_access_and_only_documented_capabilities_measures_everythi
         if touch /sys/fs/cgroup/*/written 2>/dev/null || touch /written 2>/dev/null; then exit 9; fi";
     let then = format!("$setpriv --no-new-privs --bounding-set=-all,{kept} --inh-caps=-all,{kept}");
     let binary = wrapper(scratch.path(), before, &then);
-    let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
+    let looked = NarrowScene::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
     looked.assert_measured();
     assert!(looked.value("allostat_task_open_fds").is_some(), "descriptors of others, by CAP_SYS_PTRACE");
     assert_eq!(looked.missing("memory"), None);
-    let plain = Looked::at(|_| AgentOptions::default());
+    let plain = NarrowScene::at(|_| AgentOptions::default());
     assert_eq!(looked.missing("kernel_pass"), plain.missing("kernel_pass"), "the pass, by CAP_BPF and CAP_PERFMON");
 }
 
@@ -252,7 +252,7 @@ fn container_agent_observes_the_host_tree_at_any_mount_point() {
     let scratch = tempfile::tempdir().unwrap();
     let host = scratch.path().join("host");
     fs::create_dir(&host).unwrap();
-    let looked = Looked::at(|others| {
+    let looked = NarrowScene::at(|others| {
         others.make("container");
         let places: String = others
             .directories("container")
@@ -299,7 +299,7 @@ fn controller_missing_on_the_machine_is_absent_with_a_reason_and_affects_no_othe
         memory.display()
     );
     let binary = wrapper(scratch.path(), &before, "");
-    let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
+    let looked = NarrowScene::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
     let shown = |family: &str| looked.value(family);
     let cpu = "allostat_task_cpu_usage_seconds_total";
     wait_for("its CPU time", long(), || shown(cpu).filter(|cpu| *cpu > 0.005));
@@ -309,7 +309,7 @@ fn controller_missing_on_the_machine_is_absent_with_a_reason_and_affects_no_othe
     let of_memory = body.names().into_iter().filter(|name| begins.iter().any(|begin| name.starts_with(begin)));
     let of_memory: Vec<&str> = of_memory.collect();
     assert_eq!(of_memory, [""; 0], "absent, of tasks, allocs and workloads");
-    let id = format!("cgroup:{}/busy", looked.others.parent).replace('/', "%2F");
+    let id = format!("cgroup:{}/busy", looked.observed.parent).replace('/', "%2F");
     let stats = looked.agent.json(&format!("/v1/allocs/{id}/stats"));
     for usage in [&stats["usage"], &stats["tasks"]["busy"]["usage"]] {
         let present = usage.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());

@@ -34,7 +34,7 @@ fn long() -> Duration {
 }
 
 /// An agent's rooms, at a host that lies in a directory.
-struct Looked {
+struct RecordedScene {
     host: Recorded,
     observer: Observer,
     sampling: Arc<Sampling>,
@@ -43,21 +43,21 @@ struct Looked {
     dir: tempfile::TempDir,
 }
 
-impl Looked {
-    fn at(text: &str) -> Looked {
-        Looked::before(Recorded::parse(text), |_| ())
+impl RecordedScene {
+    fn at(text: &str) -> RecordedScene {
+        RecordedScene::before(Recorded::parse(text), |_| ())
     }
 
     /// `change`: what is different in its directory.
-    fn before(host: Recorded, change: impl FnOnce(&Roots)) -> Looked {
+    fn before(host: Recorded, change: impl FnOnce(&Roots)) -> RecordedScene {
         let dir = test_dir();
         host.make(dir.path());
         change(&Roots::below(dir.path()));
-        Looked::in_place(host, dir, |_| ())
+        RecordedScene::in_place(host, dir, |_| ())
     }
 
     /// At what lies there already. `set`: what is configured.
-    fn in_place(host: Recorded, dir: tempfile::TempDir, set: impl FnOnce(&mut observe::Config)) -> Looked {
+    fn in_place(host: Recorded, dir: tempfile::TempDir, set: impl FnOnce(&mut observe::Config)) -> RecordedScene {
         let roots = Roots::below(dir.path());
         let layout = Layout::detect(&roots).unwrap();
         assert_eq!(layout.problems(), <[String; 0]>::default());
@@ -73,21 +73,21 @@ impl Looked {
             // On a host whose kernel does not report ends.
             ends: None,
             board: Arc::clone(&board),
-            ours: CgroupPath::from("/allostat"),
+            managed_parent: CgroupPath::from("/allostat"),
             clock: Arc::new(SystemClock),
             metrics: Arc::clone(&metrics),
             keep: Some(keep),
         };
         let observer = Observer::start(parts).unwrap();
         wait_for("all to be found and named", long(), || observer.is_settled().then_some(()));
-        Looked { host, observer, sampling, board, metrics, dir }
+        RecordedScene { host, observer, sampling, board, metrics, dir }
     }
 
     /// What the next agent sees.
-    fn again(self, set: impl FnOnce(&mut observe::Config)) -> Looked {
-        let Looked { host, observer, dir, .. } = self;
+    fn again(self, set: impl FnOnce(&mut observe::Config)) -> RecordedScene {
+        let RecordedScene { host, observer, dir, .. } = self;
         drop(observer);
-        Looked::in_place(host, dir, set)
+        RecordedScene::in_place(host, dir, set)
     }
 
     /// What a scrape has now.
@@ -146,7 +146,7 @@ fn cpu_ns(body: &Exposition, family: &str, labels: &[(&str, &str)]) -> Option<u6
 
 /// These tasks and no others, with their names and their numbers.
 #[track_caller]
-fn assert_shown(looked: &Looked, body: &Exposition) {
+fn assert_shown(looked: &RecordedScene, body: &Exposition) {
     let host = &looked.host;
     let pairs = |samples: Vec<&Sample>| -> BTreeSet<(String, String)> {
         samples.iter().map(|sample| (sample.labels["alloc_id"].clone(), sample.labels["task"].clone())).collect()
@@ -209,7 +209,7 @@ fn assert_counted_once(host: &Recorded, body: &Exposition) {
 
 /// One after the other is removed, and ends once; what it used, its peak and its OOM kills stay.
 #[track_caller]
-fn assert_ends(looked: &Looked) {
+fn assert_ends(looked: &RecordedScene) {
     let host = &looked.host;
     host.write_ends(looked.dir.path());
     for (n, shown) in host.shown.iter().enumerate() {
@@ -255,7 +255,7 @@ fn assert_counters(body: &Exposition, host: &Recorded) {
 
 #[track_caller]
 fn assert_as_recorded(text: &str) {
-    let looked = Looked::at(text);
+    let looked = RecordedScene::at(text);
     assert_shown(&looked, &looked.scrape());
     assert_ends(&looked);
 }
@@ -317,7 +317,7 @@ fn machines_of_libvirt_are_as_virsh_lists_them() {
 /// `cgroup.events` reports that the last process has gone: what it used to the end is read then.
 #[test]
 fn cgroup_that_reports_its_emptiness_has_its_last_sample() {
-    let looked = Looked::at(include_str!("recorded/kubernetes-systemd-v2.txt"));
+    let looked = RecordedScene::at(include_str!("recorded/kubernetes-systemd-v2.txt"));
     let shown = looked.host.shown.iter().find(|shown| shown.task == "app").unwrap();
     let at = looked.host.directories(looked.dir.path(), &shown.cgroup).remove(0);
     fs::write(at.join("cgroup.procs"), "").unwrap();
@@ -339,7 +339,7 @@ fn cgroup_that_reports_its_emptiness_has_its_last_sample() {
 fn job_with_late_processes_gets_its_names_once_they_exist() {
     let host = Recorded::parse(include_str!("recorded/slurm-v2.txt"));
     let late = |roots: &Roots| fs::rename(&roots.proc, roots.root.join("later")).unwrap();
-    let looked = Looked::before(host, |roots| {
+    let looked = RecordedScene::before(host, |roots| {
         late(roots);
         fs::create_dir_all(roots.proc("self")).unwrap();
         fs::rename(roots.root.join("later/self/mountinfo"), roots.proc("self/mountinfo")).unwrap();

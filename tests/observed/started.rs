@@ -33,7 +33,7 @@ fn task_start_time_is_exposed_for_tasks_older_and_newer_than_the_agent() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         (now - started_at(before.id()) > 2.0).then_some(())
     });
-    let mut scene = Scene { agent: agent(&others, &[]), others };
+    let mut scene = Scene { agent: agent(&others, &[]), observed: others };
     scene.wait("before", "the cgroup that was there", |_| true);
     let after = scene.run("after", "exec sleep 1000");
     scene.wait("after", "the new cgroup", |alloc| alloc["status"] == "running");

@@ -410,8 +410,8 @@ fn owner_of_a_removed_directory_is_remembered_for_a_while() {
     tree.give("/system.slice/a.service", 1001);
     tree.remove(0, "/system.slice/a.service");
     let user = |tree: &CgroupTree| tree.chooser("/system.slice/a.service/nomad.slice/x");
-    tree.forget_gone();
+    tree.forget_removed();
     assert_eq!(user(&tree), Some(1001));
-    tree.forget_gone();
+    tree.forget_removed();
     assert_eq!(user(&tree), None);
 }

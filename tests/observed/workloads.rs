@@ -36,7 +36,7 @@ fn short_lived_cgroup_names_are_one_row_of_totals_bounded_by_the_churn_limit() {
         [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent))];
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, config: first, ..AgentOptions::default() });
-    let mut scene = Scene { agent, others };
+    let mut scene = Scene { agent, observed: others };
     wait_for("the observer", long(), || {
         scene.agent.metrics().one("allostat_observed_allocs", &[("source", "cgroup")]).map(drop)
     });
@@ -50,7 +50,7 @@ fn short_lived_cgroup_names_are_one_row_of_totals_bounded_by_the_churn_limit() {
         scene.end(&name, child);
         wait_for("its end", long(), || (ends(&scene, "ci") == f64::from(n + 1)).then_some(()));
     }
-    let own = scene.others.parent.clone();
+    let own = scene.observed.parent.clone();
     let of = |pairs: &[(&str, &str)]| -> BTreeSet<_> {
         pairs.iter().map(|(workload, task)| ((*workload).to_owned(), (*task).to_owned())).collect()
     };

@@ -30,7 +30,7 @@ const SCRAPED_EACH_SECONDS: u64 = 2;
 const BATCH_EACH: Duration = Duration::from_secs(6);
 
 /// What is drawn of each board, and what is empty on it because nothing here can show it.
-fn wanted() -> Vec<(&'static str, Value, &'static [&'static str])> {
+fn pictures() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
         ("allostat-fleet", json!({}), &[]),
         ("allostat-host", json!({"instance": "web-1"}), &[]),
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 
     println!("working for {seconds} s ...");
     let began = Instant::now();
-    let mut backup = work_of_others(&others);
+    let mut backup = run_observed_work(&others);
     web.run(&jobs::shop());
     web.run(&jobs::mail());
     web.run(&jobs::sync());
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
     };
     let asked = json!({
         "prometheus": format!("http://{}", prometheus.address), "every": SCRAPED_EACH_SECONDS, "out": out,
-        "from": now - seconds * 1000, "to": now, "boards": wanted().iter().map(board).collect::<Vec<_>>(), "screens": screens(&web),
+        "from": now - seconds * 1000, "to": now, "boards": pictures().iter().map(board).collect::<Vec<_>>(), "screens": screens(&web),
     });
     let mut draw = Command::new("node");
     draw.arg("draw.mjs").arg(asked.to_string()).current_dir(&page);
@@ -159,7 +159,7 @@ fn environment(collector: Option<std::net::SocketAddr>, others: &Cgroups) -> Vec
 }
 
 /// A cgroup that no agent of ours has made.
-fn work_of_others(others: &Cgroups) -> std::process::Child {
+fn run_observed_work(others: &Cgroups) -> std::process::Child {
     others.make("nightly.slice/backup");
     others.limit("nightly.slice", 8 << 20, 1);
     let script = "while true; do head -c 8000000 /dev/urandom | gzip -1 > /dev/null; sleep 2; done";

@@ -10,7 +10,7 @@ use super::external::certificate;
 use crate::common::{part, test_dir};
 
 /// What a client like Nomad's heard; `None`: there is no Python with grpcio.
-fn heard(env: &[(&str, &str)], tls: Option<&str>) -> Option<Value> {
+fn handshake(env: &[(&str, &str)], tls: Option<&str>) -> Option<Value> {
     let (python, dir) = (part("python3")?, test_dir());
     fs::write(dir.path().join("client.py"), include_str!("client.py")).expect("our own directory");
     fs::write(dir.path().join("protocol.py"), include_str!("protocol.py")).expect("our own directory");
@@ -100,7 +100,7 @@ fn check(mut heard: Value) {
 /// Promise (Device plugins): A client in another language reads our plugin, over TLS and without, and ends it
 #[test]
 fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
-    match heard(&[], None) {
+    match handshake(&[], None) {
         Some(heard) => check(heard),
         None => skip_test!("no-python"),
     }
@@ -110,7 +110,7 @@ fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
 #[test]
 fn the_same_over_tls_with_the_certificate_that_it_showed() {
     for curve in ["P-521", "P-384"] {
-        match heard(&[], Some(curve)) {
+        match handshake(&[], Some(curve)) {
             Some(heard) => check(heard),
             None => skip_test!("no-python"),
         }
@@ -119,7 +119,7 @@ fn the_same_over_tls_with_the_certificate_that_it_showed() {
 
 #[test]
 fn a_client_with_another_certificate_is_not_believed() {
-    match heard(&[("STRANGER", "yes")], Some("P-521")) {
+    match handshake(&[("STRANGER", "yes")], Some("P-521")) {
         Some(heard) => {
             assert_eq!((&heard["stranger"], &heard["exit"]), (&json!("UNAVAILABLE"), &json!(0)));
         }
@@ -129,7 +129,7 @@ fn a_client_with_another_certificate_is_not_believed() {
 
 #[test]
 fn plugin_without_devices_reports_so_at_once_and_runs_on() {
-    match heard(&[("DEVICE_PLUGIN", "missing")], None) {
+    match handshake(&[("DEVICE_PLUGIN", "missing")], None) {
         Some(heard) => assert_eq!((&heard["groups"], &heard["stats"]), (&json!([{}]), &json!([{}, {}]))),
         None => skip_test!("no-python"),
     }

@@ -25,7 +25,7 @@ fn spawner(attempt: &Arc<dyn Attempt>) -> u32 {
 }
 
 /// Another place for a task of the same driver.
-fn beside(world: &World) -> World {
+fn second_world(world: &World) -> World {
     let mut beside = World::new();
     beside.driver = Arc::clone(&world.driver);
     beside
@@ -66,7 +66,7 @@ async fn killed_spawner_is_replaced_and_its_tasks_continue() {
         process::signal_pid(first, signal).unwrap();
         until("it to be dead", || (!lives(first)).then_some(())).await;
 
-        let beside = beside(&world);
+        let beside = second_world(&world);
         let second = beside.start(shell("exit 4")).await.unwrap();
         assert_eq!(ended(&second).await.status, ExitStatus::Code(4));
 
@@ -83,7 +83,7 @@ async fn unresponsive_spawner_fails_one_start_only() {
     world.ready().await;
     let first = spawner(&attempt);
     process::signal_pid(first, 19).unwrap();
-    let second = beside(&world);
+    let second = second_world(&world);
     let error = second.start(shell("exit 4")).await.err().expect("the spawner is stopped").to_string();
     assert!(error.contains("it did not answer within 10 s"), "{error}");
     assert!(!lives(first), "it is of no use any more");

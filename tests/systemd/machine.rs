@@ -214,7 +214,7 @@ impl Agent {
 
     /// Waits until systemd has let go of the scope, and nothing of it is left.
     #[track_caller]
-    pub fn wait_scope_gone(&self, path: &str) {
+    pub fn wait_scope_removed(&self, path: &str) {
         let directory = Path::new(TREE).join(path.trim_start_matches('/'));
         let (began, limit) = (Instant::now(), Duration::from_secs(30) * patience());
         loop {

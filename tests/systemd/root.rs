@@ -126,7 +126,7 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     assert!(!journal.contains("eft-over"), "systemd finds nothing that it did not expect: {journal}");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 /// Promise (Durability and recovery): A moved data directory keeps its systemd scope; an agent that starts in its place
@@ -162,7 +162,7 @@ fn moved_data_directory_retains_its_scope_and_a_new_agent_in_its_place_has_anoth
     assert_eq!(held.pid(), pid);
     moved.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    moved.wait_scope_gone(&scope);
+    moved.wait_scope_removed(&scope);
 }
 
 /// Promise (Under systemd): Limits of tasks, and of the slice that they share, are enforced
@@ -190,7 +190,7 @@ fn limits_of_tasks_and_of_the_slice_they_share_are_enforced() {
     assert!(limited.pid() > 0, "who kept to his share lives on");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 /// Promise (Under systemd): A scope that is stopped under the agent is created again
@@ -213,7 +213,7 @@ fn a_scope_that_is_stopped_is_made_again_where_the_agent_is() {
     assert_eq!(Who::Root.property(&agent.scope, "Delegate"), "yes");
     // All of it is stopped, and the unit comes back in another slice: what runs from then on is there too.
     Who::Root.systemctl(&["stop", "allostat.service", &agent.scope]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
     let agent = service("Slice=other.slice");
     let second = Alloc { agent: &agent, id: second.id, task: second.task };
     second.wait_dead();
@@ -226,7 +226,7 @@ fn a_scope_that_is_stopped_is_made_again_where_the_agent_is() {
     });
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 fn inside_if_there(path: &str) -> Vec<(String, u64)> {
@@ -344,7 +344,7 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     assert!(ends >= 1, "cgroup.events reported that it was empty");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 fn ids(allocs: &serde_json::Value) -> BTreeSet<String> {

@@ -9,7 +9,7 @@ use super::frame::{exports, handle, known, write};
 use super::types::{EventData, Handle};
 use crate::codes::{self, Code};
 use crate::scenario::Event;
-use crate::state::{LOOK_AGAIN, Target, call, state};
+use crate::state::{POLL_INTERVAL, Target, call, state};
 
 exports! {
     value nvmlDeviceGetSupportedEventTypes() -> c_ulonglong = |at| known(at.whole()?.events.as_ref());
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn nvmlEventSetWait_v2(set: Handle, out: *mut EventData, m
             if Instant::now() >= limit {
                 return Err(codes::TIMEOUT);
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     })
 }

@@ -26,7 +26,7 @@ pub(super) enum SessionEnd {
     /// How its command ended is not known.
     Unknown(String),
     /// The command was killed.
-    ClientGone,
+    ClientDisconnected,
     AgentStops,
     Misbehaved(&'static str),
 }
@@ -77,7 +77,7 @@ where
                     credit.add_permits(bytes);
                 }
                 Ok(Some(_)) => break SessionEnd::Misbehaved("a frame that the agent sends"),
-                Ok(None) => break SessionEnd::ClientGone,
+                Ok(None) => break SessionEnd::ClientDisconnected,
                 Err(BadFrame(why)) => break SessionEnd::Misbehaved(why),
             },
             found = &mut end, if exit.is_none() => {

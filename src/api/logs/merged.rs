@@ -55,11 +55,11 @@ pub(super) struct MergedPiece {
 }
 
 /// Reads of the records and the logs, at most: a task may write between the two.
-const LOOKS: u32 = 4;
+const MAX_READS: u32 = 4;
 
 /// Errors: `NotFound`: no times were recorded of this task, and it is asked since one.
 pub(super) fn read_merged(dir: &Path, task: &str, from: MergedFrom) -> io::Result<MergedPiece> {
-    let mut looks = LOOKS;
+    let mut looks = MAX_READS;
     loop {
         // Records first: what they name is in the logs then.
         let order = files(dir, &format!("{task}.order."))?;

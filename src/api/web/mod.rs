@@ -77,7 +77,7 @@ impl WebAccess {
             if loses(|tls| tls.verifies) || loses(|tls| tls.requires) {
                 return opens("the certificates of clients");
             }
-            if loses(|tls| tls.asks_for_names) {
+            if loses(|tls| tls.checks_names) {
                 return opens("the names of clients that are allowed (client_allowed_sans)");
             }
             if !before.users.is_empty() && file.users.is_empty() {

@@ -33,7 +33,7 @@ pub(super) struct TlsSetup {
     /// Who shows none is sent away.
     pub requires: bool,
     /// So is a client whose certificate has no allowed name.
-    pub asks_for_names: bool,
+    pub checks_names: bool,
     /// Of what works here, and not for every client.
     pub warnings: Vec<Diagnostic>,
 }
@@ -80,7 +80,14 @@ impl TlsSetup {
             let Diagnostics(found) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
             warnings.extend(found.into_iter().map(|found| Diagnostic { severity: Severity::Warning, ..found }));
         }
-        Ok(TlsSetup { config: Arc::new(config), certificate, verifies, requires, asks_for_names, warnings })
+        Ok(TlsSetup {
+            config: Arc::new(config),
+            certificate,
+            verifies,
+            requires,
+            checks_names: asks_for_names,
+            warnings,
+        })
     }
 
     /// Whether the certificate that we show is valid for this name: then a client that used it was not misled.

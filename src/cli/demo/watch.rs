@@ -14,7 +14,7 @@ use crate::model::event::EventKind;
 const BATCH_JOB: &str = "short";
 /// Tasks of the batch that stand in the table: the newest.
 const SHOWN_BATCH: usize = 5;
-const KEPT_EVENTS: usize = 200;
+const MAX_EVENTS: usize = 200;
 
 pub struct DemoWatch {
     pub scene: DemoScene,
@@ -50,15 +50,15 @@ impl DemoWatch {
         });
         let lines: Vec<String> = wanted.map(|event| follow::line(event, follow::now(), paint)).collect();
         self.events.extend(lines.iter().cloned());
-        while self.events.len() > KEPT_EVENTS {
+        while self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
         self.scene.events = self.events.iter().cloned().collect();
         Ok(lines)
     }
 
-    pub fn look(&mut self, tasks: &mut TaskFeed) -> Result<(), CliError> {
-        let frame = tasks.look()?;
+    pub fn refresh(&mut self, tasks: &mut TaskFeed) -> Result<(), CliError> {
+        let frame = tasks.poll()?;
         self.take(frame);
         Ok(())
     }

@@ -143,9 +143,9 @@ impl TopFeed {
         daemon::until_named(|| own.onlooker.is_settled());
     }
 
-    pub fn look(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
+    pub fn poll(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
         match self {
-            TopFeed::Agent(feed) => feed.look(wanted),
+            TopFeed::Agent(feed) => feed.poll(wanted),
             TopFeed::Own(own) => {
                 let snapshot = own.onlooker.snapshot();
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&snapshot, Detail::Full), None)?);
@@ -178,7 +178,7 @@ pub fn table_with_rates(agent: &mut AgentConnection) -> Result<TaskTable, CliErr
 }
 
 impl AgentFeed {
-    fn look(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
+    fn poll(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
         let before = self.tasks.take();
         let tasks = match before.as_deref() {
             None if self.has_before => {
@@ -199,7 +199,7 @@ impl AgentFeed {
         };
         let events = if wanted.view == ScreenView::Events { self.events()? } else { Vec::new() };
         let details = wanted.open.as_ref().map(|open| self.details(open)).transpose()?;
-        let growth = self.growth.look(&mut self.agent);
+        let growth = self.growth.poll(&mut self.agent);
         Ok(FeedUpdate { tasks, devices, growth, events, details })
     }
 
@@ -248,7 +248,7 @@ impl AgentFeed {
             (Some(_), None) => Err("the task has no cgroup of its own, or has ended".to_owned()),
             (Some(reader), Some(cgroup)) => reader.read(cgroup, Instant::now()),
         };
-        let hour = self.hour.look(&mut self.agent, id, task);
+        let hour = self.hour.poll(&mut self.agent, id, task);
         Ok(Details { key: open.key.clone(), facts, processes, hour, events, log })
     }
 }
@@ -306,7 +306,7 @@ mod tests {
     use crate::cli::testing::{self, Answers};
 
     /// What four looks ask an agent that answers so, the second of them in vain.
-    fn asked(knows_since: bool) -> Vec<String> {
+    fn requests_of_four_polls(knows_since: bool) -> Vec<String> {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let note = Arc::clone(&asked);
         let answers: Answers = Arc::new(move |target| {
@@ -341,18 +341,18 @@ mod tests {
             hour: HourFeed::default(),
             processes: None,
         };
-        let looks = [(); 4].map(|()| feed.look(&FeedQuery::default()).is_ok());
+        let looks = [(); 4].map(|()| feed.poll(&FeedQuery::default()).is_ok());
         assert_eq!(looks, [true, false, true, true]);
         asked.lock().unwrap().clone()
     }
 
     #[test]
     fn top_requests_changes_from_an_agent_that_supports_them_and_all_after_an_error() {
-        assert_eq!(asked(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
+        assert_eq!(requests_of_four_polls(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
     }
 
     #[test]
     fn top_requests_everything_from_an_older_agent() {
-        assert_eq!(asked(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
+        assert_eq!(requests_of_four_polls(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
     }
 }

@@ -27,10 +27,10 @@ use crate::cli::exit::{CliError, CliExit, CliResult};
 use crate::cli::output::{Paint, printable};
 use crate::model::units::Timestamp;
 
-const KEPT_EVENTS: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 
 enum LiveMessage {
-    Look(Result<Box<FeedUpdate>, CliError>),
+    Update(Result<Box<FeedUpdate>, CliError>),
     Input(Event),
     /// The terminal says nothing more.
     NoInput,
@@ -65,7 +65,7 @@ pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint
         let news_sender = news_sender.clone();
         move || read_input(&news_sender)
     })?;
-    spawn("looks", move || look_on(feed, interval, &requests, &news_sender))?;
+    spawn("looks", move || poll_feed(feed, interval, &requests, &news_sender))?;
     let mut live = LiveView {
         tracker: RateTracker::default(),
         frame: RateFrame::default(),
@@ -88,7 +88,7 @@ pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint
                 InputOutcome::Suspend => screen.suspend()?,
                 InputOutcome::Redraw => screen.forget()?,
                 // The sampling thread has ended: the next message on the channel says so.
-                InputOutcome::Ask => drop(ask.send(live.wanted())),
+                InputOutcome::Query => drop(ask.send(live.query())),
                 InputOutcome::Draw | InputOutcome::Nothing => {}
             }
             match news.try_recv() {
@@ -102,9 +102,9 @@ pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint
 impl LiveView {
     fn take(&mut self, news: LiveMessage) -> InputOutcome {
         match news {
-            LiveMessage::Look(look) => {
+            LiveMessage::Update(look) => {
                 match look {
-                    Ok(look) => self.look(*look),
+                    Ok(look) => self.apply(*look),
                     Err(error) => {
                         let when = if self.frame.epoch == 0 { "" } else { "; what is shown is from before" };
                         self.problem = Some(format!("{}{when}", printable(&error.message)));
@@ -122,11 +122,11 @@ impl LiveView {
         }
     }
 
-    fn wanted(&self) -> FeedQuery {
+    fn query(&self) -> FeedQuery {
         FeedQuery { view: self.state.view, open: self.state.open.clone() }
     }
 
-    fn look(&mut self, look: FeedUpdate) {
+    fn apply(&mut self, look: FeedUpdate) {
         let FeedUpdate { tasks, devices, growth, events, details } = look;
         self.problem = None;
         growth.into_iter().for_each(|growth| self.tracker.grow(growth));
@@ -137,7 +137,7 @@ impl LiveView {
             self.devices.extend(down);
         }
         self.events.extend(events);
-        while self.events.len() > KEPT_EVENTS {
+        while self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
         self.details = details;
@@ -184,12 +184,12 @@ fn read_input(sender: &Sender<LiveMessage>) {
 
 /// A look each interval, and at once when something else is on the screen. An agent that is gone is asked again at the
 /// next one.
-fn look_on(mut feed: TopFeed, interval: Duration, requests: &Receiver<FeedQuery>, sender: &Sender<LiveMessage>) {
+fn poll_feed(mut feed: TopFeed, interval: Duration, requests: &Receiver<FeedQuery>, sender: &Sender<LiveMessage>) {
     feed.settle();
     let mut wanted = FeedQuery::default();
     loop {
         let next = Instant::now() + interval;
-        if sender.send(LiveMessage::Look(feed.look(&wanted).map(Box::new))).is_err() {
+        if sender.send(LiveMessage::Update(feed.poll(&wanted).map(Box::new))).is_err() {
             return;
         }
         match requests.recv_timeout(next.saturating_duration_since(Instant::now())) {

@@ -199,7 +199,7 @@ fn curves(pen: &mut Pen<'_>, area: Rect, row: &RateRow, curves: &Curves) -> u16 
         pen.right(10, y, 10, &scale, Style::Dim);
         let full = limit.filter(|limit| *limit >= most).unwrap_or(most).max(f64::MIN_POSITIVE);
         let bars = shown.iter().map(|value| SparklineBar::from(value.map(|value| bar(value / full))));
-        let look = pen.look(Style::Green);
+        let look = pen.appearance(Style::Green);
         // The newest stands at the right edge from the first look on.
         let used = u16::try_from(shown.len()).unwrap_or(width).min(width);
         let place = Rect { x: 22 + (width - used), y, width: used, height };

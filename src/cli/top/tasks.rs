@@ -24,8 +24,8 @@ impl TaskFeed {
     pub fn of(agent: AgentConnection) -> TaskFeed {
         TaskFeed { feed: TopFeed::of_agent(agent), tracker: RateTracker::default() }
     }
-    pub fn look(&mut self) -> Result<RateFrame, CliError> {
-        let look = self.feed.look(&FeedQuery::default())?;
+    pub fn poll(&mut self) -> Result<RateFrame, CliError> {
+        let look = self.feed.poll(&FeedQuery::default())?;
         Ok(plain::frame_of(&mut self.tracker, &look))
     }
 }

@@ -71,7 +71,7 @@ impl FilesystemCollector {
     }
 
     fn age_at(&self, now: Instant) -> Duration {
-        let asked_at = self.0.iter().filter_map(|(_, asked)| asked.asked_at()).min();
+        let asked_at = self.0.iter().filter_map(|(_, asked)| asked.started_at()).min();
         asked_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
     fn stuck_at(&self, now: Instant) -> bool {

@@ -87,7 +87,7 @@ impl<T: Send + 'static> BlockingProbe<T> {
     pub(super) fn is_pending(&self) -> bool {
         self.since.is_some()
     }
-    pub(super) fn asked_at(&self) -> Option<Instant> {
+    pub(super) fn started_at(&self) -> Option<Instant> {
         self.last.as_ref().map(|(_, at)| *at)
     }
     pub(super) fn is_stuck(&self, now: Instant) -> bool {

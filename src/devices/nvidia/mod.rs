@@ -156,7 +156,7 @@ struct NvidiaRun<'r> {
     /// By index: a lost GPU cannot report its UUID.
     listed: BTreeMap<u32, Vec<FoundGpu>>,
     /// Sends the GPUs to receive events for.
-    wanted: Sender<Vec<DeviceId>>,
+    watched: Sender<Vec<DeviceId>>,
 }
 
 impl Nvidia {
@@ -169,8 +169,14 @@ impl Nvidia {
             Ok(wanted) => wanted,
             Err(error) => return error,
         };
-        let mut run =
-            NvidiaRun { plugin: self, library, reports, watches: BTreeMap::new(), listed: BTreeMap::new(), wanted };
+        let mut run = NvidiaRun {
+            plugin: self,
+            library,
+            reports,
+            watches: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            watched: wanted,
+        };
         let first = lists.recv_timeout(FIRST_LIST);
         match first {
             Ok(Ok(list)) => run.take(list),
@@ -272,7 +278,7 @@ impl NvidiaRun<'_> {
         }
         if changed || before != wholes.len() {
             // The listener thread ends with the run.
-            let _ = self.wanted.send(wholes.into_iter().collect());
+            let _ = self.watched.send(wholes.into_iter().collect());
         }
     }
 

@@ -26,8 +26,8 @@ const EVENT_WAIT: u32 = 1_000;
 /// State of the thread that reads a GPU.
 #[derive(Debug)]
 pub(super) struct GpuWatch {
-    begun: Instant,
-    /// Start of the call in progress, in nanoseconds since `begun`, plus 1; 0: none.
+    started: Instant,
+    /// Start of the call in progress, in nanoseconds since `started`, plus 1; 0: none.
     since: AtomicU64,
     lost: AtomicBool,
     ended: AtomicBool,
@@ -57,7 +57,7 @@ impl GpuWatch {
         reports: &PluginReports,
     ) -> Result<Arc<GpuWatch>, PluginError> {
         let watch = Arc::new(GpuWatch {
-            begun: Instant::now(),
+            started: Instant::now(),
             since: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -96,7 +96,7 @@ impl GpuWatch {
     /// Whether a call is late, if that changed since the last report.
     pub(super) fn changed(&self, deadline: Duration) -> Option<bool> {
         let since = self.since.load(Ordering::Relaxed);
-        let age = Nanos::from_duration(self.begun.elapsed()).0.saturating_sub(since.saturating_sub(1));
+        let age = Nanos::from_duration(self.started.elapsed()).0.saturating_sub(since.saturating_sub(1));
         let late = since > 0 && age > Nanos::from_duration(deadline).0;
         let mut reported = lock(&self.stuck);
         let changed = *reported != late;
@@ -106,7 +106,7 @@ impl GpuWatch {
 
     /// Runs a call that may hang.
     fn during<T>(&self, call: impl FnOnce() -> T) -> T {
-        self.since.store(Nanos::from_duration(self.begun.elapsed()).0 + 1, Ordering::Relaxed);
+        self.since.store(Nanos::from_duration(self.started.elapsed()).0 + 1, Ordering::Relaxed);
         let done = call();
         self.since.store(0, Ordering::Relaxed);
         done

@@ -44,7 +44,7 @@ pub enum ServeError {
     #[error("cannot listen")]
     Listen(#[source] io::Error),
     #[error("cannot write the handshake line")]
-    Say(#[source] io::Error),
+    Write(#[source] io::Error),
     #[error("cannot secure the connection")]
     Secure(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -60,7 +60,7 @@ impl From<TlsError> for ServeError {
 ///
 /// Blocks. Errors: the plugin cannot be served.
 pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result<()>) -> Result<(), ServeError> {
-    asked_for()?;
+    check_cookie()?;
     let (identity, tls) = secured(env::var(CERTIFICATE).ok().filter(|pem| !pem.is_empty()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Listen)?;
     // The socket is removed with its directory, which is private.
@@ -74,7 +74,7 @@ pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result
     };
     let certificate = identity.map(|identity| identity.der().to_vec());
     let handshake = Handshake { listens: PluginAddress::Unix(path), certificate };
-    say(&handshake.to_string()).map_err(ServeError::Say)?;
+    say(&handshake.to_string()).map_err(ServeError::Write)?;
     let feed = PluginFeed::start(plugin);
     runtime.block_on(until_the_end(listener, PluginService::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
     feed.end();
@@ -83,7 +83,7 @@ pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result
     Ok(())
 }
 
-fn asked_for() -> Result<(), ServeError> {
+fn check_cookie() -> Result<(), ServeError> {
     let (cookie, value) = COOKIE;
     if env::var(cookie).as_deref() != Ok(value) {
         return Err(ServeError::NotAPlugin);

@@ -158,7 +158,7 @@ impl PluginService {
                 Ok(Ok(question)) => match self.answer(&path, question, &mut to).await {
                     Ok(()) => None,
                     Err(CallEnd::Refused(refusal)) => Some(refusal),
-                    Err(CallEnd::Gone) => return,
+                    Err(CallEnd::Disconnected) => return,
                 },
             };
             to.end(refusal).await;
@@ -255,7 +255,7 @@ impl PluginService {
 /// Why a call ends early.
 enum CallEnd {
     Refused(GrpcError),
-    Gone,
+    Disconnected,
 }
 
 impl From<GrpcError> for CallEnd {
@@ -266,7 +266,7 @@ impl From<GrpcError> for CallEnd {
 
 impl From<ClientDisconnect> for CallEnd {
     fn from(ClientDisconnect: ClientDisconnect) -> CallEnd {
-        CallEnd::Gone
+        CallEnd::Disconnected
     }
 }
 

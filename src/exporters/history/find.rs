@@ -154,7 +154,7 @@ mod tests {
         LineLog::new(&history.dir, history.limits).append(lines).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let json = runtime.block_on(async {
-            match history.find(sought, Detail::Public, Timestamp(1_500)).begun().await {
+            match history.find(sought, Detail::Public, Timestamp(1_500)).start().await {
                 Ok(BodyStart::Whole(json)) => json,
                 other => panic!("{other:?}"),
             }

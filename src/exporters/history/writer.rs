@@ -71,7 +71,7 @@ struct HistoryWriter {
     /// What is on record of those that are shown.
     known: HashMap<AllocId, OnRecord>,
     /// The records of the agent before this one were searched.
-    has_looked: bool,
+    has_searched: bool,
     waiting: Vec<Vec<u8>>,
     /// When the disk refused what waits.
     refused: Option<Instant>,
@@ -89,13 +89,13 @@ type Ended<'s> = Box<dyn Iterator<Item = (&'s Arc<AllocView>, Timestamp)> + 's>;
 impl HistoryWriter {
     fn new(history: Arc<History>, metrics: Arc<Metrics>) -> HistoryWriter {
         let log = LineLog::new(&history.dir, history.limits);
-        metrics.ends.are_kept(0, 0, 0);
+        metrics.ends.count_lines(0, 0, 0);
         HistoryWriter {
             history,
             metrics,
             log,
             known: HashMap::new(),
-            has_looked: false,
+            has_searched: false,
             waiting: Vec::new(),
             refused: None,
         }
@@ -124,8 +124,8 @@ impl HistoryWriter {
 
     /// Blocks on the disk.
     fn keep(&mut self, snapshot: &Snapshot) {
-        let of_before = if self.has_looked { HashSet::new() } else { self.on_record_of(snapshot) };
-        self.has_looked = true;
+        let of_before = if self.has_searched { HashSet::new() } else { self.on_record_of(snapshot) };
+        self.has_searched = true;
         let mut shown = HashSet::new();
         let mut all: Vec<_> = self.ended(snapshot).collect();
         all.sort_by_key(|(_, at)| *at);
@@ -194,7 +194,7 @@ impl HistoryWriter {
         self.waiting.drain(..written);
         let lost = if result.is_ok() { 0 } else { self.waiting.len().saturating_sub(MOST_WAITING) };
         self.waiting.drain(..lost);
-        self.metrics.ends.are_kept(written, lost, self.waiting.len());
+        self.metrics.ends.count_lines(written, lost, self.waiting.len());
         match result {
             Ok(()) => {
                 if self.refused.take().is_some() {

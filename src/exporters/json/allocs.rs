@@ -22,7 +22,7 @@ use crate::model::service::CheckStatus;
 use crate::model::task::{Exit, ExitStatus, Failure, Outcome, ServiceResult, ShownState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::snapshot::restarts::says_how_it_ended;
+use crate::snapshot::restarts::reports_outcome;
 use crate::snapshot::{Aggregation, AllocView, ManagedTask, Snapshot, TaskView};
 
 /// All allocs.
@@ -356,7 +356,7 @@ fn task_summary(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail
         failed: Some(task.failed),
         failure: task.failure,
         restarts: Some(task.restarts_total()),
-        attempt: task.begun().map(number),
+        attempt: task.last_attempt().map(number),
         started_at: task.started_at,
         finished_at: task.finished_at,
         // Main tasks have none.
@@ -444,7 +444,7 @@ fn task_answer(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
         driver: known.driver.clone(),
         image: known.image.clone(),
         user: known.user.clone().filter(|_| is_full),
-        restarts_by_reason: restarts(&task.restarts(says_how_it_ended(alloc.identity.source))),
+        restarts_by_reason: restarts(&task.restarts(reports_outcome(alloc.identity.source))),
         exits_by_outcome: None,
         exits: None,
         events: None,

@@ -150,7 +150,7 @@ impl Serialize for TaskRows<'_> {
         for (place, alloc) in allocs.iter().enumerate() {
             let before = before.find(place, alloc);
             for (place, (known, task)) in alloc.tasks().enumerate() {
-                match before.and_then(|before| before.news(place, &alloc.tasks[place])) {
+                match before.and_then(|before| before.change(place, &alloc.tasks[place])) {
                     None => {
                         let mut row = row(alloc, known, task, self.detail);
                         row.before =
@@ -204,7 +204,7 @@ impl<'a> PreviousAllocs<'a> {
 
 impl<'a> AnsweredAlloc<'a> {
     /// Of its task at this place. `None`: more than numbers changed.
-    fn news(self, place: usize, now: &'a Arc<TaskView>) -> Option<RowChange<'a>> {
+    fn change(self, place: usize, now: &'a Arc<TaskView>) -> Option<RowChange<'a>> {
         let (row, before) = (self.first + place, self.view.tasks.get(place)?);
         if Arc::ptr_eq(before, now) {
             return Some(RowChange::Same(row));

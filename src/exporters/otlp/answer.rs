@@ -218,7 +218,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 pub(super) mod tests {
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess;
 
-    use super::super::deliver::{FIRST_WAIT, LONGEST_ASKED, LONGEST_WAIT, wait};
+    use super::super::deliver::{FIRST_WAIT, LONGEST_WAIT, MAX_RETRY_AFTER, wait};
     use super::*;
     use crate::model::fuzzed::{Fuzz, each};
 
@@ -344,7 +344,7 @@ pub(super) mod tests {
     ];
 
     /// A good answer, damaged.
-    pub(in super::super) fn said(fuzz: &mut Fuzz) -> Vec<u8> {
+    pub(in super::super) fn damaged_answer(fuzz: &mut Fuzz) -> Vec<u8> {
         let rejected_data_points = i64::from_le_bytes(fuzz.word().to_le_bytes()) >> fuzz.below(64);
         let partial_success = Some(ExportMetricsPartialSuccess { rejected_data_points, error_message: fuzz.text(12) });
         let good = ExportMetricsServiceResponse { partial_success }.encode_to_vec();
@@ -368,7 +368,7 @@ pub(super) mod tests {
     #[test]
     fn no_answer_of_a_collector_panics_and_each_is_handled_by_its_status() {
         each("OTLP answers", 20_000, |fuzz| {
-            let body: bytes::Bytes = said(fuzz).into();
+            let body: bytes::Bytes = damaged_answer(fuzz).into();
             let (_, answer) = if fuzz.one_in(2) {
                 let status = u16::try_from(100 + fuzz.below(500)).expect("it is below 600");
                 let kind = ["application/x-protobuf", "application/json", "text/html"][fuzz.below(3)];
@@ -392,7 +392,7 @@ pub(super) mod tests {
             };
             if let PushAnswer::Later { after, .. } = answer {
                 assert!(
-                    wait(3, after) <= LONGEST_ASKED + FIRST_WAIT.max(LONGEST_WAIT),
+                    wait(3, after) <= MAX_RETRY_AFTER + FIRST_WAIT.max(LONGEST_WAIT),
                     "no collector delays a retry for ever"
                 );
             }

@@ -143,7 +143,7 @@ impl<'w> ConventionSeries<'w> {
     }
 
     /// Looks once who they are.
-    fn hear_of(&mut self, rows: &'static Rows) {
+    fn register(&mut self, rows: &'static Rows) {
         let walk = self.walk;
         if self.rows.iter().any(|(known, _)| *known == rows) {
             return;
@@ -309,7 +309,7 @@ impl Listener for ConventionSeries<'_> {
         C: IntoIterator<Item = Option<Point<'p>>>,
     {
         let Some(instrument) = names::instrument(head.desc) else { return };
-        self.hear_of(head.rows);
+        self.register(head.rows);
         let has_traces = self.walk.has_traces;
         let (cells, is_uptime) = (ConventionSeries::cells(head), names::is_uptime(head.desc));
         let is_known = lifecycle::METRICS.iter().any(|desc| std::ptr::eq(*desc, head.desc));
@@ -337,7 +337,7 @@ impl Listener for ConventionSeries<'_> {
     where
         B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
     {
-        self.hear_of(head.rows);
+        self.register(head.rows);
         let has_traces = self.walk.has_traces;
         let (cells, bounds) = (ConventionSeries::cells(head), Arc::from(head.bounds));
         for HistogramPoint { row, cell, buckets, sum, exponential, .. } in all {

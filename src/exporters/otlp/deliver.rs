@@ -24,7 +24,7 @@ use super::{batch, packed};
 pub(super) const FIRST_WAIT: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A collector that wants more than this is asked again all the same.
-pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(600);
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Of a parcel without a taken part, so many parts are refused before the rest is dropped: the fault is the
 /// collector's then, not that of a point.
@@ -112,7 +112,7 @@ fn go_on(
         };
         let asked = Instant::now();
         let (code, answer) = sender.send(&request);
-        outbox.asked(code.clone(), is_retry, asked.elapsed());
+        outbox.count_request(code.clone(), is_retry, asked.elapsed());
         is_retry = false;
         match answer {
             PushAnswer::Later { after, message } => return Some(DeliveryRetry { after, code, message }),
@@ -170,7 +170,7 @@ pub(super) fn wait(tries: u32, asked: Option<Duration>) -> Duration {
     let bound = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tries.min(16))).min(LONGEST_WAIT);
     let spread = bound.mul_f64(random());
     match asked {
-        Some(asked) => asked.min(LONGEST_ASKED) + spread.min(FIRST_WAIT),
+        Some(asked) => asked.min(MAX_RETRY_AFTER) + spread.min(FIRST_WAIT),
         None => spread,
     }
 }
@@ -196,6 +196,6 @@ mod tests {
         assert!(wait(0, None) <= FIRST_WAIT);
         assert!((0..100).map(|_| wait(10, None)).max() > Some(secs(30)));
         assert_ne!(wait(10, None), wait(10, None));
-        assert!(wait(0, Some(secs(1 << 40))) <= LONGEST_ASKED + FIRST_WAIT, "no collector delays a retry for ever");
+        assert!(wait(0, Some(secs(1 << 40))) <= MAX_RETRY_AFTER + FIRST_WAIT, "no collector delays a retry for ever");
     }
 }

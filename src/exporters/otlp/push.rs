@@ -108,7 +108,7 @@ async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events
     }
     match signal {
         OtlpSignal::Metrics => {
-            let wanted = wanted(&config, selection);
+            let wanted = filter(&config, selection);
             collect_all((&config, wanted), identity, &outbox.0, &metrics, &snapshots).await;
         }
         OtlpSignal::WorkloadLogs => {
@@ -183,7 +183,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
 }
 
 /// By its own names everything, by those of `/metrics` what that has.
-fn wanted(config: &Config, selection: Arc<Selection>) -> Filter {
+fn filter(config: &Config, selection: Arc<Selection>) -> Filter {
     match config.names {
         MetricNames::Conventions => Filter::default(),
         MetricNames::Prometheus => Filter::default().selecting(selection),

@@ -7,7 +7,7 @@ use crate::model::answer::{Encoding, Format};
 use crate::snapshot::ScraperKey;
 
 /// What a scraper takes.
-pub(super) type Wanted = (Format, Encoding);
+pub(super) type AcceptedForm = (Format, Encoding);
 
 #[derive(Debug, Default)]
 pub(super) struct Visits {
@@ -20,7 +20,7 @@ struct Visitor {
     interval: Option<Duration>,
     /// The last two intervals were alike.
     regular: bool,
-    wanted: Wanted,
+    accepted: AcceptedForm,
 }
 
 impl Visits {
@@ -28,14 +28,14 @@ impl Visits {
     /// Intervals that differ by less than a tenth are alike.
     const ALIKE: u32 = 10;
 
-    pub(super) fn came(&mut self, key: &ScraperKey, wanted: Wanted, now: Instant) {
+    pub(super) fn came(&mut self, key: &ScraperKey, wanted: AcceptedForm, now: Instant) {
         if let Some(visitor) = self.known.get_mut(key) {
             let interval = now.saturating_duration_since(visitor.last);
             let alike = |before: Duration| before.abs_diff(interval) <= before / Self::ALIKE;
             visitor.regular = visitor.interval.is_some_and(alike);
             visitor.interval = Some(interval);
             visitor.last = now;
-            visitor.wanted = wanted;
+            visitor.accepted = wanted;
             return;
         }
         if self.known.len() >= Self::KNOWN {
@@ -45,11 +45,11 @@ impl Visits {
                 self.known.remove(&oldest);
             }
         }
-        self.known.insert(key.clone(), Visitor { last: now, interval: None, regular: false, wanted });
+        self.known.insert(key.clone(), Visitor { last: now, interval: None, regular: false, accepted: wanted });
     }
 
     /// What will be asked for before the snapshot after this one, `within` from now.
-    pub(super) fn expected(&self, now: Instant, within: Duration) -> Vec<Wanted> {
+    pub(super) fn expected(&self, now: Instant, within: Duration) -> Vec<AcceptedForm> {
         let mut wanted = Vec::new();
         for visitor in self.known.values().filter(|v| v.regular) {
             let Some(next) = visitor.interval.map(|i| visitor.last + i) else { continue };
@@ -57,8 +57,8 @@ impl Visits {
             let slack = visitor.interval.map_or(Duration::ZERO, |i| i / Self::ALIKE);
             let soon = next <= now + within + slack.min(within);
             let missed = next + slack.max(within) < now;
-            if soon && !missed && !wanted.contains(&visitor.wanted) {
-                wanted.push(visitor.wanted);
+            if soon && !missed && !wanted.contains(&visitor.accepted) {
+                wanted.push(visitor.accepted);
             }
         }
         wanted
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     const TICK: Duration = Duration::from_secs(1);
-    const WANTED: Wanted = (Format::OpenMetrics, Encoding::Gzip);
+    const ACCEPTED: AcceptedForm = (Format::OpenMetrics, Encoding::Gzip);
 
     fn key() -> ScraperKey {
         ScraperKey { address: "a".into(), user_agent: "Prometheus/2.42".into(), accept: "*/*".into() }
@@ -79,7 +79,7 @@ mod tests {
     fn regular(start: Instant) -> Visits {
         let mut visits = Visits::default();
         for visit in 0..4 {
-            visits.came(&key(), WANTED, start + Duration::from_secs(15 * visit));
+            visits.came(&key(), ACCEPTED, start + Duration::from_secs(15 * visit));
         }
         visits
     }
@@ -90,8 +90,8 @@ mod tests {
         let visits = regular(start);
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         assert!(visits.expected(at(50.0), TICK).is_empty());
-        assert_eq!(visits.expected(at(59.2), TICK), vec![WANTED]);
-        assert_eq!(visits.expected(at(60.1), TICK), vec![WANTED], "a little late");
+        assert_eq!(visits.expected(at(59.2), TICK), vec![ACCEPTED]);
+        assert_eq!(visits.expected(at(60.1), TICK), vec![ACCEPTED], "a little late");
         assert!(visits.expected(at(70.0), TICK).is_empty(), "it did not come");
     }
 
@@ -100,7 +100,7 @@ mod tests {
         let start = Instant::now();
         let mut visits = Visits::default();
         for second in [0, 3, 50, 51, 200] {
-            visits.came(&key(), WANTED, start + Duration::from_secs(second));
+            visits.came(&key(), ACCEPTED, start + Duration::from_secs(second));
             assert!(visits.expected(start + Duration::from_secs(second), TICK * 600).is_empty(), "{second}");
         }
     }
@@ -111,8 +111,8 @@ mod tests {
         let mut visits = regular(start);
         let other = ScraperKey { address: "b".into(), ..key() };
         for visit in 0..4 {
-            visits.came(&other, WANTED, start + Duration::from_secs(15 * visit));
+            visits.came(&other, ACCEPTED, start + Duration::from_secs(15 * visit));
         }
-        assert_eq!(visits.expected(start + Duration::from_millis(59_500), TICK), vec![WANTED]);
+        assert_eq!(visits.expected(start + Duration::from_millis(59_500), TICK), vec![ACCEPTED]);
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn series(listener: &mut impl Listener, walk: &Walk<'_>, counts: &[(&
 }
 
 fn one(listener: &mut impl Listener, walk: &Walk<'_>, desc: &'static MetricDesc, cells: &[Labels<'_>], values: &[u64]) {
-    if walk.filter.wants(desc, Source::Agent) {
+    if walk.filter.selects(desc, Source::Agent) {
         let head = Head { desc, source: Source::Agent, rows: &ONE_ROW, cells, bounds: &[] };
         let point = |n: &u64| Some(Point { value: Value::Int(*n), exemplar: None });
         listener.family(&head, std::iter::once(values.iter().map(point)));

@@ -23,7 +23,7 @@ use crate::model::metric::MetricDesc;
 
 pub use bodies::{Bodies, compressed};
 pub use body_stream::{BodyStart, BodyStream, BrokenOff, PieceWriter};
-pub use encode::{Encoder, KeptLabels, write};
+pub use encode::{BodyLabels, Encoder, write};
 pub use page::Sink;
 
 pub use crate::model::answer::{Encoding, Format};

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::code::CurveCode;
 use super::column::TaskCurve;
-use super::hour::{CurveOf, KEPT, KeptHour, RecentConfig};
+use super::hour::{CurveOf, RETENTION, RecentConfig, RecentHour};
 use super::sample::{CPU, MEMORY, NAMES};
 use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Timestamp};
@@ -48,7 +48,8 @@ pub struct AllocSeriesAnswer {
 pub struct HourAnswer {
     /// Between two values.
     pub interval_ns: Nanos,
-    pub kept_ns: Nanos,
+    #[serde(rename = "kept_ns")]
+    pub retention_ns: Nanos,
     /// Memory that it takes, and the most that it may take.
     pub bytes: usize,
     pub max_bytes: u64,
@@ -105,7 +106,7 @@ impl JsonSchema for MeasuredCurves {
     }
 }
 
-pub(super) fn series(kept: &KeptHour, config: &RecentConfig) -> Vec<u8> {
+pub(super) fn series(kept: &RecentHour, config: &RecentConfig) -> Vec<u8> {
     let each = (u64::try_from(config.points()).unwrap_or(COARSE)).div_ceil(COARSE).max(1);
     let steps: Vec<(u64, u64)> = steps(kept.oldest(), kept.slot, each).collect();
     let end = |(_, last): &(u64, u64)| time_of(kept, *last);
@@ -132,7 +133,7 @@ pub(super) fn series(kept: &KeptHour, config: &RecentConfig) -> Vec<u8> {
     })
 }
 
-pub(super) fn alloc(kept: &KeptHour, config: &RecentConfig, id: &AllocId) -> Vec<u8> {
+pub(super) fn alloc(kept: &RecentHour, config: &RecentConfig, id: &AllocId) -> Vec<u8> {
     let tasks = kept.allocs.get(id).map_or(&[][..], |alloc| &alloc.tasks);
     let row = |(name, task): &(crate::model::id::TaskName, CurveOf)| {
         let growth = growth(task, kept).map(|growth| number(Some(growth)));
@@ -151,10 +152,10 @@ fn encoded(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).expect("numbers and names must serialize")
 }
 
-fn hour(kept: &KeptHour, config: &RecentConfig) -> HourAnswer {
+fn hour(kept: &RecentHour, config: &RecentConfig) -> HourAnswer {
     HourAnswer {
         interval_ns: Nanos::from_duration(config.interval),
-        kept_ns: Nanos::from_duration(KEPT),
+        retention_ns: Nanos::from_duration(RETENTION),
         bytes: kept.bytes,
         max_bytes: config.max_bytes,
         left_out_tasks: kept.left_out,
@@ -162,7 +163,7 @@ fn hour(kept: &KeptHour, config: &RecentConfig) -> HourAnswer {
 }
 
 /// Every field that has a value, in the slots of `times`.
-fn curves(curve: &TaskCurve, kept: &KeptHour) -> MeasuredCurves {
+fn curves(curve: &TaskCurve, kept: &RecentHour) -> MeasuredCurves {
     let slots = kept.oldest()..kept.slot + 1;
     let field = |(field, name): (usize, &&str)| {
         let codes: Vec<CurveCode> = slots.clone().map(|slot| curve.code(field, slot)).collect();
@@ -194,13 +195,13 @@ fn most(curve: &TaskCurve, field: usize, (from, to): (u64, u64)) -> Option<f64> 
     (from..=to).map(|slot| curve.code(field, slot)).max().and_then(CurveCode::value)
 }
 
-fn time_of(kept: &KeptHour, slot: u64) -> Option<Timestamp> {
+fn time_of(kept: &RecentHour, slot: u64) -> Option<Timestamp> {
     let at = slot.checked_sub(kept.oldest())?;
     kept.times.get(usize::try_from(at).ok()?).copied()
 }
 
 /// The slope of a line through its memory, by least squares. `None`: too few points.
-fn growth(task: &CurveOf, kept: &KeptHour) -> Option<f64> {
+fn growth(task: &CurveOf, kept: &RecentHour) -> Option<f64> {
     let end = *kept.times.back()?;
     let point = |slot: u64| {
         let hours = end.since(time_of(kept, slot)?).as_secs_f64() / -3_600.0;

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::mem::size_of;
 
-use super::hour::{KeptHour, size_of_alloc};
+use super::hour::{RecentHour, size_of_alloc};
 use crate::model::units::Timestamp;
 
 /// Counts what is kept and drops what is too much. Gives how many running tasks lost their curves.
-pub(super) fn fit(kept: &mut KeptHour, max: usize) -> usize {
+pub(super) fn fit(kept: &mut RecentHour, max: usize) -> usize {
     let fixed = kept.times.capacity() * size_of::<Timestamp>() + kept.host.curve.bytes();
     let mut sizes: Vec<_> = kept.allocs.iter().map(|(id, alloc)| (alloc, id, size_of_alloc(alloc))).collect();
     kept.bytes = fixed + sizes.iter().map(|(_, _, bytes)| bytes).sum::<usize>();

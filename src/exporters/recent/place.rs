@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::hour::{KeptHour, RecentConfig};
+use super::hour::{RecentConfig, RecentHour};
 use super::{answer, evict};
 use crate::model::id::AllocId;
 use crate::model::units::Timestamp;
@@ -17,7 +17,7 @@ use crate::telemetry::{Metrics, lock};
 #[derive(Debug)]
 pub struct RecentHistory {
     config: RecentConfig,
-    kept: Mutex<KeptHour>,
+    hour: Mutex<RecentHour>,
     /// The answer about all tasks, and the slot that it is of.
     body: Mutex<Option<(u64, Bytes)>>,
 }
@@ -26,12 +26,12 @@ impl RecentHistory {
     /// `None`: nothing is to be kept.
     pub fn new(config: RecentConfig) -> Option<Arc<RecentHistory>> {
         let kept = Mutex::default();
-        (config.max_bytes > 0).then(|| Arc::new(RecentHistory { config, kept, body: Mutex::new(None) }))
+        (config.max_bytes > 0).then(|| Arc::new(RecentHistory { config, hour: kept, body: Mutex::new(None) }))
     }
 
     /// One more point of every running task. `false`: the snapshot has no newer reading. Blocks for some milliseconds.
     pub fn record(&self, snapshot: &Snapshot, metrics: &Metrics) -> bool {
-        let mut kept = lock(&self.kept);
+        let mut kept = lock(&self.hour);
         if snapshot.epoch == kept.epoch {
             return false;
         }
@@ -39,7 +39,7 @@ impl RecentHistory {
         let max = usize::try_from(self.config.max_bytes).unwrap_or(usize::MAX);
         let evicted = evict::fit(&mut kept, max);
         kept.left_out += evicted;
-        metrics.recent.is_kept(kept.bytes, kept.left_out);
+        metrics.recent.record_size(kept.bytes, kept.left_out);
         true
     }
 
@@ -47,7 +47,7 @@ impl RecentHistory {
     /// once for each slot.
     pub fn series(&self) -> (Timestamp, Bytes) {
         let mut body = lock(&self.body);
-        let kept = lock(&self.kept);
+        let kept = lock(&self.hour);
         let at = kept.times.back().copied().unwrap_or_default();
         if let Some((_, ready)) = body.as_ref().filter(|(slot, _)| *slot == kept.slot) {
             return (at, ready.clone());
@@ -59,17 +59,17 @@ impl RecentHistory {
 
     /// The slot that [`RecentHistory::series`] is of.
     pub fn slot(&self) -> u64 {
-        lock(&self.kept).slot
+        lock(&self.hour).slot
     }
 
     /// Every curve of one alloc. Without points where nothing was recorded of it.
     pub fn of_alloc(&self, id: &AllocId) -> Vec<u8> {
-        answer::alloc(&lock(&self.kept), &self.config, id)
+        answer::alloc(&lock(&self.hour), &self.config, id)
     }
 
     /// Whether anything is kept of the alloc.
     pub fn knows(&self, id: &AllocId) -> bool {
-        lock(&self.kept).allocs.contains_key(id)
+        lock(&self.hour).allocs.contains_key(id)
     }
 
     /// What no client has read for a slot gives its memory back.

@@ -151,7 +151,7 @@ impl Columns {
         walk: &Walk<'_>,
     ) {
         let readings = (measured.readings)(walk);
-        let wanted: Vec<&'static Family<S>> = measured.families.iter().filter(|f| out.wants(&f.desc)).collect();
+        let wanted: Vec<&'static Family<S>> = measured.families.iter().filter(|f| out.selects(&f.desc)).collect();
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
             let (group, others) = rest.split_at(together(rest));

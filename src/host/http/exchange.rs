@@ -75,7 +75,7 @@ pub struct HttpAnswer {
 /// Sends a request on a new connection; returns the head of the response.
 ///
 /// Errors: those of [`super::Client::request`].
-pub fn ask<'a>(
+pub fn request<'a>(
     (address, trust): (&'a Address, Trust),
     (verb, target): (RequestMethod, &'a str),
     headers: &'a [(&'a str, &'a str)],
@@ -167,8 +167,8 @@ mod tests {
     async fn an_answer_is_read_piece_by_piece_and_one_without_end_is_refused() {
         let (_dir, address, _) =
             server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
-        let at = (&address, Trust::Ours);
-        let asked = ask(at, (RequestMethod::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
+        let at = (&address, Trust::OwnUser);
+        let asked = request(at, (RequestMethod::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
         let mut answer = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
         let mut all = Vec::new();
         while let Some(piece) = answer.piece().await.unwrap() {
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!((answer.is_success(), all.as_slice()), (true, &b"abcde"[..]));
 
         let (_dir, address, asked) = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there");
-        let answer = ask(
-            (&address, Trust::Ours),
+        let answer = request(
+            (&address, Trust::OwnUser),
             (RequestMethod::Delete, "/x?y=1"),
             &[("x-a", "b")],
             Payload::Whole(Bytes::new()),
@@ -199,8 +199,9 @@ mod tests {
                 sender.send(Ok(Bytes::from_static(piece.as_bytes()))).await.unwrap();
             }
         });
-        let answer =
-            ask((&address, Trust::Ours), (RequestMethod::Post, "/load"), &[], Payload::Piped(pieces)).await.unwrap();
+        let answer = request((&address, Trust::OwnUser), (RequestMethod::Post, "/load"), &[], Payload::Piped(pieces))
+            .await
+            .unwrap();
         assert_eq!(answer.whole(10).await.unwrap().status, 200);
         feed.await.unwrap();
         let asked = asked.join().unwrap();

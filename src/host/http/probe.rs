@@ -211,7 +211,7 @@ mod tests {
     fn get() -> ProbeRequest {
         ProbeRequest { method: "GET".into(), target: "/ok".into(), headers: Vec::new(), body: Bytes::new() }
     }
-    async fn asked(address: SocketAddr) -> Result<ProbeAnswer, HttpError> {
+    async fn probe_once(address: SocketAddr) -> Result<ProbeAnswer, HttpError> {
         let address = probe_address(&address.ip().to_string(), address.port(), ProbeTls::Plain);
         tokio::time::timeout(LONG, http(&address, &get(), 16)).await.unwrap()
     }
@@ -219,13 +219,13 @@ mod tests {
     #[tokio::test]
     async fn body_is_read_to_its_limit_and_no_redirect_is_followed() {
         let endless = server(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"5\r\nabcde\r\n").await;
-        let answer = asked(endless).await.unwrap();
+        let answer = probe_once(endless).await.unwrap();
         assert_eq!((answer.status, answer.body.as_ref()), (200, &b"abcdeabcdeabcdea"[..]));
         let moved =
             server(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", b"").await;
-        assert_eq!(asked(moved).await.unwrap().status, 302);
+        assert_eq!(probe_once(moved).await.unwrap().status, 302);
         let nonsense = server(b"\xff\xfe\xfd\r\n\r\n", b"").await;
-        assert!(asked(nonsense).await.is_err());
+        assert!(probe_once(nonsense).await.is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{Child, to_pid};
 /// A process that SIGKILL does not end within this time hangs in the kernel: a thread waits for it.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// The command of this binary that guards a process group.
 pub const GUARD: &str = "guard-group";
@@ -123,7 +123,7 @@ impl HeldProgram {
         let until = Instant::now() + grace;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || is_cancelled() || self.ends_within(left.min(ASK_AGAIN)) {
+            if left.is_zero() || is_cancelled() || self.ends_within(left.min(POLL_EVERY)) {
                 return self.status_within(Duration::ZERO);
             }
         }
@@ -154,12 +154,12 @@ impl HeldProgram {
 }
 
 /// Variables of the agent that a child must not see: push targets and secrets, and the service manager's socket.
-const OURS: [&str; 3] = ["ALLOSTAT_", "OTEL_", "NOTIFY_SOCKET"];
+const AGENT_VARIABLES: [&str; 3] = ["ALLOSTAT_", "OTEL_", "NOTIFY_SOCKET"];
 
 /// Removes the agent's own variables from the command's environment.
-pub fn without_ours(command: &mut Command) {
+pub fn remove_agent_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
-        if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
+        if AGENT_VARIABLES.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
             command.env_remove(name);
         }
     }

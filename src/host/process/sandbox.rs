@@ -39,7 +39,7 @@ pub struct Sandbox {
     /// An existing network namespace; `None`: the current one.
     pub network: Option<OwnedFd>,
     /// The capabilities that the main process may have at most.
-    pub kept: Capabilities,
+    pub capabilities: Capabilities,
     pub filters: Vec<Vec<libc::sock_filter>>,
 }
 
@@ -111,7 +111,7 @@ impl RunningSandbox {
     /// [`Sandbox::network`].
     ///
     /// Errors: the main process is not running, or its namespaces cannot be opened.
-    pub fn beside(
+    pub fn join(
         main: u32,
         (own_pids, own_ipc): (bool, bool),
         network: Option<&Path>,
@@ -119,7 +119,7 @@ impl RunningSandbox {
     ) -> io::Result<RunningSandbox> {
         let network = network.map(File::open).transpose()?.map(OwnedFd::from);
         let root = RootPlan { directory: c"/".to_owned(), pivots: false, whole_trees: false, steps: Vec::new() };
-        let sandbox = Sandbox { root, own_pids, own_ipc, network, kept, filters };
+        let sandbox = Sandbox { root, own_pids, own_ipc, network, capabilities: kept, filters };
         let (pids, namespaces) = sandbox.join(main).map_err(|e| io::Error::from_raw_os_error(e.errno))?;
         // A dummy pipe: the init belongs to another supervisor.
         let (_, keep) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -143,7 +143,7 @@ impl Sandbox {
         let failed = |step| move |errno: Errno| SandboxError { step, errno: errno.raw_os_error() };
         let (keep_in, keep_out) = pipe_with(PipeFlags::CLOEXEC).map_err(failed(SandboxStep::Fork))?;
         let (errors_in, errors_out) = pipe_with(PipeFlags::CLOEXEC).map_err(failed(SandboxStep::Fork))?;
-        let title = ProcessTitle::ours();
+        let title = ProcessTitle::current();
         let blocked = block_signals();
         let pid = clone_with(self.flags(), None);
         if pid != Ok(0) {
@@ -159,7 +159,7 @@ impl Sandbox {
         let built = self.join(pid).and_then(|init| {
             // Fails if the init has exited; its report says why.
             let _ = rustix::io::write(&keep_out, b"g");
-            heard(&errors_in).map(|()| init)
+            read_result(&errors_in).map(|()| init)
         });
         match built {
             Ok((pids, namespaces)) => Ok(SandboxInit { pid, pids, namespaces, _keep: keep_out }),
@@ -264,7 +264,7 @@ impl Sandbox {
 }
 
 /// An empty read means success.
-fn heard(errors: &OwnedFd) -> Result<(), SandboxError> {
+fn read_result(errors: &OwnedFd) -> Result<(), SandboxError> {
     let mut report = [0_u8; 6];
     match rustix::io::retry_on_intr(|| rustix::io::read(errors, &mut report)) {
         Ok(0) => Ok(()),
@@ -346,7 +346,7 @@ pub(super) fn filter(filters: &[Vec<libc::sock_filter>]) -> Result<(), Errno> {
 struct ProcessTitle(Option<(u64, usize)>);
 
 impl ProcessTitle {
-    fn ours() -> ProcessTitle {
+    fn current() -> ProcessTitle {
         let found = std::fs::read("/proc/self/stat").ok().and_then(|stat| pid_stat::arguments(&stat));
         ProcessTitle(found.and_then(|(from, to)| Some((from, usize::try_from(to - from).ok()?))))
     }

@@ -117,7 +117,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             Ok(_) if is_counted => self.act(Action::Miss(EndMissed::Limit)),
             Ok(task) => self.begin_late(life, task),
             Err(HiddenReason::Limit) => self.act(Action::Miss(EndMissed::Limit)),
-            Err(HiddenReason::Unwanted | HiddenReason::Undecided) => {}
+            Err(HiddenReason::Excluded | HiddenReason::Undecided) => {}
         }
     }
 

@@ -21,10 +21,10 @@ impl ObserverThread {
         paths.iter().for_each(|path| self.read_freezer(path));
     }
 
-    pub(super) fn ask_for_restarts(&self) {
+    pub(super) fn query_restarts(&self) {
         let now = self.parts.clock.now();
         if self.allocs.may_wait(now) {
-            self.inquiries.ask_for_restarts(now);
+            self.inquiries.query_restarts(now);
         }
     }
     /// `waiting`: the containers that waited for their restart at this time or later.

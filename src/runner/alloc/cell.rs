@@ -22,7 +22,7 @@ use crate::runner::kept::record::{MoreTotals, TaskRecord};
 use crate::runner::kept::samples::SamplePage;
 
 /// Number of newest events and exits kept per task.
-pub const KEPT: usize = 10;
+pub const HISTORY_LENGTH: usize = 10;
 
 /// The usage of a task without an ended attempt: shared by all of them.
 pub static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);

@@ -8,7 +8,7 @@ use crate::model::device::ReservedDevices;
 use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::task::TaskState;
-use crate::runner::hooks::{AllocAsks, OfAlloc, OfTask, hook_times};
+use crate::runner::hooks::{AllocSpec, OfAlloc, OfTask, hook_times};
 
 impl Alloc {
     /// The alloc as seen by its hooks.
@@ -37,13 +37,13 @@ impl Alloc {
             cgroup,
             ended,
             reader: inner.reader.clone(),
-            asks: Some(AllocAsks {
+            spec: Some(AllocSpec {
                 job: Arc::clone(&self.job),
                 group: self.group,
                 name: inner.identity.name.clone(),
                 index: self.index,
-                all_gone: !inner.cells.iter().any(TaskCell::may_run),
-                say: Box::new(say),
+                all_exited: !inner.cells.iter().any(TaskCell::may_run),
+                emit: Box::new(say),
                 wait: Box::new(wait),
             }),
             ports: inner.record.ports.clone(),
@@ -108,7 +108,7 @@ impl Alloc {
             job: Arc::clone(&self.job),
             place: (self.group, at),
             attempt: cell.record.status.attempt,
-            say: Box::new(say),
+            emit: Box::new(say),
             done: cell.record.hooks.clone(),
             account: None,
             dirs: None,

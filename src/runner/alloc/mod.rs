@@ -281,14 +281,14 @@ impl Alloc {
         self.lock().cells[at].record.kill
     }
     /// The requested restart of a task whose attempt has not ended yet.
-    pub fn restart_asked(&self, at: usize) -> Option<RestartRequest> {
+    pub fn restart_requested(&self, at: usize) -> Option<RestartRequest> {
         self.lock().cells[at].record.restart
     }
     /// The delay before a task's kill signal in a restart of all tasks: the rest of the group's delay, and the task's
     /// own.
     pub fn recall_delay(&self, at: usize) -> Nanos {
         let waited =
-            self.lock().record.again_asked_at.map_or(Nanos::ZERO, |asked_at| self.ctx.line.now().since(asked_at));
+            self.lock().record.again_requested_at.map_or(Nanos::ZERO, |asked_at| self.ctx.line.now().since(asked_at));
         let left = Nanos::from_duration(self.group().shutdown_delay).saturating_sub(waited);
         left.saturating_add(Nanos::from_duration(self.task(at).shutdown_delay))
     }
@@ -322,13 +322,13 @@ impl Alloc {
         let now = self.ctx.line.now();
         let mut inner = self.lock();
         inner.record.desired = Desired::Stop;
-        inner.record.stop_asked_at.get_or_insert(now);
+        inner.record.stop_requested_at.get_or_insert(now);
     }
     /// The stop was refused: reverts the desired state.
     pub fn withdraw_stop(&self) {
         let mut inner = self.lock();
         inner.record.desired = Desired::Run;
-        inner.record.stop_asked_at = None;
+        inner.record.stop_requested_at = None;
     }
     /// The current desired state, and when to evaluate it again.
     pub fn desired_state(&self, now: Steady) -> (DesiredState, Option<Steady>) {
@@ -336,7 +336,7 @@ impl Alloc {
         let requests = AllocRequests {
             // The durable one, not the one that is being recorded.
             desired: inner.applied,
-            stop_asked_at: inner.record.stop_asked_at,
+            stop_requested_at: inner.record.stop_requested_at,
             expired: inner.record.expired,
             restart: inner.record.again,
             failed_setup: inner.record.failed_setup.is_some(),
@@ -359,7 +359,7 @@ impl Alloc {
         match cause {
             Cause::Stopped => {
                 let delay = Nanos::from_duration(self.group().shutdown_delay);
-                inner.record.stop_asked_at.map(|asked_at| asked_at.plus(delay))
+                inner.record.stop_requested_at.map(|asked_at| asked_at.plus(delay))
             }
             Cause::Expired => self.group().max_run_duration.map(|most| self.began.plus(Nanos::from_duration(most))),
             Cause::LeaderDead(at) | Cause::SiblingFailed(at) => end(at),

@@ -8,7 +8,7 @@ use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
-use crate::runner::ports::{PortAsk, PortHolder, PortKeeper, PortsHeldMeanwhile, TakenPort};
+use crate::runner::ports::{NeededPort, PortHolder, PortKeeper, PortsHeldMeanwhile, TakenPort};
 
 /// Waits for blocking work, until it is dropped. The work goes on then, and checks this before it changes anything.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Alloc {
     /// that another program took meanwhile is exchanged for another one. If the caller stops waiting, no port is
     /// exchanged afterwards: the next launch may have read the ports.
     pub async fn renew_ports(self: &Arc<Self>, at: usize) {
-        let asks = self.ctx.ports.asks(self.group(), &self.ctx.node, &self.ctx.facts.now());
+        let asks = self.ctx.ports.needed_ports(self.group(), &self.ctx.node, &self.ctx.facts.now());
         let can_exchange = self.lock().can_exchange_ports(at);
         if let (true, Ok(asks)) = (can_exchange, asks) {
             self.exchange_taken(at, asks).await;
@@ -68,7 +68,7 @@ impl Alloc {
             self.persist_made().await;
         }
     }
-    async fn exchange_taken(self: &Arc<Self>, at: usize, asks: Vec<PortAsk>) {
+    async fn exchange_taken(self: &Arc<Self>, at: usize, asks: Vec<NeededPort>) {
         let (keeper, asks, id) = (&self.ctx.ports, Arc::new(asks), self.id.clone());
         let asked = Arc::clone(&asks);
         let Ok(taken) = keeper.search(move |keeper| keeper.taken(&id, &asked)).await else { return };
@@ -90,7 +90,7 @@ impl Alloc {
         &self,
         keeper: &PortKeeper,
         at: usize,
-        asks: &[PortAsk],
+        asks: &[NeededPort],
         taken: &[TakenPort],
         is_waiting: &dyn Fn() -> bool,
     ) -> bool {

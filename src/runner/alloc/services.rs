@@ -69,8 +69,13 @@ impl Alloc {
                 return false;
             }
             let asked_at = edit.steady();
-            *edit.restart() =
-                Some(RestartRequest { whole: false, asked_at, delay, signalled_at: None, is_failure: true });
+            *edit.restart() = Some(RestartRequest {
+                whole: false,
+                requested_at: asked_at,
+                delay,
+                signalled_at: None,
+                is_failure: true,
+            });
             edit.enter_state(state);
             edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
             true

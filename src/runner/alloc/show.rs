@@ -100,7 +100,7 @@ impl Alloc {
 
     /// No process is left of an abandoned task. Queued and shown in one step: from then on its alloc may be removed,
     /// and no write may follow that. Not awaited: if it was not written, the next agent checks again.
-    pub fn has_gone(&self, at: usize) {
+    pub fn mark_exited(&self, at: usize) {
         let mut inner = self.lock();
         if !inner.cells[at].may_run() {
             return;

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, openat}
 use rustix::io::Errno;
 
 use super::meter::{UnpackMeter, fault};
-use super::order::{ArtifactError, ArtifactGround, ArtifactOrder};
+use super::order::{ArtifactError, ArtifactOrder, ArtifactScope};
 use super::staging::{Staging, TREE};
 use super::tree::{DEEPEST, inspect, names};
 use super::unpack::UnpackedTree;
@@ -23,7 +23,7 @@ pub(super) fn install(
     staging: &Staging,
     placed: UnpackedTree,
     order: &ArtifactOrder,
-    ground: &ArtifactGround,
+    ground: &ArtifactScope,
     meter: &UnpackMeter<'_>,
 ) -> Result<(), ArtifactError> {
     let broken = |e: io::Error| fault(&e, ArtifactOutcome::Archive, "cannot use it");

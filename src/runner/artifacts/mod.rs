@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub use self::cancelled::Cancellation;
 pub use self::meter::{MeterBounds, MeteredReader, SetLimit, UnpackMeter, fault};
-pub use self::order::{ArtifactError, ArtifactGround, ArtifactOrder, FetchedArtifact};
+pub use self::order::{ArtifactError, ArtifactOrder, ArtifactScope, FetchedArtifact};
 pub use self::sealed::{
     ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE,
     SealedArchive, XATTR, hexadecimal,
@@ -40,7 +40,7 @@ pub use crate::telemetry::artifacts::ArtifactOutcome;
 /// Fetches one.
 ///
 /// Errors: nothing of it is at its destination, unless it is the installation that failed.
-pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<FetchedArtifact, ArtifactError> {
+pub fn fetch(order: &ArtifactOrder, ground: &ArtifactScope) -> Result<FetchedArtifact, ArtifactError> {
     let staging = Staging::new(&ground.alloc_dir, &ground.task, &ground.cancelled).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;

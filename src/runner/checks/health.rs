@@ -77,7 +77,7 @@ pub struct HealthTracker {
 
 impl HealthTracker {
     /// `deadline`: when it is too late.
-    pub fn look(&mut self, rule: &HealthRule, facts: &HealthFacts, deadline: Steady, now: Steady) -> HealthVerdict {
+    pub fn judge(&mut self, rule: &HealthRule, facts: &HealthFacts, deadline: Steady, now: Steady) -> HealthVerdict {
         if facts.tasks.iter().any(|task| task.failed) {
             return HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed);
         }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn healthy_after_min_healthy_time_without_a_break() {
         let mut tracker = HealthTracker::default();
-        let mut look = |facts: &HealthFacts, secs| tracker.look(&rule(), facts, at(300), at(secs));
+        let mut look = |facts: &HealthFacts, secs| tracker.judge(&rule(), facts, at(300), at(secs));
         assert_eq!(
             look(&facts(Critical), 0),
             HealthVerdict::Pending(Some(at(300)), NotYet::Checks { passing: 0, of: 1 })
@@ -153,12 +153,12 @@ mod tests {
     fn unhealthy_with_a_failed_task_or_at_the_deadline() {
         let mut tracker = HealthTracker::default();
         assert_eq!(
-            tracker.look(&rule(), &facts(Critical), at(300), at(300)),
+            tracker.judge(&rule(), &facts(Critical), at(300), at(300)),
             HealthVerdict::Unhealthy(UnhealthyReason::Deadline)
         );
         let failed = HealthFacts { tasks: vec![TaskFacts { failed: true, ..running() }], ..facts(Passing) };
         assert_eq!(
-            tracker.look(&rule(), &failed, at(300), at(1)),
+            tracker.judge(&rule(), &failed, at(300), at(1)),
             HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed)
         );
     }
@@ -169,7 +169,7 @@ mod tests {
         let is_good = |basis, facts: &HealthFacts| {
             let rule = HealthRule { basis, ..rule() };
             matches!(
-                HealthTracker::default().look(&rule, facts, at(300), at(0)),
+                HealthTracker::default().judge(&rule, facts, at(300), at(0)),
                 HealthVerdict::Pending(_, NotYet::Time)
             )
         };

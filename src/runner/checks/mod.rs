@@ -213,7 +213,7 @@ impl ServiceOwner {
             at,
             generation,
             check: service.checks[place].clone(),
-            asked: resolver.asked(service, &service.checks[place]),
+            plan: resolver.probe_plan(service, &service.checks[place]),
         };
         self.running[at] = Some(AbortOnDrop(tokio::spawn(run.go_on())));
     }
@@ -239,7 +239,7 @@ impl ServiceOwner {
         let deadline = *self
             .deadline
             .get_or_insert_with(|| if began.plus(span) > now { began.plus(span) } else { now.plus(span) });
-        let (health, reason, again) = match self.tracker.look(&rule, &facts, deadline, now) {
+        let (health, reason, again) = match self.tracker.judge(&rule, &facts, deadline, now) {
             HealthVerdict::Pending(again, missing) => (AllocHealth::Pending, not_yet(missing), again),
             HealthVerdict::Healthy => (AllocHealth::Healthy, String::new(), None),
             HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed) => {
@@ -340,7 +340,7 @@ struct CheckRunner {
     at: usize,
     generation: u64,
     check: ServiceCheck,
-    asked: ProbePlan,
+    plan: ProbePlan,
 }
 
 impl CheckRunner {
@@ -354,7 +354,7 @@ impl CheckRunner {
             let task = self.check.task.as_ref().and_then(|task| self.alloc.task_at(task.as_str()));
             let task = task.or_else(|| (self.alloc.group().tasks.len() == 1).then_some(0));
             let attempt = task.and_then(|task| self.alloc.attempt(task));
-            let found = probe::run(&self.asked, attempt, self.check.timeout.min(LONGEST_RUN)).await;
+            let found = probe::run(&self.plan, attempt, self.check.timeout.min(LONGEST_RUN)).await;
             drop((place, own));
             if !self.take(found, began.elapsed()) {
                 return;

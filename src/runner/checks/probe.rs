@@ -33,12 +33,12 @@ pub async fn run(asked: &ProbePlan, task: Option<RunningAttempt>, timeout: Durat
         // The driver ends what the script started.
         ProbePlan::Script(command) => script(command, task, timeout).await.unwrap_or_else(late),
         ProbePlan::Http(..) | ProbePlan::Tcp(_) | ProbePlan::Grpc(..) | ProbePlan::Nothing(_) => {
-            tokio::time::timeout(timeout, ask(asked)).await.unwrap_or_else(|_| late())
+            tokio::time::timeout(timeout, run(asked)).await.unwrap_or_else(|_| late())
         }
     }
 }
 
-async fn ask(asked: &ProbePlan) -> CheckResult {
+async fn run(asked: &ProbePlan) -> CheckResult {
     match asked {
         ProbePlan::Http(address, request) => {
             match probe::http(address, request, LONGEST_OUTPUT).ends_with(Ends::Deadline).await {

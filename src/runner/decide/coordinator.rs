@@ -78,7 +78,7 @@ pub struct View {
     /// Whether it was ever started.
     pub started: bool,
     /// Why its end was requested, if it was.
-    pub asked: Option<Cause>,
+    pub end_cause: Option<Cause>,
 }
 
 impl View {
@@ -93,7 +93,14 @@ impl View {
         };
         // After a restart of the whole alloc, earlier attempts count as started.
         let started = status.started_at.is_some() || stage == TaskStage::Starting || status.attempt > 0;
-        View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started, asked }
+        View {
+            role: Role::of(task),
+            stage,
+            failed: status.failed,
+            ended_at: status.finished_at,
+            started,
+            end_cause: asked,
+        }
     }
     /// The view of a task in recovery: neither running nor dead, whatever its record says. No task that waits for
     /// either may start, and the task itself is not started.
@@ -242,7 +249,7 @@ fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
     // A failed leader counts as a failed sibling. A leader that succeeded takes precedence over a failed sibling. A
     // leader that was ended because of a failure is not the cause.
     if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
-        let failure = tasks[leader].asked.filter(|asked| matches!(asked, Cause::SiblingFailed(_)));
+        let failure = tasks[leader].end_cause.filter(|asked| matches!(asked, Cause::SiblingFailed(_)));
         return Some(failure.unwrap_or(Cause::LeaderDead(leader)));
     }
     let failed = tasks.iter().enumerate().filter(|(_, t)| t.role != Role::Poststop && dead(t) && t.failed);
@@ -294,7 +301,7 @@ mod tests {
     ];
 
     fn fresh(role: Role) -> View {
-        View { role, stage: TaskStage::Waiting, failed: false, ended_at: None, started: false, asked: None }
+        View { role, stage: TaskStage::Waiting, failed: false, ended_at: None, started: false, end_cause: None }
     }
     fn ran(role: Role) -> View {
         View { stage: TaskStage::Ran, started: true, ..fresh(role) }
@@ -344,7 +351,7 @@ mod tests {
     #[test]
     fn a_leader_that_was_ended_for_a_failure_is_not_the_culprit() {
         use Role::{Leader, Main, PrestartSidecar};
-        let ended = View { asked: Some(Cause::SiblingFailed(0)), ..dead(Leader, false) };
+        let ended = View { end_cause: Some(Cause::SiblingFailed(0)), ..dead(Leader, false) };
         let tasks = [dead(PrestartSidecar, true), ended, ran(Main)];
         assert_eq!(decide(&tasks, DesiredState::Run)[2], TaskAction::End(Cause::SiblingFailed(0)));
         assert_eq!(no_more(&tasks, 2, DesiredState::Run), Some(Cause::SiblingFailed(0)));
@@ -447,7 +454,7 @@ mod tests {
             next
         }
         /// The states after each request that is possible now.
-        fn asked(&self) -> Vec<State> {
+        fn requested(&self) -> Vec<State> {
             let may = |desired_state: DesiredState| match desired_state {
                 DesiredState::Restart => {
                     self.desired_state == DesiredState::Run && !self.again && self.tasks.iter().any(|t| t.started)
@@ -471,7 +478,7 @@ mod tests {
     fn views(group: &[Role], state: &State) -> Vec<View> {
         let view = |(role, one): (&Role, &GroupTask)| {
             let ended_at = (one.stage == TaskStage::Dead).then_some(Timestamp(1));
-            View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started, asked: None }
+            View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started, end_cause: None }
         };
         group.iter().zip(&state.tasks).map(view).collect()
     }
@@ -520,7 +527,7 @@ mod tests {
                         .map(|next| state.with(at, next))
                         .collect::<Vec<_>>()
                 });
-                open.extend(followed.chain(state.asked()).filter(|next| seen.insert(next.clone())));
+                open.extend(followed.chain(state.requested()).filter(|next| seen.insert(next.clone())));
             }
             states += seen.len();
         }
@@ -621,7 +628,7 @@ mod tests {
             let mut state = State::new(group.len());
             for (step, (which, how)) in choices.into_iter().enumerate() {
                 if step == again_after && state.tasks.iter().any(|t| t.stage != TaskStage::Dead) {
-                    state = state.asked().into_iter().find(|s| s.desired_state == DesiredState::Restart).unwrap_or(state);
+                    state = state.requested().into_iter().find(|s| s.desired_state == DesiredState::Restart).unwrap_or(state);
                 }
                 if step == stop_after {
                     state.desired_state = DesiredState::Stop;

@@ -49,7 +49,7 @@ const DEATHS: u8 = 5;
 const DEATH_PAUSE: Duration = Duration::from_millis(100);
 
 /// Pause before a retry by a driver without resources for it; doubled each time, up to the second value.
-const WANT_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const RESOURCE_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Texts of a driver are cut after this number of characters.
 const LONGEST_TEXT: usize = 4096;
@@ -99,7 +99,7 @@ pub async fn recover(
     handle: TaskHandle,
     events: EventSink,
 ) -> Result<Option<RunningAttempt>, DriverCallError> {
-    let (mut pause, most) = WANT_PAUSES;
+    let (mut pause, most) = RESOURCE_PAUSES;
     loop {
         match recover_in_time(driver, handle.clone(), &events).await {
             Err(DriverCallError::Refused(DriverError::Wanting { message })) => {
@@ -228,7 +228,7 @@ pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), D
 }
 
 /// Background work of a driver. A panic ends only that work, and is logged as for a call.
-pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
+pub async fn in_background(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
     // A panic was logged.
     let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).ends_with(Ends::Caller).await;
 }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub use self::config::Config;
 use self::faults::endless_text;
 pub use self::faults::{Call, Fault};
-pub use self::script::{Saying, Script};
+pub use self::script::{FingerprintStep, Script};
 use super::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, DriverSetting, EventSink,
     Fingerprints, RecoveryOutcome, StartRequest, UnrecordedAttempt, call,
@@ -117,7 +117,7 @@ impl MockDriver {
         };
         let fields = table("field of `config`", &mut Config::FIELDS.iter().copied());
         let calls = table("call", &mut Call::ALL.iter().map(|c| (c.word(), c.about())));
-        let sayings = table("state", &mut Saying::ALL.iter().map(|s| (s.word(), s.about())));
+        let sayings = table("state", &mut FingerprintStep::ALL.iter().map(|s| (s.word(), s.about())));
         let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
         format!(
             "## `mock`\n\n`mock` runs no process. It simulates a task as its `config` specifies, to test what an agent does then.\n\
@@ -141,7 +141,7 @@ impl MockDriver {
         let reporter = reader.as_ref().map(|reader| {
             let script = (config.clone(), Arc::clone(&self.clock), started_at);
             let reporting = report_usage(Arc::clone(reader), script, ending.subscribe());
-            Reporter(tokio::spawn(call::beside(Call::Stats.word(), handle.clone(), reporting)).abort_handle())
+            Reporter(tokio::spawn(call::in_background(Call::Stats.word(), handle.clone(), reporting)).abort_handle())
         });
         MockAttempt {
             clock: Arc::clone(&self.clock),

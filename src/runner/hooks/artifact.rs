@@ -12,7 +12,7 @@ use crate::jobspec::interpolate::Resolver;
 use crate::model::artifact::{ArtifactSource, TaskArtifact, redacted};
 use crate::model::event::EventKind;
 use crate::runner::artifacts::{
-    ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, Cancellation, FetchedArtifact, fetch,
+    ArtifactError, ArtifactOrder, ArtifactOutcome, ArtifactScope, Cancellation, FetchedArtifact, fetch,
 };
 use crate::runner::drivers::BoxFuture;
 use crate::runner::kept::datadir::TaskDirs;
@@ -50,14 +50,14 @@ impl Hook<OfTask> for ArtifactsHook {
             let noun = if count == 1 { "artifact" } else { "artifacts" };
             let names: Vec<String> = orders.iter().map(|order| order.source.shown()).collect();
             let message = format!("downloading {count} {noun}: {}", names.join(", "));
-            (subject.say)(EventKind::DownloadingArtifacts, message, &[]);
+            (subject.emit)(EventKind::DownloadingArtifacts, message, &[]);
             let began = Instant::now();
             let mut bytes = 0_u64;
             let data = subject.ctx.data_dir.alloc(&subject.alloc_id);
             for order in orders {
                 // Dropped with this hook, and it ends the download.
                 let cancel = DownloadGuard(Arc::default());
-                let ground = ground(subject, Arc::clone(&cancel.0));
+                let ground = scope(subject, Arc::clone(&cancel.0));
                 let metrics = Arc::clone(&metrics);
                 let work = move || counted(&order, &ground, &metrics);
                 let done = subject.ctx.artifacts.block(work).await.map_err(HookError::setup)?;
@@ -73,7 +73,7 @@ impl Hook<OfTask> for ArtifactsHook {
             let seconds = began.elapsed().as_secs_f64();
             let rate = format!("{:.1} MiB in {seconds:.1} s", bytes as f64 / f64::from(1 << 20));
             let details = [("bytes", bytes.to_string()), ("seconds", format!("{seconds:.3}"))];
-            (subject.say)(EventKind::DownloadingArtifacts, format!("downloaded {count} {noun}: {rate}"), &details);
+            (subject.emit)(EventKind::DownloadingArtifacts, format!("downloaded {count} {noun}: {rate}"), &details);
             Ok(if is_kept { HookOutcome::Done(json!({ "bytes": bytes })) } else { HookOutcome::Again })
         })
     }
@@ -89,7 +89,7 @@ impl Drop for DownloadGuard {
 
 fn counted(
     order: &ArtifactOrder,
-    ground: &ArtifactGround,
+    ground: &ArtifactScope,
     metrics: &crate::telemetry::Metrics,
 ) -> Result<FetchedArtifact, HookFault> {
     let began = Instant::now();
@@ -117,11 +117,11 @@ fn invalid(message: String) -> HookError {
     HookError { recoverable: false, ..failed_because(message) }
 }
 
-fn ground(subject: &OfTask, cancelled: Arc<Cancellation>) -> ArtifactGround {
+fn scope(subject: &OfTask, cancelled: Arc<Cancellation>) -> ArtifactScope {
     let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
     let inherited = |name: &str| subject.ctx.inherited.get(name).cloned();
     let home = subject.account.as_ref().map(|account| account.home.clone()).or_else(|| inherited("HOME"));
-    ArtifactGround {
+    ArtifactScope {
         config: subject.ctx.config.artifact.clone(),
         alloc_dir: subject.ctx.data_dir.alloc(&subject.alloc_id),
         task: subject.task().name.to_string(),

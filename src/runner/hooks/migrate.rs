@@ -40,19 +40,19 @@ impl Hook<OfAlloc> for MigrateHook {
     }
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
-            if let (false, Some(asks)) = (subject.data_from.is_empty(), &subject.asks) {
+            if let (false, Some(asks)) = (subject.data_from.is_empty(), &subject.spec) {
                 let tasks: Vec<_> = asks.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();
                 let outcome = match take_over(subject, tasks).await {
                     Ok(0) => MigrationOutcome::Nothing,
                     Ok(moved) => {
                         let from = subject.data_from[0].short();
                         let message = format!("took over the data of alloc {from}: {}", directories(moved));
-                        (asks.say)(EventKind::Migration, message);
+                        (asks.emit)(EventKind::Migration, message);
                         MigrationOutcome::Moved
                     }
                     Err(why) => {
                         let message = format!("migration failed: {why}; what was not moved begins empty");
-                        (asks.say)(EventKind::Migration, message);
+                        (asks.emit)(EventKind::Migration, message);
                         MigrationOutcome::Failed
                     }
                 };

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
-use super::subject::{AllocAsks, OfAlloc};
+use super::subject::{AllocSpec, OfAlloc};
 use crate::model::event::EventKind;
 use crate::model::id::TaskName;
 use crate::model::migration::{MigrationFailure, MigrationSource};
 use crate::model::units::Nanos;
 use crate::runner::artifacts::Cancellation;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::migration::{FetchedData, MigrationError, MigrationGround, fetch, install, is_fetched};
+use crate::runner::migration::{FetchedData, MigrationError, MigrationScope, fetch, install, is_fetched};
 use crate::telemetry::migrations::MigrationOutcome;
 
 /// The setting has its own bound, in days: this is for what that does not cover.
@@ -42,14 +42,14 @@ impl Hook<OfAlloc> for MigrateRemoteHook {
     }
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
-            let (Some(source), Some(asks)) = (subject.migrate_from.clone(), &subject.asks) else {
+            let (Some(source), Some(asks)) = (subject.migrate_from.clone(), &subject.spec) else {
                 return Ok(HookOutcome::Again);
             };
             let began = Instant::now();
             let outcome = match take_over(subject, asks, &source).await {
                 Ok((moved, data)) => {
                     let message = took_over(&source, moved, data, began.elapsed());
-                    (asks.say)(EventKind::Migration, message);
+                    (asks.emit)(EventKind::Migration, message);
                     MigrationOutcome::Moved
                 }
                 Err(NotMigrated { why, may_start_empty }) => {
@@ -57,7 +57,7 @@ impl Hook<OfAlloc> for MigrateRemoteHook {
                     let starts = may_start_empty && source.on_failure == MigrationFailure::StartEmpty;
                     let what = if starts { "its tasks start with empty directories" } else { "the alloc fails" };
                     let message = format!("migration failed: alloc {source}: {why}; {what}");
-                    (asks.say)(EventKind::Migration, message.clone());
+                    (asks.emit)(EventKind::Migration, message.clone());
                     if starts {
                         subject.migrate_from = None;
                         return Ok(HookOutcome::Again);
@@ -108,7 +108,7 @@ impl Drop for TransferGuard {
 /// How many directories, and what was received. No data: an agent before this one received it.
 async fn take_over(
     subject: &OfAlloc,
-    asks: &AllocAsks,
+    asks: &AllocSpec,
     source: &MigrationSource,
 ) -> Result<(usize, Option<FetchedData>), NotMigrated> {
     let ctx = &subject.ctx;
@@ -118,7 +118,7 @@ async fn take_over(
     let cancel = TransferGuard(Arc::default());
     let due = source.submitted.unwrap_or(subject.began).plus(Nanos::from_duration(ctx.config.migration.deadline));
     let left = due.since(ctx.line.now()).as_duration();
-    let ground = Arc::new(MigrationGround {
+    let ground = Arc::new(MigrationScope {
         config: ctx.config.migration.clone(),
         alloc_dir: ctx.data_dir.alloc(&subject.id),
         tasks: names.clone(),
@@ -148,11 +148,11 @@ async fn take_over(
 /// Tries until it is there, or cannot come.
 async fn fetched(
     subject: &OfAlloc,
-    asks: &AllocAsks,
+    asks: &AllocSpec,
     source: &MigrationSource,
-    ground: &Arc<MigrationGround>,
+    ground: &Arc<MigrationScope>,
 ) -> Result<FetchedData, NotMigrated> {
-    (asks.say)(EventKind::Migration, format!("migrating the data of alloc {source}"));
+    (asks.emit)(EventKind::Migration, format!("migrating the data of alloc {source}"));
     let (mut pause, mut last) = (RETRY_FIRST, String::new());
     loop {
         let (of, on) = (source.clone(), Arc::clone(ground));
@@ -168,7 +168,7 @@ async fn fetched(
             return Err(NotMigrated::nothing(format!("not done within migrate.deadline: {why}")));
         }
         if why != last {
-            (asks.say)(EventKind::Migration, format!("migration of alloc {source} waits: {why}; retrying"));
+            (asks.emit)(EventKind::Migration, format!("migration of alloc {source} waits: {why}; retrying"));
             last = why;
         }
         tokio::time::sleep(pause.min(left)).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
-use super::subject::{AllocAsks, OfAlloc};
+use super::subject::{AllocSpec, OfAlloc};
 use crate::host::tree;
 use crate::jobspec::interpolate;
 use crate::model::env::{Env, clean_name, node_attributes};
@@ -15,7 +15,7 @@ use crate::model::event::EventKind;
 use crate::model::job::Task;
 use crate::model::network::{DnsConfig, GroupNetwork, is_cni_arg};
 use crate::runner::drivers::{BoxFuture, call};
-use crate::runner::networks::{NetworkAsk, write_resolv_conf};
+use crate::runner::networks::{NetworkRequest, write_resolv_conf};
 
 /// Several plugins, each with its own time.
 const WITHIN: Duration = Duration::from_secs(180);
@@ -39,7 +39,7 @@ impl Hook<OfAlloc> for AllocNetworkHook {
     fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let ctx = Arc::clone(&subject.ctx);
-            let Some(asks) = &subject.asks else {
+            let Some(asks) = &subject.spec else {
                 let id = subject.id.clone();
                 let networks = Arc::clone(&ctx.networks);
                 let forgotten = ctx.plugins.block(move || networks.forget(&id)).await;
@@ -50,10 +50,10 @@ impl Hook<OfAlloc> for AllocNetworkHook {
                 resolver(phase, subject, asks, network).await?;
                 return Ok(HookOutcome::Again);
             }
-            let ask = ask(phase, subject, asks, network)?;
+            let ask = network_request(phase, subject, asks, network)?;
             let (networks, record) = (Arc::clone(&ctx.networks), subject.network.clone());
             if phase != HookPhase::Prerun {
-                if asks.all_gone {
+                if asks.all_exited {
                     let left = leave(subject, asks).await;
                     let torn = ctx.plugins.block(move || networks.tear_down(&ask, record.as_deref())).await;
                     torn.and_then(|torn| torn).and(left).map_err(HookError::setup)?;
@@ -71,7 +71,7 @@ impl Hook<OfAlloc> for AllocNetworkHook {
             if let Some(record) = made.map_err(HookError::setup)? {
                 let addresses = record.network.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 let inside = if addresses.is_empty() { "loopback alone".to_owned() } else { addresses };
-                (asks.say)(EventKind::Network, format!("network namespace of mode {}: {inside}", record.network.mode));
+                (asks.emit)(EventKind::Network, format!("network namespace of mode {}: {inside}", record.network.mode));
                 subject.network = Some(Box::new(record));
             }
             Ok(HookOutcome::Again)
@@ -80,14 +80,14 @@ impl Hook<OfAlloc> for AllocNetworkHook {
 }
 
 /// The first task that would run in the host's network all the same.
-fn cannot_join(subject: &OfAlloc, asks: &AllocAsks) -> Option<String> {
+fn cannot_join(subject: &OfAlloc, asks: &AllocSpec) -> Option<String> {
     let driver = |task: &Task| subject.ctx.drivers.get(task.driver.as_str());
     let task = asks.group().tasks.iter().find(|task| driver(task).is_some_and(|driver| !driver.joins_namespaces()))?;
     Some(format!("task {}: its driver {} cannot join a network namespace", task.name, task.driver))
 }
 
 /// What drivers hold for its network beside their tasks. Errors: of the first one that failed.
-async fn leave(subject: &OfAlloc, asks: &AllocAsks) -> Result<(), String> {
+async fn leave(subject: &OfAlloc, asks: &AllocSpec) -> Result<(), String> {
     let names: BTreeSet<&str> = asks.group().tasks.iter().map(|task| task.driver.as_str()).collect();
     let mut left = Ok(());
     for driver in names.into_iter().filter_map(|name| subject.ctx.drivers.get(name)) {
@@ -100,14 +100,14 @@ async fn leave(subject: &OfAlloc, asks: &AllocAsks) -> Result<(), String> {
 async fn resolver(
     phase: HookPhase,
     subject: &OfAlloc,
-    asks: &AllocAsks,
+    asks: &AllocSpec,
     network: &GroupNetwork,
 ) -> Result<(), HookError> {
     let Some(dns) = network.dns.as_ref().map(|dns| GroupReferences::of(phase, subject, asks).dns(dns)) else {
         return Ok(());
     };
     let files = subject.ctx.data_dir.network(&subject.id);
-    let all_gone = asks.all_gone;
+    let all_gone = asks.all_exited;
     let work = move || match phase {
         HookPhase::Prerun => {
             write_resolv_conf(&files, &dns).map_err(|e| format!("cannot write {}: {e}", files.display()))
@@ -128,7 +128,7 @@ struct GroupReferences {
 }
 
 impl GroupReferences {
-    fn of(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks) -> GroupReferences {
+    fn of(phase: HookPhase, subject: &OfAlloc, asks: &AllocSpec) -> GroupReferences {
         let mut meta = asks.job.meta.clone();
         meta.extend(asks.group().meta.clone());
         let attributes = node_attributes(&subject.ctx.node, &subject.ctx.facts.now(), &asks.job);
@@ -177,14 +177,19 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Errors: a reference in its host name or its arguments that is not there.
-fn ask(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<NetworkAsk, HookError> {
+fn network_request(
+    phase: HookPhase,
+    subject: &OfAlloc,
+    asks: &AllocSpec,
+    network: &GroupNetwork,
+) -> Result<NetworkRequest, HookError> {
     let group = GroupReferences::of(phase, subject, asks);
     let resolve = |template: &String| group.resolve("network.hostname", template);
     // What a reference gave may be no host name.
     let tame = |name: String| clean_name(&format!("_{name}")).split_off(1).replace('_', "-");
     let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     let hostname = network.hostname.as_ref().map(resolve).transpose()?;
-    Ok(NetworkAsk {
+    Ok(NetworkRequest {
         alloc: subject.id.clone(),
         mode: network.mode.clone(),
         hostname: hostname.map(|name| if plain(&name) { name } else { tame(name) }),
@@ -196,7 +201,7 @@ fn ask(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNet
 }
 
 /// Those that do not depend on a task.
-fn variables(subject: &OfAlloc, asks: &AllocAsks) -> Env {
+fn variables(subject: &OfAlloc, asks: &AllocSpec) -> Env {
     let (id, group) = (&subject.id, asks.group());
     let values = [
         ("NOMAD_ALLOC_DIR", subject.ctx.data_dir.alloc(id).join("alloc").display().to_string()),

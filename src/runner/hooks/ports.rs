@@ -12,7 +12,7 @@ use crate::model::network::AllocPort;
 use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::runner::drivers::BoxFuture;
 use crate::runner::places::in_line;
-use crate::runner::ports::{PortAsk, PortConflict, PortHolder, PortKeeper, Reservation};
+use crate::runner::ports::{NeededPort, PortConflict, PortHolder, PortKeeper, Reservation};
 
 /// Allocs say when they leave a port; of other programs it has to be found out.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ impl Hook<OfAlloc> for PortsHook {
             match phase {
                 HookPhase::Prerun => reserve(subject).await?,
                 // An abandoned task may have its port still.
-                _ if subject.asks.as_ref().is_none_or(|asks| asks.all_gone) => subject.ctx.ports.release(&subject.id),
+                _ if subject.spec.as_ref().is_none_or(|asks| asks.all_exited) => subject.ctx.ports.release(&subject.id),
                 _ => {}
             }
             Ok(HookOutcome::Again)
@@ -44,8 +44,8 @@ impl Hook<OfAlloc> for PortsHook {
 }
 
 async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
-    let Some(asks) = &subject.asks else { return Ok(()) };
-    let wanted = subject.ctx.ports.asks(asks.group(), &subject.ctx.node, &subject.ctx.facts.now());
+    let Some(asks) = &subject.spec else { return Ok(()) };
+    let wanted = subject.ctx.ports.needed_ports(asks.group(), &subject.ctx.node, &subject.ctx.facts.now());
     // That needs another setting of the agent.
     let wanted = wanted.map_err(|e| HookError { recoverable: false, ..HookError::setup(e.to_string()) })?;
     if wanted.is_empty() {
@@ -65,17 +65,17 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
                 let ports = reserved.keep();
                 (asks.wait)(None);
                 if ports != subject.ports {
-                    (asks.say)(EventKind::Network, format!("ports reserved: {}", named(&ports)));
+                    (asks.emit)(EventKind::Network, format!("ports reserved: {}", named(&ports)));
                 }
                 subject.ports = ports;
                 return Ok(());
             }
             Err(conflict) => {
-                let is_named = conflict.is_news_after(reported.as_ref()) || tries.is_multiple_of(NAME_AGAIN);
+                let is_named = conflict.differs_from(reported.as_ref()) || tries.is_multiple_of(NAME_AGAIN);
                 tries = tries.wrapping_add(1);
                 let conflict = if is_named { with_program(&subject.ctx.ports, conflict).await } else { conflict };
-                if conflict.is_news_after(reported.as_ref()) {
-                    (asks.say)(EventKind::NotPlaced, format!("not placed: {conflict}"));
+                if conflict.differs_from(reported.as_ref()) {
+                    (asks.emit)(EventKind::NotPlaced, format!("not placed: {conflict}"));
                     (asks.wait)(Some(NotPlaced::new(PlacementReason::Port, conflict.to_string())));
                     reported = Some(conflict);
                 }
@@ -103,7 +103,7 @@ impl ReservedPorts {
     fn reserve(
         keeper: &Arc<PortKeeper>,
         holder: &PortHolder,
-        wanted: &[PortAsk],
+        wanted: &[NeededPort],
         before: &[AllocPort],
     ) -> Result<ReservedPorts, PortConflict> {
         let reservation = Some(keeper.reserve(holder, wanted, before)?);
@@ -162,7 +162,7 @@ mod tests {
         let keeper = PortKeeper::new(NetworkConfig::default(), Arc::new(NoPrograms), Metrics::new().ports);
         let keeper = Arc::new(keeper);
         let holder = PortHolder { alloc: "a".into(), job: "j".into() };
-        let asks = [PortAsk {
+        let asks = [NeededPort {
             label: "http".to_owned(),
             task: None,
             fixed: None,

@@ -103,7 +103,7 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
         };
         if message != reported {
             start.ctx.metrics.templates.rendered(TemplateOutcome::Waiting);
-            (subject.say)(EventKind::Template, format!("waiting for a key: {message}"), &[]);
+            (subject.emit)(EventKind::Template, format!("waiting for a key: {message}"), &[]);
             reported = message;
         }
         // The first time there is none: it is made here, within the runtime, and covers the inputs before the next try.

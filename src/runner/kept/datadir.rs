@@ -45,7 +45,7 @@ pub use self::lock::LET_GO;
 use self::modes::{ALLOC, DATA, DirectoryTarget, Gates, LOGS, SHARED, SHARED_NAME, TASK, explain, make_dirs};
 pub use self::modes::{FileOwner, TightenedDirectories};
 pub use self::whereabouts::DirectoryHistory;
-use self::whereabouts::Whereabouts;
+use self::whereabouts::KnownPaths;
 use crate::host::access;
 use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
@@ -61,7 +61,7 @@ pub struct DataDir {
     /// Held while the shared directories of an alloc are created: no task runs in a directory whose mode is not set
     /// yet, or traverses one that is not closed yet.
     making: [Mutex<()>; 16],
-    whereabouts: Whereabouts,
+    known_paths: KnownPaths,
     _lock: File,
 }
 
@@ -119,9 +119,17 @@ impl DataDir {
         modes::close_root(&own).map_err(failed)?;
         let lock = lock::lock(&own)?;
         let used = own.join("state").exists();
-        let whereabouts = Whereabouts::find(&own, used).map_err(failed)?;
-        let data = DataDir { root: own, gates: Gates::default(), making: Default::default(), whereabouts, _lock: lock };
-        make_dirs([DirectoryTarget::ours(&data.state(), 0o700)]).and_then(|()| data.build_tops()).map_err(failed)?;
+        let whereabouts = KnownPaths::find(&own, used).map_err(failed)?;
+        let data = DataDir {
+            root: own,
+            gates: Gates::default(),
+            making: Default::default(),
+            known_paths: whereabouts,
+            _lock: lock,
+        };
+        make_dirs([DirectoryTarget::owned_by_agent(&data.state(), 0o700)])
+            .and_then(|()| data.build_tops())
+            .map_err(failed)?;
         data.tops().iter().for_each(|top| modes::spread(top));
         Ok(data)
     }
@@ -131,11 +139,11 @@ impl DataDir {
     }
     /// Whether it is the same directory as before.
     pub fn before(&self) -> DirectoryHistory {
-        self.whereabouts.before
+        self.known_paths.before
     }
     /// The current path of a recorded path. `None`: that is not in this directory.
     pub fn now(&self, recorded: &Path) -> Option<PathBuf> {
-        self.whereabouts.now(&self.root, recorded)
+        self.known_paths.now(&self.root, recorded)
     }
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
@@ -206,7 +214,7 @@ impl DataDir {
             run_dir: self.run_task(id, task).join(attempt.to_string()),
             task_dirs: {
                 let below = |name: &PathBuf| name.join("alloc").join(id.as_str()).join(task.as_str());
-                self.whereabouts.names.iter().map(below).collect()
+                self.known_paths.names.iter().map(below).collect()
             },
             cgroup: None,
         }
@@ -235,7 +243,7 @@ impl DataDir {
     fn build_tops(&self) -> io::Result<()> {
         let [run, alloc] = self.tops();
         // Tasks of any user traverse the second to reach their own directories.
-        make_dirs([DirectoryTarget::ours(&run, 0o700), DirectoryTarget::ours(&alloc, DATA)])
+        make_dirs([DirectoryTarget::owned_by_agent(&run, 0o700), DirectoryTarget::owned_by_agent(&alloc, DATA)])
     }
 
     fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
@@ -247,14 +255,14 @@ impl DataDir {
         let alloc = match alloc.symlink_metadata() {
             // Closed by `gates`, which knows the users that may traverse it.
             Ok(found) if found.is_dir() => None,
-            _ => Some(DirectoryTarget::ours(&alloc, ALLOC)),
+            _ => Some(DirectoryTarget::owned_by_agent(&alloc, ALLOC)),
         };
         alloc.map_or(Ok(()), |alloc| make_dirs([alloc]))?;
         make_dirs([
-            DirectoryTarget::ours(&shared, SHARED),
-            DirectoryTarget::ours(&shared.join("data"), SHARED),
-            DirectoryTarget::ours(&logs, LOGS),
-            DirectoryTarget::ours(&shared.join("tmp"), SHARED),
+            DirectoryTarget::owned_by_agent(&shared, SHARED),
+            DirectoryTarget::owned_by_agent(&shared.join("data"), SHARED),
+            DirectoryTarget::owned_by_agent(&logs, LOGS),
+            DirectoryTarget::owned_by_agent(&shared.join("tmp"), SHARED),
         ])
     }
 
@@ -314,7 +322,7 @@ impl DataDir {
     pub fn build_to_take_over(&self, id: &AllocId, tasks: &[TaskName]) -> io::Result<()> {
         self.build_alloc(id)?;
         let own: Vec<PathBuf> = tasks.iter().map(|task| self.alloc(id).join(task.as_str())).collect();
-        own.iter().try_for_each(|path| make_dirs([DirectoryTarget::ours(path, TASK)]))
+        own.iter().try_for_each(|path| make_dirs([DirectoryTarget::owned_by_agent(path, TASK)]))
     }
 
     /// Gives one directory of a task to its user, before the task starts.
@@ -608,7 +616,7 @@ mod tests {
         // The same for its parent: nothing is created beyond a link.
         std::fs::rename(&dirs.task, dir.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &dirs.task).unwrap();
-        modes::make_dir(&DirectoryTarget::ours(&dirs.local, TASK)).unwrap_err();
+        modes::make_dir(&DirectoryTarget::owned_by_agent(&dirs.local, TASK)).unwrap_err();
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert_eq!(std::fs::metadata(&elsewhere).unwrap().permissions(), before);
     }

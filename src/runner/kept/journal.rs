@@ -32,7 +32,7 @@ const SIZE_EVERY: u64 = 64;
 const AMEND_AGAIN: Duration = Duration::from_secs(1);
 /// Idle time before the store cleans up, and the interval of its checks after that.
 const TIDY_AFTER: Duration = Duration::from_millis(20);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum delay of a batch without a waiter.
 const NOTE_WAITS: Duration = Duration::from_millis(100);
 
@@ -248,7 +248,7 @@ impl JournalCore {
                 let amends = !lock(&self.amends).is_empty();
                 let pause = match (amends, tidied) {
                     (true, _) => AMEND_AGAIN,
-                    (false, true) => LOOK_EVERY,
+                    (false, true) => CHECK_EVERY,
                     (false, false) => TIDY_AFTER,
                 };
                 let (back, slept) = self.filled.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner);

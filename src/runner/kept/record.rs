@@ -65,8 +65,8 @@ pub struct AllocRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Box<NetworkRecord>>,
     /// When its stop was requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop_asked_at: Option<Steady>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "stop_asked_at")]
+    pub stop_requested_at: Option<Steady>,
     /// Its `max_run_duration` is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
@@ -74,8 +74,8 @@ pub struct AllocRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
     /// When the restart was requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub again_asked_at: Option<Steady>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "again_asked_at")]
+    pub again_requested_at: Option<Steady>,
     /// Why its setup failed. Its tasks fail without a start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_setup: Option<String>,
@@ -185,7 +185,8 @@ pub struct TaskRecord {
 pub struct RestartRequest {
     /// Its whole alloc is restarted: the next attempt starts in lifecycle order.
     pub whole: bool,
-    pub asked_at: Steady,
+    #[serde(rename = "asked_at")]
+    pub requested_at: Steady,
     /// Time from the request to the kill signal: the task's `shutdown_delay`, and the rest of the group's if the whole
     /// alloc is restarted.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -207,7 +208,7 @@ fn is_zero(delay: &Nanos) -> bool {
 impl RestartRequest {
     /// Whether its kill signal is due: an end after that counts as requested.
     pub fn is_due(self, at: Steady) -> bool {
-        self.signalled_at.is_some() || self.asked_at.plus(self.delay) <= at
+        self.signalled_at.is_some() || self.requested_at.plus(self.delay) <= at
     }
 }
 
@@ -229,7 +230,8 @@ impl Backoff {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillRequest {
     pub cause: Cause,
-    pub asked_at: Steady,
+    #[serde(rename = "asked_at")]
+    pub requested_at: Steady,
     /// Reported as a `Killing` event.
     #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "told")]
     pub reported: bool,

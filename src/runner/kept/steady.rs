@@ -32,7 +32,7 @@ pub struct SteadyClock {
     boot_id: BootId,
     booted_at: Steady,
     /// The recorded offset of the wall clock.
-    noted: AtomicI64,
+    recorded_offset: AtomicI64,
 }
 
 impl SteadyClock {
@@ -44,7 +44,7 @@ impl SteadyClock {
             Some(record) => Steady(wall_at_boot.saturating_add_signed(record.ahead_ns.saturating_neg())),
             None => Steady(wall_at_boot),
         };
-        let line = SteadyClock { clock, boot_id, booted_at, noted: AtomicI64::new(0) };
+        let line = SteadyClock { clock, boot_id, booted_at, recorded_offset: AtomicI64::new(0) };
         line.note(&line.record());
         line
     }
@@ -62,13 +62,13 @@ impl SteadyClock {
         SteadyClockRecord { boot_id: self.boot_id.clone(), booted_at: self.booted_at, ahead_ns: self.ahead_ns() }
     }
     /// The record to write if the wall clock was set since the last one.
-    pub fn news(&self) -> Option<SteadyClockRecord> {
+    pub fn unrecorded(&self) -> Option<SteadyClockRecord> {
         let record = self.record();
-        (record.ahead_ns.abs_diff(self.noted.load(Ordering::SeqCst)) > SET.0).then_some(record)
+        (record.ahead_ns.abs_diff(self.recorded_offset.load(Ordering::SeqCst)) > SET.0).then_some(record)
     }
     /// The record was written.
     pub fn note(&self, record: &SteadyClockRecord) {
-        self.noted.store(record.ahead_ns, Ordering::SeqCst);
+        self.recorded_offset.store(record.ahead_ns, Ordering::SeqCst);
     }
 
     fn ahead_ns(&self) -> i64 {
@@ -147,13 +147,13 @@ mod tests {
             let clocks = clocks();
             let first = line(&clocks, "a", None);
             let began = first.now();
-            assert_eq!(first.news(), None);
+            assert_eq!(first.unrecorded(), None);
             clocks.set(day);
-            let known = first.news().expect("it was set");
-            assert!(first.news().is_some(), "until it is recorded");
+            let known = first.unrecorded().expect("it was set");
+            assert!(first.unrecorded().is_some(), "until it is recorded");
             first.note(&known);
             clocks.pass(HOUR);
-            assert_eq!(first.news(), None, "an hour is no news");
+            assert_eq!(first.unrecorded(), None, "an hour is no news");
             clocks.boot();
             clocks.pass(HOUR);
             let next = line(&clocks, "b", Some(known));
@@ -172,7 +172,7 @@ mod tests {
                         SteadyClockRecord { boot_id: BootId("a".to_owned()), booted_at: Steady(boot), ahead_ns };
                     for id in ["a", "b"] {
                         let line = line(&clocks, id, Some(record.clone()));
-                        let _ = (line.now(), line.of_wall(Timestamp(wall)), line.record(), line.news());
+                        let _ = (line.now(), line.of_wall(Timestamp(wall)), line.record(), line.unrecorded());
                     }
                 }
             }

@@ -43,7 +43,7 @@ pub enum GcScope {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GcResult {
     pub removed: Vec<(AllocId, GcReason)>,
-    pub kept: Vec<(AllocId, String)>,
+    pub retained: Vec<(AllocId, String)>,
     /// Kept as well: their final series are still exposed.
     pub shown: Vec<AllocId>,
     /// With [`GcScope::All`]: allocs that have not ended, which are not collected.
@@ -56,7 +56,7 @@ pub struct GcResult {
 #[derive(Default)]
 struct GcChoice {
     going: Vec<(usize, GcReason)>,
-    kept: Vec<(AllocId, String)>,
+    retained: Vec<(AllocId, String)>,
     shown: Vec<AllocId>,
     live: Vec<AllocId>,
 }
@@ -102,7 +102,7 @@ impl Manager {
             if self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            if let Some(news) = self.ctx.line.news() {
+            if let Some(news) = self.ctx.line.unrecorded() {
                 let mut batch = Batch::default();
                 record::put(&mut batch, record::LINE_KEY.to_owned(), &news);
                 // Refused: retried.
@@ -150,7 +150,7 @@ impl Manager {
     ) -> Result<GcResult, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.allocs.ended();
-        let GcChoice { going, kept, shown, live } = choose(self, &ended, self.ctx.line.now());
+        let GcChoice { going, retained: kept, shown, live } = choose(self, &ended, self.ctx.line.now());
         let reasons: BTreeMap<usize, GcReason> = going.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let going = going.map(|(_, (ended, _))| ended).collect();
@@ -159,7 +159,7 @@ impl Manager {
         let removed: Vec<_> = destroyed.iter().map(|d| d.id().clone()).zip(reasons.into_values()).collect();
         removed.iter().for_each(|(_, reason)| self.ctx.metrics.alloc_collected(*reason));
         let left = self.bury(destroyed).await?;
-        Ok(GcResult { removed, kept, shown, live, left })
+        Ok(GcResult { removed, retained: kept, shown, live, left })
     }
 
     fn choose(&self, what: &GcScope, ended: &[(EndedAlloc, bool)], now: Steady) -> GcChoice {
@@ -175,15 +175,15 @@ impl Manager {
                 // Try again now to end it.
                 alloc.wake_task(task);
                 let name = &alloc.task(task).name;
-                choice.kept.push((
+                choice.retained.push((
                     alloc.id.clone(),
                     format!("its task {name:?} was abandoned and may still run: it is being ended"),
                 ));
             } else if alloc.awaits_replacement() {
                 let why = "it failed and is to be rescheduled: `allostat stop` cancels that";
-                choice.kept.push((alloc.id.clone(), why.to_owned()));
+                choice.retained.push((alloc.id.clone(), why.to_owned()));
             } else if needed.contains(&alloc.id) {
-                choice.kept.push((alloc.id.clone(), "the alloc that replaces it takes its data".to_owned()));
+                choice.retained.push((alloc.id.clone(), "the alloc that replaces it takes its data".to_owned()));
             } else if *free {
                 choice.going.push((at, GcReason::Requested));
             } else {
@@ -198,7 +198,7 @@ impl Manager {
                 Ok(alloc) if alloc.is_terminal() => "its end is not recorded yet: the state database refuses writes",
                 _ => "it has not ended",
             };
-            choice.kept.extend(choice.live.drain(..).map(|id| (id.clone(), why(&id).to_owned())));
+            choice.retained.extend(choice.live.drain(..).map(|id| (id.clone(), why(&id).to_owned())));
         }
         choice
     }

@@ -21,7 +21,7 @@ impl Handle {
     /// Ports that this agent can never reserve with its configuration.
     pub fn unknown_host_networks(&self, job: &Job) -> Vec<(GroupName, UnknownHostNetwork)> {
         let known = self.facts().now();
-        let of = |group| self.0.ctx.ports.asks(group, &self.0.ctx.node, &known).err();
+        let of = |group| self.0.ctx.ports.needed_ports(group, &self.0.ctx.node, &known).err();
         job.groups.iter().filter_map(|group| Some((group.name.clone(), of(group)?))).collect()
     }
 
@@ -31,7 +31,7 @@ impl Handle {
         let known = self.facts().now();
         let (mut all, mut programs) = (Vec::new(), Vec::new());
         for group in &job.groups {
-            let Ok(mut asks) = self.0.ctx.ports.asks(group, &self.0.ctx.node, &known) else { continue };
+            let Ok(mut asks) = self.0.ctx.ports.needed_ports(group, &self.0.ctx.node, &known) else { continue };
             asks.retain(|ask| ask.fixed.is_some() && !ask.ignore_collision);
             let awaited = |task: &Option<TaskName>, label: &str, count: u32, why: String| AwaitedPort {
                 group: group.name.clone(),

@@ -156,7 +156,7 @@ impl Manager {
             let _ = ended.wait_for(|ended| *ended).ends_with(Ends::Sender).await;
         };
         let (save, revived) = match recall {
-            AllocRestart::Asked(save) => (save, false),
+            AllocRestart::Requested(save) => (save, false),
             AllocRestart::Revived(save) => (save, true),
             AllocRestart::Refused(RestartRefusal::MayRun(at)) => {
                 return Err(RunnerError::MayStillRun { task: alloc.task(at).name.clone() });
@@ -193,7 +193,7 @@ impl Manager {
             return refused("has failed and was replaced by a later alloc");
         }
         let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;
-        if !self.is_wanted_version(alloc) && self.allocs.all().iter().any(|other| newer(other)) {
+        if !self.may_start_version(alloc) && self.allocs.all().iter().any(|other| newer(other)) {
             return refused("is of an older version of its job than one that was submitted since");
         }
         Ok(())

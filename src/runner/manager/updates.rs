@@ -269,7 +269,7 @@ impl Manager {
 
     /// Whether an alloc of that version may start although there are allocs of later versions: those failed, or an
     /// update is running.
-    pub(super) fn is_wanted_version(&self, alloc: &Alloc) -> bool {
+    pub(super) fn may_start_version(&self, alloc: &Alloc) -> bool {
         let update = self.updates.get(&alloc.job.id);
         update.is_some_and(|update| update.version == alloc.version || (update.is_active() && !alloc.is_terminal()))
     }

@@ -14,7 +14,7 @@ pub const STAGING: &str = ".migrating";
 pub const FETCHED: &str = ".migrated";
 
 /// Where the data goes, and within which limits.
-pub struct MigrationGround {
+pub struct MigrationScope {
     pub config: MigrationConfig,
     /// The directory of the new alloc, which only the agent can write to.
     pub alloc_dir: PathBuf,

@@ -5,24 +5,24 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::ground::{FETCHED, MigrationGround, STAGING};
+use super::ground::{FETCHED, MigrationScope, STAGING};
 use crate::host::transfer::{MoveResult, RootedPath, move_dir};
 use crate::host::tree;
 use crate::runner::artifacts::TREE;
 
 /// Whether an agent before this one fetched all of it.
-pub fn is_fetched(ground: &MigrationGround) -> bool {
+pub fn is_fetched(ground: &MigrationScope) -> bool {
     ground.alloc_dir.join(FETCHED).symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
 /// `alloc/data` and the `local` of each task of the new alloc.
-fn places(ground: &MigrationGround) -> impl Iterator<Item = [&str; 2]> {
+fn places(ground: &MigrationScope) -> impl Iterator<Item = [&str; 2]> {
     let own = ground.tasks.iter().map(|task| [task.as_str(), "local"]);
     std::iter::once(["alloc", "data"]).chain(own)
 }
 
 /// Whether anything of what is received has a place in the alloc.
-pub(super) fn has_place(ground: &MigrationGround) -> io::Result<bool> {
+pub(super) fn has_place(ground: &MigrationScope) -> io::Result<bool> {
     for names in places(ground) {
         let from = [STAGING, TREE, names[0], names[1]];
         if (RootedPath { root: &ground.alloc_dir, names: &from }).is_dir()? {
@@ -37,7 +37,7 @@ pub(super) fn has_place(ground: &MigrationGround) -> io::Result<bool> {
 ///
 /// Errors: a directory that cannot be moved, or whose place has content already: if that is known before, none is
 /// moved.
-pub fn install(ground: &MigrationGround) -> Result<usize, String> {
+pub fn install(ground: &MigrationScope) -> Result<usize, String> {
     let root = &ground.alloc_dir;
     let failed = |names: &[&str], e: io::Error| format!("cannot move {}: {e}", names.join("/"));
     let taken = |names: &[&str]| format!("{} of the new alloc is not empty", names.join("/"));

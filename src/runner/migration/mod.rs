@@ -20,5 +20,5 @@ mod tests;
 
 pub use self::archive::{has_data, write_migration};
 pub use self::fetch::fetch;
-pub use self::ground::{FetchedData, MigrationError, MigrationGround};
+pub use self::ground::{FetchedData, MigrationError, MigrationScope};
 pub use self::install::{install, is_fetched};

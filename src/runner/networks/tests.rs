@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 
-fn ask(dir: &Path, mode: NetworkMode) -> NetworkAsk {
-    NetworkAsk {
+fn request(dir: &Path, mode: NetworkMode) -> NetworkRequest {
+    NetworkRequest {
         alloc: AllocId::from("0f0e0d0c-0000-4000-8000-000000000001"),
         mode,
         hostname: None,
@@ -38,7 +38,7 @@ fn install(dir: &Path, kind: &str, text: &str) {
         .unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
-fn asked(dir: &Path) -> String {
+fn requested_hostname(dir: &Path) -> String {
     fs::read_to_string(dir.join("asked")).unwrap_or_default().replace('\n', ", ")
 }
 
@@ -51,7 +51,7 @@ fn network_status_follows_the_cni_result() {
         args: String::new(),
         runtime: Value::Null,
     };
-    let network = network_of(&ask(dir.path(), NetworkMode::Bridge), "/run/netns/a".into(), Some(&cni));
+    let network = network_of(&request(dir.path(), NetworkMode::Bridge), "/run/netns/a".into(), Some(&cni));
     assert_eq!(network.interface.as_deref(), Some("eth0"));
     let addresses: Vec<String> = network.addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["172.26.64.2", "fd00::2"]);
@@ -59,7 +59,7 @@ fn network_status_follows_the_cni_result() {
     assert!(hosts(&network).ends_with("172.26.64.2 0f0e0d0c\n"));
     for odd in [json!(null), json!({"ips": "x"}), json!({"ips": [{"address": 5}], "interfaces": {}}), json!([1])] {
         let cni = CniRecord { result: odd, ..cni.clone() };
-        let network = network_of(&ask(dir.path(), NetworkMode::Bridge), "/x".into(), Some(&cni));
+        let network = network_of(&request(dir.path(), NetworkMode::Bridge), "/x".into(), Some(&cni));
         assert!(network.addresses.is_empty() && network.interface.is_none());
     }
 }
@@ -67,7 +67,7 @@ fn network_status_follows_the_cni_result() {
 #[test]
 fn resolv_conf_has_the_dns_settings_of_the_job() {
     let dir = tempfile::tempdir().unwrap();
-    let dns = ask(dir.path(), NetworkMode::None).dns.unwrap();
+    let dns = request(dir.path(), NetworkMode::None).dns.unwrap();
     assert_eq!(resolv_conf(&dns), "nameserver 1.1.1.1\nsearch lan\noptions ndots:2\n");
 }
 
@@ -81,20 +81,20 @@ fn bridge_is_set_up_torn_down_and_repaired_after_an_agent_died_between() {
     for kind in ["loopback", "bridge", "firewall", "portmap"] {
         install(dir.path(), kind, &format!("echo '{}'", RESULT.replace('\n', " ")));
     }
-    let (host, ask) = (host(dir.path()), ask(dir.path(), NetworkMode::Bridge));
+    let (host, ask) = (host(dir.path()), request(dir.path(), NetworkMode::Bridge));
     let record = host.set_up(&ask).unwrap();
     assert!(host.exists(&record));
     assert!(fs::read_to_string(ask.files.join(HOSTS)).unwrap().contains("172.26.64.2 0f0e0d0c"));
     assert!(ask.files.join(RESOLV_CONF).exists());
-    assert_eq!(asked(dir.path()), "loopback ADD, bridge ADD, firewall ADD, portmap ADD, ");
+    assert_eq!(requested_hostname(dir.path()), "loopback ADD, bridge ADD, firewall ADD, portmap ADD, ");
     fs::remove_file(dir.path().join("asked")).unwrap();
     // It was not recorded.
     let record = host.set_up(&ask).unwrap();
     let first = "portmap DEL, firewall DEL, bridge DEL, loopback DEL, ";
-    assert_eq!(asked(dir.path()), format!("{first}loopback ADD, bridge ADD, firewall ADD, portmap ADD, "));
+    assert_eq!(requested_hostname(dir.path()), format!("{first}loopback ADD, bridge ADD, firewall ADD, portmap ADD, "));
     fs::remove_file(dir.path().join("asked")).unwrap();
     host.tear_down(&ask, Some(&record)).unwrap();
-    assert_eq!(asked(dir.path()), first);
+    assert_eq!(requested_hostname(dir.path()), first);
     assert!(!host.exists(&record) && !record.network.namespace.exists() && !ask.files.exists());
     host.tear_down(&ask, Some(&record)).unwrap();
 }
@@ -105,7 +105,7 @@ fn network_setup_failure_leaves_no_namespace_and_no_files() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (host, ask) = (host(dir.path()), ask(dir.path(), NetworkMode::Bridge));
+    let (host, ask) = (host(dir.path()), request(dir.path(), NetworkMode::Bridge));
     let error = host.set_up(&ask).unwrap_err();
     assert!(
         error.contains("there is no CNI plugin loopback") && error.contains("containernetworking-plugins"),
@@ -120,7 +120,7 @@ fn mode_none_is_a_namespace_with_a_loopback_and_no_plugin() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (host, ask) = (host(dir.path()), ask(dir.path(), NetworkMode::None));
+    let (host, ask) = (host(dir.path()), request(dir.path(), NetworkMode::None));
     let record = host.set_up(&ask).unwrap();
     assert_eq!((record.cni.as_ref(), &record.network.addresses[..]), (None, &[][..]));
     let namespace = record.network.namespace.clone();

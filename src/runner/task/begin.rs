@@ -92,7 +92,7 @@ impl TaskOwner {
         });
         self.attempt = Some(attempt);
         self.timer = None;
-        self.run_beside(HookPhase::Poststart);
+        self.run_in_background(HookPhase::Poststart);
         match action {
             Some(Action::SendKillSignal) => self.await_delay(true).await,
             _ => self.settle = Some(Instant::now() + SETTLE),

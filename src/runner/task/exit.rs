@@ -32,7 +32,8 @@ impl TaskOwner {
         };
         if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
             self.alloc.edit(self.at, |edit| {
-                *edit.kill() = Some(KillRequest { cause, asked_at, reported: true, signalled_at: Some(asked_at) });
+                *edit.kill() =
+                    Some(KillRequest { cause, requested_at: asked_at, reported: true, signalled_at: Some(asked_at) });
                 edit.report_cause(cause);
             });
         }
@@ -103,7 +104,7 @@ impl TaskOwner {
 
     pub(super) async fn start_failed(&mut self, failure: LaunchFailure) {
         if let Some(request) = failure.cancelled_by
-            && self.kill_asked.is_none()
+            && self.kill_requested_at.is_none()
         {
             // The launch received the request before its owner did.
             self.requested(request).await;
@@ -133,7 +134,7 @@ impl TaskOwner {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
-        (self.timer, self.abandon_at, self.beside, self.restart_asked) = (None, None, None, None);
+        (self.timer, self.abandon_at, self.background, self.restart_requested_at) = (None, None, None, None);
         let action =
             self.alloc.edit(self.at, |edit| {
                 let (now, steady) = (edit.now, edit.steady());

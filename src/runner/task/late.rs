@@ -85,6 +85,6 @@ async fn over(alloc: &Arc<Alloc>, at: usize) {
     if let Some(ended) = EndedAlloc::of(alloc) {
         ended.clear().await;
     }
-    alloc.has_gone(at);
+    alloc.mark_exited(at);
     alloc.free_devices(at);
 }

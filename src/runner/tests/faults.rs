@@ -17,11 +17,11 @@ use crate::runner::drivers::{Driver, DriverContext, MockDriver, SupervisorPool, 
 
 /// The constructor of a driver for each agent.
 pub(super) fn mock() -> Arc<dyn Driver> {
-    mock_that_says("healthy")
+    mock_with_script("healthy")
 }
 
 /// The same, with these fingerprints.
-pub(super) fn mock_that_says(script: &str) -> Arc<dyn Driver> {
+pub(super) fn mock_with_script(script: &str) -> Arc<dyn Driver> {
     static SAMPLING: OnceLock<Arc<Sampling>> = OnceLock::new();
     let sampling = SAMPLING.get_or_init(|| {
         let roots = Roots::default();
@@ -125,7 +125,7 @@ impl FaultCase {
     }
 
     /// The agent works: requests for other allocs are served at once.
-    async fn others_are_served(&self, when: &str) {
+    async fn assert_other_requests_served(&self, when: &str) {
         let id = submit(&self.agent, pretending(when, JobKind::Service, &[("main", json!({}))])).await;
         let served = async {
             while main_task(&self.agent, &id).state != TaskState::Running {
@@ -140,7 +140,7 @@ impl FaultCase {
 
     async fn run(&mut self, call: Call) {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        self.others_are_served("in the first seconds").await;
+        self.assert_other_requests_served("in the first seconds").await;
         if call == Call::Recover {
             let begun = tokio::time::Instant::now();
             self.agent = self.host.restart(self.agent.clone()).await;
@@ -148,7 +148,7 @@ impl FaultCase {
             assert!(took <= call::RECOVER + Duration::from_secs(1), "{}: the start took {took:?}", self.name);
         }
         tokio::time::sleep(Duration::from_secs(60)).await;
-        self.others_are_served("after a minute").await;
+        self.assert_other_requests_served("after a minute").await;
         let asked = tokio::time::Instant::now();
         let stops = (0..3).map(|_| self.agent.stop(&self.odd, Wait::UntilEnded));
         for stop in stops {
@@ -158,7 +158,7 @@ impl FaultCase {
         // Kill timeout, kill budget, and the limits of removal, for two ranks of tasks.
         let most = Duration::from_secs(5) + self.host.config.kill_budget + call::DESTROY * 2;
         assert!(took <= most, "{}: the stop took {took:?}", self.name);
-        self.others_are_served("after its end").await;
+        self.assert_other_requests_served("after its end").await;
     }
 
     /// Invariants for every driver.

@@ -13,7 +13,7 @@ const FOR_EVER: usize = usize::MAX;
 /// An agent whose `mock` has these fingerprints.
 async fn agent(host: &TestHost, script: &str) -> (Handle, Arc<Metrics>) {
     let mut parts = host.parts();
-    parts.drivers.insert(MockDriver::NAME, faults::mock_that_says(script));
+    parts.drivers.insert(MockDriver::NAME, faults::mock_with_script(script));
     let metrics = Arc::clone(&parts.metrics);
     (Handle::start(parts).await.unwrap(), metrics)
 }
@@ -74,7 +74,7 @@ async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
     let parts = host.parts();
     parts.facts.apply(AttributeDiff::default().with(HostAttribute::OsName, Some("debian".into())));
     let (facts, mut drivers) = (Arc::clone(&parts.facts), parts.drivers.clone());
-    drivers.insert(MockDriver::NAME, faults::mock_that_says("undetected 60s, healthy 60s, unhealthy"));
+    drivers.insert(MockDriver::NAME, faults::mock_with_script("undetected 60s, healthy 60s, unhealthy"));
     let agent = Handle::start(Parts { drivers, ..parts }).await.unwrap();
     let mut job = pretending("facts");
     let said = "${attr.driver.mock} ${attr.driver.mock.pretends} ${attr.os.name}";

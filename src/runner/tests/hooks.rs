@@ -33,7 +33,7 @@ impl PhaseLog {
         let place = |what: &str| seen.iter().position(|s| s == what);
         place(first).is_some() && place(first) < place(second)
     }
-    async fn look(&self, phase: HookPhase, whom: &str) -> Result<HookOutcome, HookError> {
+    async fn run_phase(&self, phase: HookPhase, whom: &str) -> Result<HookOutcome, HookError> {
         self.seen.lock().unwrap().push(format!("{whom}:{}", phase.as_str()));
         let its_start = phase == HookPhase::Prestart && *self.hangs_for.lock().unwrap() == Some(whom);
         if its_start || *self.hangs.lock().unwrap() == Some(phase) {
@@ -57,7 +57,7 @@ impl Hook<OfAlloc> for LoggingHook {
         HookPhase::ALL
     }
     fn run<'a>(&'a self, phase: HookPhase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
-        Box::pin(self.0.look(phase, "alloc"))
+        Box::pin(self.0.run_phase(phase, "alloc"))
     }
 }
 
@@ -70,7 +70,7 @@ impl Hook<OfTask> for LoggingHook {
     }
     fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let whom = subject.task().name.to_string();
-        Box::pin(async move { self.0.look(phase, &whom).await })
+        Box::pin(async move { self.0.run_phase(phase, &whom).await })
     }
 }
 
@@ -360,7 +360,7 @@ impl Hook<OfTask> for FetchOnceHook {
     }
     fn run<'a>(&'a self, phase: HookPhase, _: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
-            self.0.look(phase, "fetched").await?;
+            self.0.run_phase(phase, "fetched").await?;
             Ok(HookOutcome::Done(json!("what it fetched")))
         })
     }

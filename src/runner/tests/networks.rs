@@ -7,18 +7,18 @@ use super::*;
 use crate::model::network::{AllocNetwork, DnsConfig, GroupNetwork, NetworkMode};
 use crate::runner::Wait;
 use crate::runner::kept::record::NetworkRecord;
-use crate::runner::networks::{AllocNetworks, NetworkAsk};
+use crate::runner::networks::{AllocNetworks, NetworkRequest};
 
 /// The namespaces of the host, with their requests.
 #[derive(Default)]
 pub(super) struct FakeNetworks {
-    there: Mutex<BTreeMap<AllocId, NetworkAsk>>,
+    there: Mutex<BTreeMap<AllocId, NetworkRequest>>,
     made: Mutex<u32>,
     refuses: Mutex<Option<String>>,
 }
 
 impl AllocNetworks for FakeNetworks {
-    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String> {
+    fn set_up(&self, ask: &NetworkRequest) -> Result<NetworkRecord, String> {
         if let Some(why) = &*self.refuses.lock().unwrap() {
             return Err(why.clone());
         }
@@ -36,7 +36,7 @@ impl AllocNetworks for FakeNetworks {
     fn exists(&self, record: &NetworkRecord) -> bool {
         self.there.lock().unwrap().keys().any(|id| record.network.namespace.ends_with(id.as_str()))
     }
-    fn tear_down(&self, ask: &NetworkAsk, _: Option<&NetworkRecord>) -> Result<(), String> {
+    fn tear_down(&self, ask: &NetworkRequest, _: Option<&NetworkRecord>) -> Result<(), String> {
         self.forget(&ask.alloc);
         Ok(())
     }

@@ -234,11 +234,11 @@ async fn recovery_without_resources_is_undecided_however_long_it_lasts() {
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    host.world.wants.store(true, Ordering::Relaxed);
+    host.world.out_of_descriptors.store(true, Ordering::Relaxed);
     let agent = host.restart(agent).await;
     tokio::time::sleep(call::RECOVER * 60).await;
     assert_eq!((states(&agent, &id), recovering(&agent, &id).len()), (vec![TaskState::Running], 1));
-    host.world.wants.store(false, Ordering::Relaxed);
+    host.world.out_of_descriptors.store(false, Ordering::Relaxed);
     until("found", || recovering(&agent, &id).is_empty()).await;
     assert_eq!((found(&agent).0, host.world.started(), host.world.living()), (only("reattached"), 1, 1));
 }

@@ -303,7 +303,7 @@ async fn restart_requested_at_the_moment_of_the_last_end_is_not_lost() {
     host.world.last().end(crate::model::task::ExitStatus::Code(0));
     // Its owner has not evaluated it yet.
     let alloc = agent.0.alloc(&id).unwrap();
-    let AllocRestart::Asked(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
+    let AllocRestart::Requested(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
     alloc.shown(saves).await.unwrap();
     attempt(&agent, &id, "main", 1).await;
     assert_eq!(processes(&host, "main"), 2);

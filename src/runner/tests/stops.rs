@@ -102,7 +102,7 @@ async fn ended_by(way: StopCause, away: bool) -> (Duration, Duration) {
     (signalled - asked, signalled.elapsed())
 }
 
-fn says(holds: bool) -> &'static str {
+fn verb(holds: bool) -> &'static str {
     if holds { "yes" } else { "no" }
 }
 
@@ -116,7 +116,7 @@ async fn every_kind_of_stop_behaves_as_the_table_in_the_docs() {
             let whole = |time: Duration| (time + Duration::from_millis(500)).as_secs();
             let with_group = whole(delay) > TASK;
             assert_eq!(whole(delay), TASK + if with_group { GROUP } else { 0 }, "{way:?}, {away}");
-            let row = format!("| {text} | {} | yes | yes | {} |", says(with_group), says(whole(timeout) == TIMEOUT));
+            let row = format!("| {text} | {} | yes | yes | {} |", verb(with_group), verb(whole(timeout) == TIMEOUT));
             assert!(docs.contains(&row), "{row}");
         }
     }

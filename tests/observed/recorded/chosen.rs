@@ -12,7 +12,7 @@ use allostat::host::roots::Roots;
 use allostat::observe::{Config, ObservedPattern, WorkloadRule};
 
 use super::host::Recorded;
-use super::{Looked, long};
+use super::{RecordedScene, long};
 use crate::common::{Sample, test_dir, wait_for};
 
 const SHOP: &str = "docker:shop-web-1";
@@ -33,22 +33,22 @@ fn workloads(texts: &'static [&'static str]) -> impl FnOnce(&mut Config) {
 }
 
 /// Two containers: shop-web-1 with labels, cron without.
-fn docker(set: impl FnOnce(&mut Config)) -> Looked {
+fn docker(set: impl FnOnce(&mut Config)) -> RecordedScene {
     let (host, dir) = (Recorded::parse(include_str!("docker-v2.txt")), test_dir());
     host.make(dir.path());
-    Looked::in_place(host, dir, set)
+    RecordedScene::in_place(host, dir, set)
 }
 
 /// The same before Docker answers.
-fn silent_docker(set: impl FnOnce(&mut Config)) -> Looked {
+fn silent_docker(set: impl FnOnce(&mut Config)) -> RecordedScene {
     let (host, dir) = (Recorded::parse(include_str!("docker-v2.txt")), test_dir());
     host.make(dir.path());
     let of_docker = Roots::below(dir.path()).file("/var/lib/docker");
     fs::rename(&of_docker, of_docker.with_extension("later")).unwrap();
-    Looked::in_place(host, dir, set)
+    RecordedScene::in_place(host, dir, set)
 }
 
-impl Looked {
+impl RecordedScene {
     fn docker_answers(&self) {
         let of_docker = self.sampling.roots.file("/var/lib/docker");
         fs::rename(of_docker.with_extension("later"), of_docker).unwrap();

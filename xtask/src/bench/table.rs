@@ -15,7 +15,7 @@ impl Budget {
         }
     }
     /// `None`: the row does not say.
-    fn kept(&self, row: &Row) -> Option<bool> {
+    fn is_met(&self, row: &Row) -> Option<bool> {
         let value = |text: &str| text.parse::<f64>().ok();
         let ratio = || value(&row.ratio.as_ref()?.times);
         match self.limit {
@@ -34,13 +34,13 @@ fn budgets(rows: &[Row], wanted: impl Fn(&Budget) -> bool) -> String {
             .to_owned();
     for budget in BUDGETS.iter().filter(|budget| wanted(budget)) {
         let Some(row) = rows.iter().find(|row| row.name == budget.row) else { continue };
-        let kept = match budget.kept(row) {
+        let kept = match budget.is_met(row) {
             Some(true) => "kept",
             Some(false) => "**short**",
             None => "not measured",
         };
         let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
-        let Budget { says, others, .. } = budget;
+        let Budget { about: says, peers: others, .. } = budget;
         let (measured, promised) = (format!("{} {}", row.value, row.unit), budget.promised());
         let _ = writeln!(text, "| {says} | {measured} | {times} | {to} | {promised} | {kept} | {others} |");
     }

@@ -23,7 +23,7 @@ const ALWAYS: &[&str] = &[
 ];
 
 /// Beginning of a path, and beginnings of the IDs that look at what is there.
-const LOOKS_AT: &[(&str, &[&str])] = &[
+const READ_BY_TESTS: &[(&str, &[&str])] = &[
     ("Cargo", &["commands::", "live::memory"]),
     ("alerts", &["boards::"]),
     ("dashboards", &["boards::"]),
@@ -60,7 +60,7 @@ const LOOKS_AT: &[(&str, &[&str])] = &[
 
 /// Every beginning that stands here.
 pub fn beginnings() -> impl Iterator<Item = &'static str> {
-    ALWAYS.iter().chain(LOOKS_AT.iter().flat_map(|(_, ids)| *ids)).copied()
+    ALWAYS.iter().chain(READ_BY_TESTS.iter().flat_map(|(_, ids)| *ids)).copied()
 }
 
 /// The beginnings of the IDs of the tests that the changes since `base` can break, those of the working tree included.
@@ -80,7 +80,7 @@ fn of<'a>(files: impl Iterator<Item = &'a str>) -> Vec<String> {
             let suite = rest.split(['/', '.']).next().unwrap_or_default();
             beginnings.insert(format!("{suite}::"));
         }
-        let looked_at = LOOKS_AT.iter().filter(|(place, _)| file.starts_with(place));
+        let looked_at = READ_BY_TESTS.iter().filter(|(place, _)| file.starts_with(place));
         beginnings.extend(looked_at.flat_map(|(_, ids)| ids.iter().map(|id| (*id).to_owned())));
     }
     beginnings.into_iter().collect()
@@ -104,9 +104,9 @@ mod tests {
         let root = crate::root();
         for entry in std::fs::read_dir(root.join("src")).unwrap().flatten() {
             let name = format!("src/{}", entry.file_name().to_string_lossy());
-            assert!(LOOKS_AT.iter().any(|(place, _)| name.starts_with(place)), "nothing looks at {name}");
+            assert!(READ_BY_TESTS.iter().any(|(place, _)| name.starts_with(place)), "nothing looks at {name}");
         }
-        for (place, _) in LOOKS_AT {
+        for (place, _) in READ_BY_TESTS {
             assert!(root.join(place).exists() || *place == "Cargo", "{place} is not there");
         }
     }

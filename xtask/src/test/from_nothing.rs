@@ -50,7 +50,7 @@ pub fn run(root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
     step("tests build", &mut || logged(here(&["test", "--no-run", "--workspace"]), "new-build.log"))?;
     step("parts", &mut || logged(here(&["xtask", "parts"]), "new-parts.log"))?;
     step("minimum Rust version", &mut || cargo::check_rust_version(&clone))?;
-    section.say(steps.elapsed());
+    section.print(steps.elapsed());
     let strictness = Strictness {
         allowed: &AllowedSkips::default(),
         circumstances: Circumstances { root: true, debian: true },

@@ -82,7 +82,7 @@ impl<'a> Context<'a> {
             steps.push((guest.name, Box::new(move || self.guest(guest, guest.name, tests))));
         }
         if !steps.is_empty() {
-            sections.extend(self.steps.beside("guests", steps)?.into_iter().flatten());
+            sections.extend(self.steps.in_parallel("guests", steps)?.into_iter().flatten());
         }
         Ok(sections)
     }
@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
                 .filter(|s| s.suite == suite)
                 .for_each(|s| s.printed.add(printed.clone(), str::to_owned));
         }
-        sections.iter().for_each(|section| section.say(section.times.iter().map(|(_, took)| *took).sum()));
+        sections.iter().for_each(|section| section.print(section.times.iter().map(|(_, took)| *took).sum()));
         Ok(sections)
     }
 
@@ -143,7 +143,7 @@ impl<'a> Context<'a> {
                 printed.check_count(&one.names);
             } else {
                 let (begun, not): (Vec<String>, Vec<String>) =
-                    one.names.iter().cloned().partition(|test| printed.begun.contains(test));
+                    one.names.iter().cloned().partition(|test| printed.started.contains(test));
                 if !begun.is_empty() {
                     printed.cut_off(&begun, "the machine died, or was silent for too long");
                     let said = ran.map_or("", |ran| ran.output.as_str());

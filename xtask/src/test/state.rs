@@ -42,7 +42,7 @@ fn hierarchies() -> Vec<PathBuf> {
 
 /// Cgroups of agents and of tests: `/allostat` is the default parent, `/allostat-test-<pid>-<number>` what tests use.
 /// Those of a test process that lives are left alone.
-fn is_ours(name: &str) -> bool {
+fn is_own_file(name: &str) -> bool {
     let of_test = name.strip_prefix("allostat-test-");
     let pid = of_test.and_then(|rest| rest.split('-').find(|part| part.parse::<u32>().is_ok()));
     name == "allostat" || (of_test.is_some() && !pid.is_some_and(|pid| Path::new("/proc").join(pid).exists()))
@@ -87,7 +87,7 @@ pub fn sweep() -> (usize, usize) {
     let ours = roots
         .iter()
         .flat_map(|root| directories(root))
-        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours));
+        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_own_file));
     if agents() > 0 {
         return (0, ours.count());
     }
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn only_cgroups_of_allostat_are_ours() {
-        assert!(is_ours("allostat") && is_ours("allostat-test-4000000000-1"));
-        assert!(!is_ours(&format!("allostat-test-{}-1", std::process::id())), "its process lives");
-        assert!(!is_ours("process_api") && !is_ours("allostat-mine") && !is_ours("docker"));
+        assert!(is_own_file("allostat") && is_own_file("allostat-test-4000000000-1"));
+        assert!(!is_own_file(&format!("allostat-test-{}-1", std::process::id())), "its process lives");
+        assert!(!is_own_file("process_api") && !is_own_file("allostat-mine") && !is_own_file("docker"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use self::helper::{HelperConfig, HelperMessage};
 use self::history::CounterHistory;
 use super::{FIRST_LIST, NvidiaConfig, idle_hardware, is_node, reservation};
 use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports};
-use crate::host::process::{HeldProgram, spawn_held, without_ours};
+use crate::host::process::{HeldProgram, remove_agent_variables, spawn_held};
 use crate::host::roots::Roots;
 use crate::model::device::{Device, DeviceReservation};
 use crate::model::id::DeviceId;
@@ -59,7 +59,7 @@ struct HelperProcess {
     messages: Receiver,
     frames: HelperFrames,
     /// The helper ends when this closes.
-    _asked: ChildStdin,
+    _stdin: ChildStdin,
 }
 
 impl IsolatedNvidia {
@@ -154,7 +154,7 @@ impl HelperProcess {
     /// Starts the helper. It dies with the calling thread.
     fn start(config: &HelperConfig) -> io::Result<HelperProcess> {
         let mut command = Command::new(OURSELVES);
-        without_ours(&mut command);
+        remove_agent_variables(&mut command);
         // Output of the crashing library goes to the agent's standard error.
         command.arg0("allostat").arg(HELPER).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut started = spawn_held(&mut command)?;
@@ -168,7 +168,7 @@ impl HelperProcess {
         })();
         match prepared {
             Ok((asked, messages)) => {
-                Ok(HelperProcess { held, messages, frames: HelperFrames::default(), _asked: asked })
+                Ok(HelperProcess { held, messages, frames: HelperFrames::default(), _stdin: asked })
             }
             Err(error) => {
                 held.end(Duration::ZERO, ());
@@ -194,7 +194,7 @@ impl HelperProcess {
 
     /// Returns the exit status as text.
     fn end(self) -> String {
-        let HelperProcess { held, messages, _asked: asked, .. } = self;
+        let HelperProcess { held, messages, _stdin: asked, .. } = self;
         drop(asked);
         let how = held.end(GRACE, ());
         drop(messages);

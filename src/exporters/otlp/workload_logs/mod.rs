@@ -64,7 +64,7 @@ const EACH: Duration = Duration::from_secs(1);
 /// A task that has ended is read until nothing has come for so long.
 const QUIET: Duration = Duration::from_secs(3);
 /// Places of an alloc that is in no snapshot are kept for so long: observed ones are found again after a restart.
-const KEPT: Duration = Duration::from_secs(600);
+const RETAINED_FOR: Duration = Duration::from_secs(600);
 const SWEEP: Duration = Duration::from_secs(60);
 /// A driver that follows a stored log removes its last bytes when the agent starts, and writes them again.
 const REWRITTEN: Duration = Duration::from_secs(10);
@@ -373,7 +373,7 @@ impl WorkloadMaker {
         for alloc in kept.into_iter().filter(|alloc| !known.contains(alloc)) {
             self.missing.entry(alloc).or_insert(now);
         }
-        let is_old = |since: &Instant| now.duration_since(*since) >= KEPT;
+        let is_old = |since: &Instant| now.duration_since(*since) >= RETAINED_FOR;
         let gone: Vec<AllocId> =
             self.missing.iter().filter(|(_, since)| is_old(since)).map(|(alloc, _)| alloc.clone()).collect();
         if !gone.is_empty() {

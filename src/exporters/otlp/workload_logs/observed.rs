@@ -92,7 +92,7 @@ fn ended(exit: &Exit, source: &str, now: Timestamp) -> LogRecord {
             format!("exit unknown: {why}")
         }
     };
-    if let Some(word) = exit.result.and_then(|result| result.beside(&exit.status)) {
+    if let Some(word) = exit.result.and_then(|result| result.word_unlike(&exit.status)) {
         attributes.push(key_value("allostat.exit.result", word));
         body = format!("{body}; Result: {word}");
     }

@@ -38,7 +38,7 @@ pub(super) const STARTS: &str = "starts";
 pub(super) const ENDS: &str = "ends";
 
 #[derive(Clone, PartialEq, Message)]
-struct KeptPlace {
+struct StoredPosition {
     #[prost(string, tag = "1")]
     alloc: String,
     /// The newest batch that has some of it.
@@ -51,11 +51,11 @@ struct KeptPlace {
     bytes: u64,
     /// Before it; absent: nothing was there.
     #[prost(message, optional, tag = "5")]
-    before: Option<KeptBefore>,
+    before: Option<EarlierPosition>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct KeptBefore {
+struct EarlierPosition {
     #[prost(uint64, tag = "1")]
     file: u64,
     #[prost(uint64, tag = "2")]
@@ -78,11 +78,11 @@ impl OutputPlaces {
         let changes: Vec<_> = log
             .values()
             .filter_map(|(key, value)| {
-                let kept = KeptPlace::decode(value).ok()?;
+                let kept = StoredPosition::decode(value).ok()?;
                 (kept.batch >= next)
                     .then(|| {
                         let before = kept.before?;
-                        Some(KeptPlace { batch: 0, file: before.file, bytes: before.bytes, before: None, ..kept })
+                        Some(StoredPosition { batch: 0, file: before.file, bytes: before.bytes, before: None, ..kept })
                     })
                     .map(|kept| (key, kept.map(|kept| kept.encode_to_vec())))
             })
@@ -94,11 +94,11 @@ impl OutputPlaces {
     }
 
     pub fn get(&self, key: &StreamKey) -> Option<OutputPlace> {
-        self.kept(key).map(|kept| OutputPlace { file: kept.file, bytes: kept.bytes })
+        self.stored(key).map(|kept| OutputPlace { file: kept.file, bytes: kept.bytes })
     }
 
-    fn kept(&self, key: &StreamKey) -> Option<KeptPlace> {
-        KeptPlace::decode(self.log.get(number(key))?).ok()
+    fn stored(&self, key: &StreamKey) -> Option<StoredPosition> {
+        StoredPosition::decode(self.log.get(number(key))?).ok()
     }
 
     /// The queue has this batch, and all before it, on the disk.
@@ -110,12 +110,12 @@ impl OutputPlaces {
     pub fn move_to(&mut self, batch: u64, moved: &[(StreamKey, OutputPlace)]) {
         let change = |(key, place): &(StreamKey, OutputPlace)| {
             // The next start may find none of the batches that are not durable.
-            let before = self.kept(key).and_then(|kept| match kept.batch < self.durable {
-                true => Some(KeptBefore { file: kept.file, bytes: kept.bytes }),
+            let before = self.stored(key).and_then(|kept| match kept.batch < self.durable {
+                true => Some(EarlierPosition { file: kept.file, bytes: kept.bytes }),
                 false => kept.before,
             });
             let (alloc, file, bytes) = (key.alloc.to_string(), place.file, place.bytes);
-            (number(key), Some(KeptPlace { alloc, batch, file, bytes, before }.encode_to_vec()))
+            (number(key), Some(StoredPosition { alloc, batch, file, bytes, before }.encode_to_vec()))
         };
         let changes: Vec<_> = moved.iter().map(change).collect();
         let made =
@@ -128,7 +128,7 @@ impl OutputPlaces {
         let mut all: Vec<AllocId> = self
             .log
             .values()
-            .filter_map(|(_, value)| Some(KeptPlace::decode(value).ok()?.alloc.as_str().into()))
+            .filter_map(|(_, value)| Some(StoredPosition::decode(value).ok()?.alloc.as_str().into()))
             .collect();
         all.sort();
         all.dedup();
@@ -136,7 +136,7 @@ impl OutputPlaces {
     }
 
     pub fn forget(&mut self, gone: &[AllocId]) {
-        let of = |value: &[u8]| KeptPlace::decode(value).map(|kept| AllocId::from(kept.alloc.as_str()));
+        let of = |value: &[u8]| StoredPosition::decode(value).map(|kept| AllocId::from(kept.alloc.as_str()));
         let those = self.log.values().filter(|(_, value)| of(value).map_or(true, |alloc| gone.contains(&alloc)));
         let changes: Vec<_> = those.map(|(key, _)| (key, None)).collect();
         if !changes.is_empty() {

@@ -108,7 +108,7 @@ pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn ExternalInp
     }
     let outcome = match function.call {
         HclFunctionBody::Pure(call) => call(arguments),
-        HclFunctionBody::Asks(call) => call(arguments, outside),
+        HclFunctionBody::External(call) => call(arguments, outside),
     };
     outcome.map_err(|why| {
         let fault = EvaluationFault::new(span.clone(), format!("{name}(): {why}"));

@@ -6,5 +6,5 @@ use crate::jobspec::evaluate::value::HclValue;
 pub(super) static FUNCTIONS: &[HclFunction] = &[HclFunction {
     name: "uuidv4",
     arguments: (0, 0),
-    call: HclFunctionBody::Asks(|_, outside| outside.uuid().map(HclValue::Text)),
+    call: HclFunctionBody::External(|_, outside| outside.uuid().map(HclValue::Text)),
 }];

@@ -30,7 +30,7 @@ use crate::runner::ends::{Ends, EndsWith, spawn_until};
 /// Buffer between the engine and the client, for each stream.
 const BUFFER: usize = 16 << 10;
 /// An engine closes the stream a moment before it knows the exit code.
-const LOOKS: u32 = 50;
+const MAX_CHECKS: u32 = 50;
 const RECHECK: Duration = Duration::from_millis(100);
 /// An engine refuses a size until the program has started, which happens after the stream is open.
 const SIZES: u32 = 50;
@@ -49,7 +49,7 @@ pub async fn attach(
     cgroup: Option<CgroupPath>,
     asked: ExecRequest,
 ) -> Result<ExecSession, DriverError> {
-    let refused = |e: EngineError| failed(shared.noted(e).to_string());
+    let refused = |e: EngineError| failed(shared.record_error(e).to_string());
     let has_terminal = asked.terminal.is_some();
     let mut body = json!({
         "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": has_terminal, "Cmd": asked.command,
@@ -146,9 +146,9 @@ async fn part(
 impl EngineExec {
     /// Its exit.
     async fn end(&self) -> Result<u8, DriverError> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_CHECKS {
             let found = state(&self.shared.engine, &self.id).await;
-            let found = found.map_err(|e| failed(self.shared.noted(e).to_string()))?;
+            let found = found.map_err(|e| failed(self.shared.record_error(e).to_string()))?;
             if let (false, Some(code)) = (found.running, found.exit_code) {
                 return Ok(u8::try_from(code).unwrap_or(u8::MAX));
             }

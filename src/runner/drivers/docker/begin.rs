@@ -42,7 +42,7 @@ pub async fn start(
 ) -> Result<ContainerAttempt, DriverError> {
     let mut config = Config::of(&request.task)?;
     let mut kept = ContainerRecord::of(&handle)?;
-    let info = shared.look().await.map_err(|e| shared.noted(e).of_start("ask the Docker engine"))?;
+    let info = shared.query_info().await.map_err(|e| shared.record_error(e).of_start("ask the Docker engine"))?;
     let parent = handle.cgroup.as_ref().map(ParentCgroup::of);
     if parent != parent_of(shared, &request, Some(&info)) {
         let message = format!("the Docker engine places containers by {:?} now", info.cgroup_driver);
@@ -119,7 +119,7 @@ async fn make(
         }
         created => created,
     };
-    let (id, warnings) = created.map_err(|e| shared.noted(e).of_start("create the container"))?;
+    let (id, warnings) = created.map_err(|e| shared.record_error(e).of_start("create the container"))?;
     for warning in warnings.iter().take(5) {
         request.events.report(&format!("the Docker engine warns: {warning}"));
     }
@@ -178,14 +178,14 @@ async fn give_way(
         Ok(found) => found,
         // It is gone meanwhile.
         Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(shared.noted(error).of_start("look at the container of that name")),
+        Err(error) => return Err(shared.record_error(error).of_start("look at the container of that name")),
     };
     let of_task = |run_dir: &str| Path::new(run_dir).parent() == handle.run_dir.parent();
     if !found.label(label::RUN_DIR).is_some_and(of_task) {
         return Err(start_error(format!("cannot create the container: {conflict}"), false));
     }
     let removed = shared.engine.remove(&found.id, true).await;
-    removed.map_err(|e| shared.noted(e).of_start("remove the container of an earlier attempt"))
+    removed.map_err(|e| shared.record_error(e).of_start("remove the container of an earlier attempt"))
 }
 
 /// How often a container that was started is looked up again.
@@ -194,7 +194,7 @@ const LATE_ANSWERS: u32 = 5;
 /// Starts it. Errors: it is not running, or its state is unknown.
 async fn run(shared: &Arc<DockerContext>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
     let id = kept.reference().to_owned();
-    shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;
+    shared.engine.start(&id).await.map_err(|e| shared.record_error(e).of_start("start the container"))?;
     let mut container = shared.engine.inspect(&id).await;
     // It runs: an engine that answers late under load is no failure of its start.
     for _ in 0..LATE_ANSWERS {
@@ -203,7 +203,7 @@ async fn run(shared: &Arc<DockerContext>, kept: &mut ContainerRecord) -> Result<
         }
         container = shared.engine.inspect(&id).await;
     }
-    let container = container.map_err(|e| shared.noted(e).of_start("look at the container"))?;
+    let container = container.map_err(|e| shared.record_error(e).of_start("look at the container"))?;
     kept.learn(&container);
     Ok(container)
 }

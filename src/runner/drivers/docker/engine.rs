@@ -265,7 +265,7 @@ impl DockerEngine {
     pub async fn wait(&self, id: &str) {
         let target = format!("/containers/{}/wait", encoded(id));
         let payload = Payload::Whole(Bytes::new());
-        let answer = exchange::ask((&self.address, Trust::Ours), (RequestMethod::Post, &target), &[], payload)
+        let answer = exchange::request((&self.address, Trust::OwnUser), (RequestMethod::Post, &target), &[], payload)
             .ends_with(Ends::Deadline)
             .await;
         match answer {
@@ -283,7 +283,7 @@ impl DockerEngine {
         }
     }
     /// Containers of this agent, running or not.
-    pub async fn ours(&self) -> Result<Vec<ListedContainer>, EngineError> {
+    pub async fn own_containers(&self) -> Result<Vec<ListedContainer>, EngineError> {
         self.labelled(label::RUN_DIR).await
     }
     /// Containers with a label, running or not.
@@ -311,7 +311,7 @@ impl DockerEngine {
         payload: Payload,
         patience: Duration,
     ) -> Result<HttpAnswer, EngineError> {
-        let asked = exchange::ask((&self.address, Trust::Ours), (verb, target), headers, payload);
+        let asked = exchange::request((&self.address, Trust::OwnUser), (verb, target), headers, payload);
         let late = |_| EngineError::Unreachable(format!("no answer within {} s", patience.as_secs()));
         let answer = tokio::time::timeout(patience, asked).await.map_err(late)??;
         if answer.is_success() || answer.status == 304 { Ok(answer) } else { Err(refused(answer).await) }
@@ -320,7 +320,7 @@ impl DockerEngine {
     /// The same for a stream in both directions.
     pub async fn tunnel(&self, target: &str, body: Bytes) -> Result<Box<dyn Tunnel>, EngineError> {
         let headers = [("content-type", "application/json")];
-        let asked = tunnel::open((&self.address, Trust::Ours), ("tcp", target), &headers, body);
+        let asked = tunnel::open((&self.address, Trust::OwnUser), ("tcp", target), &headers, body);
         let late = |_| EngineError::Unreachable(format!("no answer within {} s", SOON.as_secs()));
         match tokio::time::timeout(SOON, asked).await.map_err(late)?? {
             TunnelAnswer::Open(stream) => Ok(stream),

@@ -13,12 +13,12 @@ use crate::model::id::BootId;
 use crate::runner::drivers::{DriverContext, DriverSettings, SupervisorPool};
 
 /// `GET /info`, with its body.
-pub type Asked = (String, String);
+pub type RecordedRequest = (String, String);
 
 pub struct FakeEngine {
     _dir: tempfile::TempDir,
     pub socket: PathBuf,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 /// A complete response.
@@ -41,7 +41,7 @@ impl FakeEngine {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
         let (seen, respond) = (Arc::clone(&asked), Arc::new(respond));
         // Ends with the process of the tests.
         std::thread::spawn(move || {
@@ -50,11 +50,11 @@ impl FakeEngine {
                 std::thread::spawn(move || serve(stream, &seen, respond.as_ref()));
             }
         });
-        FakeEngine { _dir: dir, socket, asked }
+        FakeEngine { _dir: dir, socket, requests: asked }
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     pub fn context(&self) -> DriverContext {
@@ -74,7 +74,7 @@ impl FakeEngine {
     }
 }
 
-fn serve(mut stream: UnixStream, seen: &Mutex<Vec<Asked>>, respond: &dyn Fn(&str, &str, &mut UnixStream)) {
+fn serve(mut stream: UnixStream, seen: &Mutex<Vec<RecordedRequest>>, respond: &dyn Fn(&str, &str, &mut UnixStream)) {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         let text = String::from_utf8_lossy(&all).into_owned();

@@ -103,7 +103,7 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
     assert_eq!((end.status, end.problems), (ExitStatus::Code(3), Vec::new()));
     assert_eq!(std::fs::read_to_string(logs.join("t.stdout.0")).unwrap(), "hello\n");
     attempt.destroy().await.unwrap();
-    let asked: Vec<String> = engine.asked().into_iter().map(|(line, _)| line).collect();
+    let asked: Vec<String> = engine.requests().into_iter().map(|(line, _)| line).collect();
     let has = |line: &str| assert!(asked.iter().any(|asked| asked == line), "{line}: {asked:#?}");
     has("POST /images/create?fromImage=r.example%2Fapp&tag=1");
     has("POST /containers/create?name=t-00000000-0000-4000-8000-000000000000");
@@ -136,7 +136,7 @@ async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
             panic!("it did not fail")
         };
         assert_eq!((message, again), (format!("cannot pull app:1: {stream}"), recoverable));
-        assert!(engine.asked().iter().all(|(line, _)| !line.contains("/containers/")));
+        assert!(engine.requests().iter().all(|(line, _)| !line.contains("/containers/")));
         assert_eq!(pulls(&context.metrics), [(counted.to_owned(), 1.0)]);
     }
 }
@@ -249,7 +249,7 @@ async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_t
     for (ill, why) in [(HANGS, "no answer within 10 s"), (GARBAGE, "the Docker engine sent an invalid response")] {
         state.store(ill, SeqCst);
         driver.shared.suspect.notify_one();
-        let queries = || engine.asked().iter().filter(|(line, _)| line == "GET /info").count();
+        let queries = || engine.requests().iter().filter(|(line, _)| line == "GET /info").count();
         let before = queries();
         let waits = async {
             while queries() == before {
@@ -358,7 +358,7 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
     attempt.signal("SIGHUP").await.unwrap();
     attempt.kill().await.unwrap();
     let signals: Vec<String> =
-        engine.asked().into_iter().filter_map(|(line, _)| Some(line.split_once("signal=")?.1.to_owned())).collect();
+        engine.requests().into_iter().filter_map(|(line, _)| Some(line.split_once("signal=")?.1.to_owned())).collect();
     assert_eq!(signals, ["SIGQUIT", "SIGHUP", "SIGKILL"]);
     assert!(matches!(attempt.destroy().await, Err(DriverError::StillRunning)));
 }

@@ -17,7 +17,7 @@ use crate::telemetry::lock;
 
 words! {
     /// A step of a script.
-    Saying {
+    FingerprintStep {
         Healthy = "healthy", "it starts tasks";
         Unhealthy = "unhealthy", "it cannot start tasks now: they wait";
         Undetected = "undetected", "a requirement is missing on this host: the same";
@@ -35,7 +35,7 @@ pub struct Script(Arc<Mutex<ScriptPosition>>);
 
 #[derive(Debug)]
 struct ScriptPosition {
-    steps: Vec<(Saying, Option<Duration>)>,
+    steps: Vec<(FingerprintStep, Option<Duration>)>,
     at: usize,
     /// When the step at this position is due. `None`: with the first call.
     due: Option<Instant>,
@@ -44,12 +44,12 @@ struct ScriptPosition {
 /// Healthy, forever.
 impl Default for Script {
     fn default() -> Script {
-        Script::of(vec![(Saying::Healthy, None)])
+        Script::of(vec![(FingerprintStep::Healthy, None)])
     }
 }
 
 impl Script {
-    fn of(steps: Vec<(Saying, Option<Duration>)>) -> Script {
+    fn of(steps: Vec<(FingerprintStep, Option<Duration>)>) -> Script {
         Script(Arc::new(Mutex::new(ScriptPosition { steps, at: 0, due: None })))
     }
 
@@ -62,7 +62,7 @@ impl Script {
             let word = if at == last { "the last step has no end" } else { "missing duration" };
             return Err(format!("step {}: {word}", at + 1));
         }
-        if steps[0].0 == Saying::Again {
+        if steps[0].0 == FingerprintStep::Again {
             return Err("there is nothing before `again`".to_owned());
         }
         Ok(Script::of(steps))
@@ -80,9 +80,9 @@ impl Script {
     }
 
     /// Takes the step that is due.
-    fn advance(&self) -> Option<Saying> {
+    fn advance(&self) -> Option<FingerprintStep> {
         let mut place = lock(&self.0);
-        if place.steps.get(place.at)?.0 == Saying::Again {
+        if place.steps.get(place.at)?.0 == FingerprintStep::Again {
             place.at = 0;
         }
         let (saying, lasts) = place.steps[place.at];
@@ -92,7 +92,7 @@ impl Script {
     }
 }
 
-fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
+fn step(text: &str) -> Result<(FingerprintStep, Option<Duration>), String> {
     let (word, lasts) = match text.split_once(' ') {
         Some((word, lasts)) => {
             let lasts = parse_duration(lasts.trim()).map_err(|e| format!("{text:?}: {e}"))?;
@@ -100,8 +100,8 @@ fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
         }
         None => (text, None),
     };
-    let known = Saying::ALL.iter().find(|known| known.word() == word);
-    let words = || Saying::ALL.iter().map(|known| known.word());
+    let known = FingerprintStep::ALL.iter().find(|known| known.word() == word);
+    let words = || FingerprintStep::ALL.iter().map(|known| known.word());
     let advice = || match nearest(word, words()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
@@ -131,19 +131,21 @@ impl Fingerprints for Script {
                 None => None,
             };
             match saying {
-                Some(Saying::Healthy) => Some(report(Health::Healthy)),
-                Some(Saying::Unhealthy) => Some(report(Health::Unhealthy)),
-                Some(Saying::Undetected) => Some(report(Health::Undetected)),
-                Some(Saying::Garbage) => {
+                Some(FingerprintStep::Healthy) => Some(report(Health::Healthy)),
+                Some(FingerprintStep::Unhealthy) => Some(report(Health::Unhealthy)),
+                Some(FingerprintStep::Undetected) => Some(report(Health::Undetected)),
+                Some(FingerprintStep::Garbage) => {
                     let names = (0..1_000).map(|n| (format!("{n}\u{7}\n"), endless_text()));
                     let attributes =
                         names.chain([(String::new(), String::new()), ("known".to_owned(), "1".to_owned())]);
                     let said = endless_text();
                     Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, said) })
                 }
-                Some(Saying::End) => None,
-                Some(Saying::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
-                Some(Saying::Hang | Saying::Again) | None => std::future::pending().ends_with(Ends::Caller).await,
+                Some(FingerprintStep::End) => None,
+                Some(FingerprintStep::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
+                Some(FingerprintStep::Hang | FingerprintStep::Again) | None => {
+                    std::future::pending().ends_with(Ends::Caller).await
+                }
             }
         })
     }

@@ -21,7 +21,7 @@ use crate::runner::drivers::{DriverError, StartRequest};
 use crate::runner::kept::datadir::make_run_dir;
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
 use crate::supervisor::record::{self, MainOutcome, RecordSlot, SupervisedStart, SupervisorRecord};
-use crate::supervisor::{self, ERRORS_KEPT};
+use crate::supervisor::{self, MAX_ERROR_CHARS};
 use crate::telemetry::chain;
 
 /// A supervisor that was spawned and has not reported yet whether its task runs.
@@ -110,7 +110,7 @@ pub fn begin(
     };
     shared.kind.complete(request, &mut orders)?;
     if cgroup.is_none() {
-        let unlimited = work.limits.wants_cgroup(task);
+        let unlimited = work.limits.limits_needing_cgroup(task);
         if !unlimited.is_empty() {
             tracing::warn!(alloc_id = %request.alloc_id, task = %task.name, ?unlimited, "not enforced: no cgroups here");
         }
@@ -277,7 +277,7 @@ impl SpawnedSupervisor {
     /// Waits for the supervisor's report. Errors: nothing of the start is left, unless the error says so.
     pub async fn started(self, shared: &Arc<SupervisionContext>) -> Result<SupervisedAttempt, DriverError> {
         let SpawnedSupervisor { mut made, watch, report } = self;
-        let why = match heard(report).await.and_then(|()| made.answer()) {
+        let why = match wait_closed(report).await.and_then(|()| made.answer()) {
             Ok(Some(start)) => {
                 made.handle.boot_id = shared.boot_id.clone();
                 made.handle.supervisor = Some(start.supervisor);
@@ -296,7 +296,7 @@ impl SpawnedSupervisor {
 }
 
 /// Returns when the supervisor has closed its end.
-async fn heard(report: OwnedFd) -> Result<(), DriverError> {
+async fn wait_closed(report: OwnedFd) -> Result<(), DriverError> {
     let cannot = |e: io::Error| start_error(format!("cannot watch the supervisor: {e}"), true);
     let report = watched(report).map_err(cannot)?;
     let answer = tokio::time::timeout(START_PATIENCE, report.readable()).await;
@@ -353,7 +353,7 @@ impl StartRollback {
     fn last_words(&self) -> DriverError {
         let _ = self.supervisor.wait();
         let said = std::fs::read_to_string(self.handle.run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
-        let said: String = said.trim().chars().take(ERRORS_KEPT).collect();
+        let said: String = said.trim().chars().take(MAX_ERROR_CHARS).collect();
         let said = if said.is_empty() { "it was killed".to_owned() } else { said };
         start_error(format!("its supervisor ended before it had started anything: {said}"), true)
     }

@@ -12,12 +12,12 @@ pub struct SupervisedFingerprints {
     shared: Arc<SupervisionContext>,
     full: watch::Receiver<()>,
     /// `None`: no fingerprint yet.
-    said: Option<Health>,
+    reported: Option<Health>,
 }
 
 impl SupervisedFingerprints {
     pub fn begin(shared: &Arc<SupervisionContext>) -> Box<dyn Fingerprints> {
-        Box::new(SupervisedFingerprints { full: shared.pool.when_full(), shared: Arc::clone(shared), said: None })
+        Box::new(SupervisedFingerprints { full: shared.pool.when_full(), shared: Arc::clone(shared), reported: None })
     }
 
     fn now(&self) -> Fingerprint {
@@ -35,8 +35,8 @@ impl Fingerprints for SupervisedFingerprints {
         Box::pin(async move {
             loop {
                 let report = self.now();
-                if self.said != Some(report.health) {
-                    self.said = Some(report.health);
+                if self.reported != Some(report.health) {
+                    self.reported = Some(report.health);
                     return Some(report);
                 }
                 match self.shared.pool.is_full() {

@@ -69,17 +69,18 @@ impl SupervisedDriver {
     /// Inspects an attempt once, on a thread.
     async fn inspect(&self, handle: TaskHandle) -> Result<recover::SupervisorState, DriverError> {
         const WAITS: u8 = 0;
-        const BEGUN: u8 = 1;
+        const STARTED: u8 = 1;
         const CALLED_OFF: u8 = 2;
         let turn = Arc::new(AtomicU8::new(WAITS));
         let take = |turn: &AtomicU8, to| turn.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.looks), Arc::clone(&turn));
+        let (shared, places, own) =
+            (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.recoveries), Arc::clone(&turn));
         let no_thread = || DriverError::Wanting { message: "no thread is left to inspect it".to_owned() };
         let looking = async move {
             let place = places.acquire_owned().ends_with(Ends::Permit).await.map_err(|e| failed(e.to_string()))?;
             blocking(move || {
                 let _place = place;
-                if take(&own, BEGUN) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
+                if take(&own, STARTED) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
             })
             .await?
         };
@@ -173,7 +174,7 @@ impl Driver for SupervisedDriver {
     fn unenforced(&self, task: &Task) -> Vec<UnenforcedField> {
         let mut all = self.shared.kind.unenforced(task);
         let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return all };
-        let limits = work.limits.wants_cgroup(task).into_iter();
+        let limits = work.limits.limits_needing_cgroup(task).into_iter();
         all.extend(limits.map(|field| UnenforcedField { field, why: format!("this agent has no cgroups: {why}") }));
         all
     }

@@ -70,7 +70,7 @@ pub fn inspect(shared: &Arc<SupervisionContext>, mut handle: TaskHandle) -> Resu
             }
             slots
         }
-        None if same_boot => return gone(shared, handle),
+        None if same_boot => return recover_without_record(shared, handle),
         None => (RecordSlot::Empty, RecordSlot::Empty, false),
     };
     if let RecordSlot::Written(start) = &start {
@@ -173,7 +173,10 @@ fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Supervi
 
 /// Neither a record nor a supervisor: it was never started, or its record was removed. Blocks as long as it takes to
 /// kill what is left.
-fn gone(shared: &Arc<SupervisionContext>, handle: TaskHandle) -> Result<SupervisorState, DriverError> {
+fn recover_without_record(
+    shared: &Arc<SupervisionContext>,
+    handle: TaskHandle,
+) -> Result<SupervisorState, DriverError> {
     if came_to_nothing(shared, &handle)? {
         return Ok(SupervisorState::NeverStarted);
     }

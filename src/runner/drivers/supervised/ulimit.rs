@@ -15,7 +15,7 @@ pub fn limits(fields: &mut ConfigFields) -> Vec<ResourceLimit> {
         fields.refuse(error("ulimit", message));
         return Vec::new();
     };
-    limits.iter().filter_map(|(name, value)| fields.kept(limit(name, value))).collect()
+    limits.iter().filter_map(|(name, value)| fields.or_collect(limit(name, value))).collect()
 }
 
 /// Adds the soft limit on descriptors for tasks whose job sets none; the agent has raised its own.

@@ -25,7 +25,7 @@ pub struct FileOwner {
 }
 
 /// The mode bits of group and others.
-const OTHERS: u32 = 0o077;
+const GROUP_AND_OTHER: u32 = 0o077;
 const STICKY: u32 = 0o1000;
 
 /// For `alloc/<alloc id>/alloc` and its entries. The directory above is closed, and within it no task can move entries
@@ -51,7 +51,7 @@ pub(super) struct DirectoryTarget<'a> {
 }
 
 impl<'a> DirectoryTarget<'a> {
-    pub fn ours(path: &'a Path, mode: u32) -> DirectoryTarget<'a> {
+    pub fn owned_by_agent(path: &'a Path, mode: u32) -> DirectoryTarget<'a> {
         DirectoryTarget { path, mode, owner: None }
     }
 }
@@ -279,7 +279,7 @@ impl Gates {
         if let Some(shared_dir) = open_in(directory.as_fd(), SHARED_NAME)? {
             let mode = rustix::fs::fstat(&shared_dir)?.st_mode & 0o7777;
             // Opened only when the directory above is closed by now; a mode that a task set stays.
-            if shared == CLOSED && mode & OTHERS != 0 || shared == SHARED && mode == CLOSED {
+            if shared == CLOSED && mode & GROUP_AND_OTHER != 0 || shared == SHARED && mode == CLOSED {
                 rustix::fs::fchmod(&shared_dir, Mode::from_raw_mode(shared))?;
             }
         }
@@ -525,7 +525,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let alloc = dir.path().join("id");
         let (shared, web) = (alloc.join(SHARED_NAME), alloc.join("web"));
-        make_dirs([DirectoryTarget::ours(&alloc, ALLOC), DirectoryTarget::ours(&shared, SHARED)]).unwrap();
+        make_dirs([DirectoryTarget::owned_by_agent(&alloc, ALLOC), DirectoryTarget::owned_by_agent(&shared, SHARED)])
+            .unwrap();
         let opened = access::open_dir(&alloc).unwrap();
         if us() != 0 || !access::keeps_acls(&alloc).unwrap() {
             return;

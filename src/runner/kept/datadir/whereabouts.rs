@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 const FILE: &str = "known-as";
 /// Maximum number of paths. Handles are rewritten at each start, so the oldest paths are in no handle any more.
-const KEPT: usize = 32;
+const MAX_PATHS: usize = 32;
 
 /// What is known of a directory that was just locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,16 +38,16 @@ struct DirectoryMark {
 }
 
 #[derive(Debug)]
-pub struct Whereabouts {
+pub struct KnownPaths {
     pub before: DirectoryHistory,
     /// Includes the current path.
     pub names: Vec<PathBuf>,
 }
 
-impl Whereabouts {
+impl KnownPaths {
     /// For a locked directory. `used`: an agent was here before. Records the current path; a failure is logged and
     /// matters only after a later move.
-    pub fn find(root: &Path, used: bool) -> io::Result<Whereabouts> {
+    pub fn find(root: &Path, used: bool) -> io::Result<KnownPaths> {
         let (device, inode) = identity(root)?;
         let noted = read(&root.join(FILE));
         let (before, mut names) = match &noted {
@@ -67,14 +67,14 @@ impl Whereabouts {
             names.retain(|name| name != root);
             names.push(root.to_owned());
         }
-        names.drain(..names.len().saturating_sub(KEPT));
+        names.drain(..names.len().saturating_sub(MAX_PATHS));
         let mark = DirectoryMark { device, inode, names: names.clone() };
         if noted.as_ref() != Some(&mark)
             && let Err(error) = write(root, &mark)
         {
             tracing::warn!(%error, path = %root.display(), "failed to record the path of the data directory: if it is moved now, it loses its tasks");
         }
-        Ok(Whereabouts { before, names })
+        Ok(KnownPaths { before, names })
     }
 
     /// The current path of a recorded path. `None`: that is not in this directory.
@@ -131,12 +131,12 @@ mod tests {
         let top = top.path().canonicalize().unwrap();
         let (first, second, copy) = (top.join("d"), top.join("big"), top.join("copy"));
         std::fs::create_dir(&first).unwrap();
-        assert_eq!(Whereabouts::find(&first, false).unwrap().before, DirectoryHistory::Fresh);
-        assert_eq!(Whereabouts::find(&first, true).unwrap().before, DirectoryHistory::Same);
+        assert_eq!(KnownPaths::find(&first, false).unwrap().before, DirectoryHistory::Fresh);
+        assert_eq!(KnownPaths::find(&first, true).unwrap().before, DirectoryHistory::Same);
         std::fs::rename(&first, &second).unwrap();
         std::fs::create_dir(&copy).unwrap();
         std::fs::copy(second.join(FILE), copy.join(FILE)).unwrap();
-        let moved = Whereabouts::find(&second, true).unwrap();
+        let moved = KnownPaths::find(&second, true).unwrap();
         assert_eq!(
             (moved.before, moved.names.as_slice()),
             (DirectoryHistory::Same, [first.clone(), second.clone()].as_slice())
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(moved.now(&second, &second.join("run/a/t/0")), Some(second.join("run/a/t/0")));
         assert_eq!(moved.now(&second, &top.join("elsewhere/run/a/t/0")), None);
         for _ in 0..2 {
-            let copied = Whereabouts::find(&copy, true).unwrap();
+            let copied = KnownPaths::find(&copy, true).unwrap();
             assert_eq!(copied.names, std::slice::from_ref(&copy));
             assert_eq!(copied.now(&copy, &first.join("run/a/t/0")), None, "also after it has recorded its path");
         }
@@ -158,7 +158,7 @@ mod tests {
         let (old, new) = (top.join("d"), top.join("big"));
         std::fs::create_dir(&new).unwrap();
         std::os::unix::fs::symlink(&new, &old).unwrap();
-        let found = Whereabouts::find(&new, true).unwrap();
+        let found = KnownPaths::find(&new, true).unwrap();
         assert_eq!(found.before, DirectoryHistory::Unknown);
         assert_eq!(found.now(&new, &old.join("run/a/t/0")), Some(new.join("run/a/t/0")));
     }
@@ -167,7 +167,7 @@ mod tests {
     fn unreadable_file_is_written_again() {
         let top = tempfile::tempdir().unwrap();
         std::fs::write(top.path().join(FILE), "{").unwrap();
-        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, DirectoryHistory::Unknown);
-        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, DirectoryHistory::Same);
+        assert_eq!(KnownPaths::find(top.path(), true).unwrap().before, DirectoryHistory::Unknown);
+        assert_eq!(KnownPaths::find(top.path(), true).unwrap().before, DirectoryHistory::Same);
     }
 }
