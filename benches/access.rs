@@ -100,10 +100,10 @@ fn compare(line: &mut Line, row: &str, questions: usize, ways: &[(&str, String)]
         }
     }
     let base = median(&mut took[0]);
-    let (first, others) = took.split_first_mut().expect("there are ways");
+    let (first, rest) = took.split_first_mut().expect("there are ways");
     report(&format!("access/{}", ways[0].0), base, "us, median", None);
     let mut most = 0.0_f64;
-    for ((name, _), times) in ways[1..].iter().zip(others) {
+    for ((name, _), times) in ways[1..].iter().zip(rest) {
         let (middle, z) = (median(times), rank_sum(first, times));
         report(
             &format!("access/{name}"),

@@ -34,13 +34,15 @@ fn main() {
         println!("observed tasks need root: cgroups");
         return;
     }
-    let others = Cgroups::new();
-    let env =
-        [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent))];
+    let observed_cgroups = Cgroups::new();
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", observed_cgroups.parent)),
+    ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     let mut churn =
-        Churn { observed: others, lives: 0, next_scrape: Instant::now(), series: 0.0, right: HashSet::new() };
+        Churn { observed: observed_cgroups, lives: 0, next_scrape: Instant::now(), series: 0.0, right: HashSet::new() };
     let (mut used, mut resident, mut series) = (Vec::new(), Vec::new(), Vec::new());
     for minute in 1..=WARM_UP + minutes {
         let (before, began) = (cpu(agent.pid()), Instant::now());

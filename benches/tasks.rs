@@ -36,7 +36,7 @@ fn true_as_a_batch_task() {
     const ROUNDS: usize = 100;
     let mut floor: Vec<f64> = (0..ROUNDS).map(|_| floor_of_true().as_secs_f64() * 1000.0).collect();
     let agent = Agent::start();
-    let mut ours = Vec::new();
+    let mut per_task = Vec::new();
     for round in 0..ROUNDS {
         let hcl = job(&format!("true-{round}"), "batch", 1, "/bin/true", "");
         let began = Instant::now();
@@ -52,17 +52,17 @@ fn true_as_a_batch_task() {
             // Asking without a pause would take one of two cores from what is measured.
             std::thread::sleep(Duration::from_micros(200));
         }
-        ours.push(began.elapsed().as_secs_f64() * 1000.0);
+        per_task.push(began.elapsed().as_secs_f64() * 1000.0);
     }
     let base = median(&mut floor);
     report("tasks/true-floor", base, "ms: mkdir, fork, attach, exec, wait, rmdir", None);
     report(
         "tasks/true-p50",
-        median(&mut ours),
+        median(&mut per_task),
         "ms, submission to complete",
-        Some((median(&mut ours) / base, "tasks/true-floor")),
+        Some((median(&mut per_task) / base, "tasks/true-floor")),
     );
-    report("tasks/true-p99", p99(&mut ours), "ms", None);
+    report("tasks/true-p99", p99(&mut per_task), "ms", None);
     agent.stop();
 }
 

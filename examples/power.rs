@@ -97,9 +97,9 @@ struct DurableState {
 }
 
 impl DurableState {
-    fn open(beside: &Path) -> DurableState {
+    fn open(sibling: &Path) -> DurableState {
         let limits = QueueLimits { bytes: QUEUE_BYTES, age: std::time::Duration::from_secs(86_400), memory_bytes: 0 };
-        let queue = Queue::open(Box::new(SegmentFiles::new(&beside.with_file_name("otlp"))), limits);
+        let queue = Queue::open(Box::new(SegmentFiles::new(&sibling.with_file_name("otlp"))), limits);
         let ledger = queue.ledger();
         if !ledger.balances() || ledger.rejected > 0 || ledger.dropped.iter().any(|n| *n > 0) {
             print_line(&format!("wrong ledger: {ledger:?}"));
@@ -107,7 +107,7 @@ impl DurableState {
         if let Some(error) = &queue.refused {
             print_line(&format!("wrong queue: {error}"));
         }
-        let (received, state) = KeyedLog::open(&beside.with_file_name("received"));
+        let (received, state) = KeyedLog::open(&sibling.with_file_name("received"));
         if state == KeyedState::Damaged {
             print_line("wrong received: it is damaged");
         }
@@ -167,10 +167,10 @@ async fn main() {
     for (writer, n) in begin.iter().enumerate() {
         print_line(&format!("have {writer} {n}"));
     }
-    let kept = DurableState::open(Path::new(dir));
+    let retained = DurableState::open(Path::new(dir));
     let journal = Journal::start(store, Arc::new(Metrics::new())).expect("a thread must start");
     print_line("go");
-    std::thread::spawn(move || kept.write());
+    std::thread::spawn(move || retained.write());
     let mut writers = tokio::task::JoinSet::new();
     for (writer, begin) in begin.into_iter().enumerate() {
         let journal = journal.clone();

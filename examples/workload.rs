@@ -256,11 +256,11 @@ fn write_through(mib: usize, dir: &str) {
     let buffer = vec![9u8; (1 << 20) + 4096];
     let skip = buffer.as_ptr().align_offset(4096);
     let block = &buffer[skip..skip + (1 << 20)];
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..mib {
         file.write_all(block).expect("the file must be writable");
     }
-    let took = begun.elapsed().as_millis();
+    let took = started_at.elapsed().as_millis();
     std::fs::remove_file(&path).expect("the file must be removable");
     ready(&format!("\"bytes\":{},\"milliseconds\":{took}", mib << 20));
 }
@@ -379,7 +379,7 @@ AGAIN:
     }
 
     pub fn hold(mib: usize, time: Duration, busy: Duration) {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         // SAFETY: NVIDIA's library may be loaded at any time.
         let cuda = unsafe { Library::new("libcuda.so.1") }.expect("NVIDIA's driver must be installed");
         let (mut device, mut context) = (0, std::ptr::null_mut());
@@ -404,7 +404,7 @@ AGAIN:
                 call::<unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int>(&cuda, "cuModuleGetFunction");
             well("cuModuleGetFunction", find(&raw mut spin, module, c"spin".as_ptr()));
         }
-        super::ready(&format!("\"bytes\":{bytes},\"began_ms\":{}", begun.elapsed().as_millis()));
+        super::ready(&format!("\"bytes\":{bytes},\"began_ms\":{}", started_at.elapsed().as_millis()));
         let from = Instant::now();
         while from.elapsed() < busy {
             run(&cuda, spin);

@@ -112,8 +112,8 @@ fn a_signal_that_means_nothing_here_costs_the_agent_nothing() {
     let pid = Pid::from_raw(i32::try_from(agent.pid()).expect("a pid")).expect("a pid");
     for (signal, name) in [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         kill_process(pid, signal).expect("our own child");
-        let said = || agent.log().contains(name).then_some(());
-        wait_for("the signal to be logged", Duration::from_secs(10) * patience(), said);
+        let reported = || agent.log().contains(name).then_some(());
+        wait_for("the signal to be logged", Duration::from_secs(10) * patience(), reported);
     }
     kill_process(pid, Signal::QUIT).expect("our own child");
     wait_for("its end", Duration::from_secs(20) * patience(), || agent.has_ended().then_some(()));
@@ -186,9 +186,9 @@ fn unreadable_token_or_certificate_file_is_the_reported_error() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     crate::common::write_secret(Path::new(&path("empty")), "# none yet\n");
     let refuses = |args: &[&str], code: i32, words: &[&str]| {
-        let said = alone(dir.path(), args);
-        fails(&said, code, words);
-        assert!(!said.stderr.contains("no agent answers"), "{}", said.stderr);
+        let output = alone(dir.path(), args);
+        fails(&output, code, words);
+        assert!(!output.stderr.contains("no agent answers"), "{}", output.stderr);
     };
     let (nosuch, empty) = (path("nosuch"), path("empty"));
     for address in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
@@ -208,8 +208,8 @@ fn unreadable_token_or_certificate_file_is_the_reported_error() {
     );
     // No agent was named, and none is there: both are reported.
     let _address = default_address_free();
-    let said = alone(dir.path(), &["status", "--token-file", &nosuch]);
-    fails(&said, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
+    let output = alone(dir.path(), &["status", "--token-file", &nosuch]);
+    fails(&output, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
 }
 
 #[test]
@@ -408,11 +408,11 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
         alloc["id"].as_str().unwrap().to_owned()
     };
     agent.cli(&["stop", "--detach", &id("deaf"), &id("never")]).ok();
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     agent.cli(&["stop", &id("good")]).ok();
     assert_eq!(agent.get("/healthz").status, 200);
     agent.terminate();
-    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(10) * patience(), "{:?}", requested_at.elapsed());
     // What hangs goes on being ended, and is abandoned in its time; that is not called stopped.
     agent.start_again();
     let stopped = agent.cli(&["stop", "--all"]);
@@ -463,9 +463,9 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     agent.begin();
     let healthy = |agent: &Agent| crate::common::tcp(agent.address, "GET", "/healthz", &[], b"").ok();
     wait_for("a sign of life", Duration::from_secs(10) * patience(), || healthy(&agent));
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     agent.terminate();
-    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(10) * patience(), "{:?}", requested_at.elapsed());
 
     agent.begin();
     wait_for("answers", Duration::from_secs(10) * patience(), || {
@@ -493,9 +493,9 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     agent.run(&batch("new", "true", ""));
     wait_for("a new job's end", Duration::from_secs(10) * patience(), || (id(&agent, "new").1 == "dead").then_some(()));
     not_ready(&agent);
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     agent.terminate();
-    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(10) * patience(), "{:?}", requested_at.elapsed());
     assert!(agent.log().contains("some tasks are still being recovered"), "{}", agent.log());
     agent.assert_nothing_left();
 }
@@ -508,9 +508,9 @@ fn unrecoverable_task_is_a_warning_with_its_reason() {
         "job \"odd\" {\n  group \"g\" {\n    reschedule {\n      attempts = 0\n      unlimited = false\n    }\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
          recover = \"refuse\"\n        }\n      }\n    }\n  }\n}\n",
     );
-    let state = |agent: &Agent, wanted: &str| {
-        wait_for(wanted, Duration::from_secs(10) * patience(), || {
-            (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == wanted).then_some(())
+    let state = |agent: &Agent, expected: &str| {
+        wait_for(expected, Duration::from_secs(10) * patience(), || {
+            (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == expected).then_some(())
         });
     };
     state(&agent, "running");
@@ -772,10 +772,10 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
         }
         agent.start_again();
     }
-    let (code, said) = run.ends();
-    assert_eq!(code, Some(7), "{said}");
-    let times = |word: &str| said.matches(word).count();
-    assert_eq!((times("  Received"), times("  Started"), times("  Terminated")), (1, 1, 1), "each once: {said}");
+    let (code, output) = run.ends();
+    assert_eq!(code, Some(7), "{output}");
+    let times = |word: &str| output.matches(word).count();
+    assert_eq!((times("  Received"), times("  Started"), times("  Terminated")), (1, 1, 1), "each once: {output}");
 
     std::fs::remove_file(&go).expect("it is there");
     let hears = agent.scratch().join("hears");
@@ -792,9 +792,9 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     stop.wait_for(AGENT_LOST);
     agent.start_again();
     std::fs::write(&go, "").expect("a file can be written");
-    let (code, said) = stop.ends();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("stopped 1 alloc"), "{said}");
+    let (code, output) = stop.ends();
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("stopped 1 alloc"), "{output}");
 
     // A user that does not want to wait reads that it goes on.
     std::fs::remove_file(&go).expect("it is there");
@@ -804,9 +804,9 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     agent.kill();
     run.wait_for(AGENT_LOST);
     run.interrupt();
-    let (code, said) = run.ends();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("detached; it goes on"), "{said}");
+    let (code, output) = run.ends();
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("detached; it goes on"), "{output}");
     agent.start_again();
     agent.stop();
 }
@@ -942,9 +942,9 @@ fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
     follow.wait_for(AGENT_LOST);
     agent.start_again();
     std::fs::write(&go, "").expect("a file can be written");
-    let (code, said) = follow.ends();
-    assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.lines().filter(|line| *line != AGENT_LOST).collect::<Vec<_>>(), ["begin", "begin", "end"]);
+    let (code, output) = follow.ends();
+    assert_eq!(code, Some(0), "{output}");
+    assert_eq!(output.lines().filter(|line| *line != AGENT_LOST).collect::<Vec<_>>(), ["begin", "begin", "end"]);
     assert_eq!(agent.cli(&["logs", "-f", &id]).ok(), "begin\nbegin\nend\n", "of one that is dead: all of it");
     assert_eq!(agent.cli(&["logs", "-f", "-n", "1", &id]).ok(), "end\n");
     assert_eq!(agent.cli(&["logs", "-n", "2", &id]).ok(), "begin\nend\n");
@@ -994,11 +994,11 @@ fn files_that_are_for_prometheus_and_nomad_are_called_so() {
     };
     let web = dir.path().join("web.yml");
     std::fs::write(&web, "tls_server_config:\n  cert_fil: a\n").expect("a file");
-    let whose = ["was read as a web configuration", "Prometheus's own", "promtool"];
+    let labels = ["was read as a web configuration", "Prometheus's own", "promtool"];
     for (file, is_other) in [(shipped("prometheus.yml"), true), (web.display().to_string(), false)] {
         let errors = checked(&file);
         assert!(
-            errors.contains("no field") && whose.iter().all(|words| errors.contains(words) == is_other),
+            errors.contains("no field") && labels.iter().all(|words| errors.contains(words) == is_other),
             "{errors}"
         );
     }
@@ -1113,9 +1113,9 @@ fn all_allocs_of_a_job_are_stopped_restarted_and_listed_by_its_name() {
     };
     wait_for("all to run", Duration::from_secs(10) * patience(), || (running("many").len() == 3).then_some(()));
     let ids = running("many");
-    let lines = |said: &str, did: &str| {
+    let lines = |text: &str, did: &str| {
         let mut expected: Vec<String> = ids.iter().map(|id| format!("{}: {did} t", &id[..8])).collect();
-        let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         expected.sort();
         lines.sort();
         assert_eq!(lines, expected);
@@ -1204,8 +1204,11 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
         agent.cli(&["run", "--wait", file])
     };
     let first = rolling("exec sleep 600", "resources {\n memory = 96\n }");
-    let said = wait(&first);
-    assert!(said.clone().ok().ends_with("healthy\n") && said.stderr.contains("2 of 2 allocs healthy"), "{said:?}");
+    let output = wait(&first);
+    assert!(
+        output.clone().ok().ends_with("healthy\n") && output.stderr.contains("2 of 2 allocs healthy"),
+        "{output:?}"
+    );
     let ids = agent.alloc_ids();
 
     let second = rolling(
@@ -1233,9 +1236,9 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     );
 
     let broken = rolling("exit 3", "resources {\n memory = 96\n }");
-    let said = wait(&broken);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert_contains(&said.stderr, &["error: job rolls reverted to version 1, since version 2 failed"]);
+    let output = wait(&broken);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert_contains(&output.stderr, &["error: job rolls reverted to version 1, since version 2 failed"]);
     let update = agent.get("/v1/updates?job=rolls").json()["updates"][0].clone();
     assert_eq!((&update["healthy"], &update["outdated"]), (&2.into(), &0.into()), "{update}");
     let status = agent.cli(&["status", "rolls"]).ok();
@@ -1273,10 +1276,10 @@ fn a_service_is_run_signalled_and_stopped() {
     assert!(ran.clone().ok().ends_with("running\n"), "{}", ran.stdout);
     let again = run(&agent, &service);
     assert_contains(&again.stderr, &["`allostat restart svc` restarts its tasks"]);
-    let said = again.ok();
+    let text = again.ok();
     assert!(
-        said.starts_with("job svc is unchanged: it runs already as ") && said.contains("nothing was done"),
-        "{said}"
+        text.starts_with("job svc is unchanged: it runs already as ") && text.contains("nothing was done"),
+        "{text}"
     );
     let id = agent.alloc_ids()[0].clone();
     let plan = agent.cli(&["plan", agent.scratch().join("job.hcl").to_str().expect("UTF-8")]).ok();
@@ -1290,12 +1293,12 @@ fn a_service_is_run_signalled_and_stopped() {
         agent.cli(&["logs", &id, "t"]).ok().contains("got it").then_some(())
     });
     fails(&agent.cli(&["signal", "--signal", "SIGHUPP", &id]), 2, &["SIGHUPP", "did you mean SIGHUP?"]);
-    let of = |wanted: &str| agent.get(&format!("/v1/events?{wanted}"));
+    let of = |expected: &str| agent.get(&format!("/v1/events?{expected}"));
     let of_task = of(&format!("alloc={id}&task=t")).json();
     assert!(of_task["events"].as_array().is_some_and(|events| events.len() >= 4), "{of_task}");
-    for (wanted, field) in [(format!("alloc={id}&task=tt"), "task"), ("alloc=zz".to_owned(), "alloc")] {
-        let refused = of(&wanted);
-        assert_eq!((refused.status, refused.json()["field"].as_str()), (404, Some(field)), "{wanted}");
+    for (expected, field) in [(format!("alloc={id}&task=tt"), "task"), ("alloc=zz".to_owned(), "alloc")] {
+        let refused = of(&expected);
+        assert_eq!((refused.status, refused.json()["field"].as_str()), (404, Some(field)), "{expected}");
     }
     let stopped = agent.cli(&["stop", &id[..9]]).ok();
     assert!(stopped.contains("Killed") && stopped.ends_with("stopped 1 alloc\n"), "{stopped}");
@@ -1398,8 +1401,8 @@ fn sweep_reads_the_cgroups_of_allocs_and_exposes_no_lifecycle() {
     // Where another agent answers on the usual port, that one is asked instead.
     if pass.stderr.contains("one pass of our own") {
         let text = pass.ok();
-        let mine = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
-        assert!(mine("allostat_task_cpu_usage_seconds_total{"), "{text}");
+        let own = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
+        assert!(own("allostat_task_cpu_usage_seconds_total{"), "{text}");
         for name in
             ["allostat_task_state", "allostat_task_restarts_total", "allostat_workload_exits_total", "allostat_node_"]
         {
@@ -1519,8 +1522,8 @@ fn processes(dir: &Path) -> Vec<String> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let environment = environment(pid).unwrap_or_default();
-        let ours = |text: &[u8]| text.windows(mark.len()).any(|w| w == mark);
-        if ours(&arguments) || ours(&environment) {
+        let is_own = |text: &[u8]| text.windows(mark.len()).any(|w| w == mark);
+        if is_own(&arguments) || is_own(&environment) {
             found.push(String::from_utf8_lossy(&arguments).replace('\0', " "));
         }
     }
@@ -1580,15 +1583,15 @@ fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
         [("tries", "restarts_used_up"), ("tries", "other"), ("once", "restarts_used_up"), ("once", "other")]
             .map(|(workload, reason)| failed(agent, workload, reason))
     };
-    let wanted = [Some(1), Some(0), Some(0), Some(1)];
-    wait_for("both to have failed", Duration::from_secs(20) * patience(), || (all(&agent) == wanted).then_some(()));
+    let expected = [Some(1), Some(0), Some(0), Some(1)];
+    wait_for("both to have failed", Duration::from_secs(20) * patience(), || (all(&agent) == expected).then_some(()));
     let tried = agent.alloc_ids()[0].clone();
     for again in [false, true] {
         if again {
             agent.terminate();
             agent.start_again();
             wait_for("the new agent's numbers", Duration::from_secs(20) * patience(), || {
-                (all(&agent) == wanted).then_some(())
+                (all(&agent) == expected).then_some(())
             });
         }
         let list = agent.cli(&["status", "--all"]).ok();

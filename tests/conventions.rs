@@ -68,8 +68,8 @@ impl Published {
             if lines.next() != Some("\"\"\"") {
                 continue;
             }
-            let said: Vec<&str> = lines.by_ref().take_while(|line| *line != "\"\"\"").collect();
-            let of = |key: &str| said.iter().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
+            let message: Vec<&str> = lines.by_ref().take_while(|line| *line != "\"\"\"").collect();
+            let of = |key: &str| message.iter().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
             self.metrics.insert(name.to_owned(), (of("Instrument: "), of("Unit: ")));
         }
     }
@@ -111,8 +111,8 @@ fn semantic_convention_names_have_the_published_instrument_unit_and_attributes()
         assert_eq!(published.metrics.get(name), Some(kind), "{name}");
         for attribute in attributes {
             // One of ours has our name in front, but for the driver's two counters of errors.
-            let is_ours = attribute.starts_with("allostat.") || (name == "hw.errors" && attribute == "counter");
-            assert!(is_ours || published.has(attribute), "{name}: {attribute}");
+            let is_own = attribute.starts_with("allostat.") || (name == "hw.errors" && attribute == "counter");
+            assert!(is_own || published.has(attribute), "{name}: {attribute}");
         }
     }
 }

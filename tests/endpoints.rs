@@ -43,8 +43,8 @@ fn tcp_answers_contain_no_secret_user_process_or_path() {
         "/nothing".into(),
         "/v1/allocs/zz".into(),
     ];
-    let asked = ROUTES.iter().map(|r| (r.method, fill(r.path))).chain(more.map(|path| (Method::Get, path)));
-    for (method, path) in asked {
+    let requested = ROUTES.iter().map(|r| (r.method, fill(r.path))).chain(more.map(|path| (Method::Get, path)));
+    for (method, path) in requested {
         let answer = request(&agent, method, &path);
         let text = answer.text();
         assert!(!text.contains("SECRET") && !text.contains(&directory), "{path}: {text}");
@@ -169,13 +169,13 @@ fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     let all = tcp(address, "GET", "/v1/history?limit=10000", &[], b"").expect("an answer");
     assert!(whole(all) > 5_000, "an answer of 16 MiB comes in pieces, whole");
 
-    let ask = || {
+    let request = || {
         let mut stream = std::net::TcpStream::connect(address).expect("it listens");
         let head = format!("GET /v1/history?limit=10000 HTTP/1.1\r\nhost: {address}\r\n\r\n");
         std::io::Write::write_all(&mut stream, head.as_bytes()).expect("it listens");
         stream
     };
-    let unread: Vec<_> = (0..100).map(|_| ask()).collect();
+    let unread: Vec<_> = (0..100).map(|_| request()).collect();
     wait_for("some to be refused", Duration::from_secs(60) * patience(), || {
         let body = agent.request("GET", "/metrics?name[]=allostat_http_requests_refused_total", "");
         let body = crate::common::Exposition::parse(body.text());

@@ -12,8 +12,8 @@ use crate::common::{
     Agent, AgentOptions, Cli, OnTerminal, allostat, assert_contains, is_root, patience, wait_for, workload,
 };
 
-fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
-    wait_for(what, Duration::from_secs(60) * patience(), looks)
+fn wait<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(60) * patience(), poll)
 }
 
 /// An agent, and its one alloc of one task that sleeps.
@@ -128,12 +128,12 @@ fn command_runs_as_its_task_and_its_streams_and_code_come_back() {
     let user = if is_root() { "      user = \"nobody\"" } else { "" };
     let running = Running::of("raw_exec", user);
     let main = running.main_pid();
-    let said = running.sh("id -un; echo $GREETING; pwd; cat /proc/self/cgroup; echo apart >&2; exit 3");
-    assert_eq!((said.code, said.stderr.as_str()), (Some(3), "apart\n"), "{}", said.stdout);
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let output = running.sh("id -un; echo $GREETING; pwd; cat /proc/self/cgroup; echo apart >&2; exit 3");
+    assert_eq!((output.code, output.stderr.as_str()), (Some(3), "apart\n"), "{}", output.stdout);
+    let lines: Vec<&str> = output.stdout.lines().collect();
     if is_root() {
         assert_eq!(lines[0], "nobody");
-        assert!(said.stdout.contains(&running.id), "in the cgroup of the task: {}", said.stdout);
+        assert!(output.stdout.contains(&running.id), "in the cgroup of the task: {}", output.stdout);
     }
     assert_eq!(lines[1], "hello");
     let cwd = std::fs::read_link(format!("/proc/{main}/cwd")).map(|path| path.display().to_string());
@@ -213,8 +213,8 @@ fn command_in_a_sandbox_has_the_rights_of_its_task_and_no_way_leads_out() {
     let disk = disks.map(|entry| entry.file_name().into_string().unwrap()).next().expect("this host has a disk");
     let process = std::process::id().to_string();
     let args = ["shell", "--", "/local/workload", "escape", marker.to_str().unwrap(), &process, &disk];
-    let said = Cli::from(running.command(&args).output().unwrap());
-    let ways = said.clone().ok();
+    let output = Cli::from(running.command(&args).output().unwrap());
+    let ways = output.clone().ok();
     // The task's own processes are no others to it.
     let out: Vec<&str> = ways.lines().filter(|line| line.ends_with(" escaped") && *line != "others escaped").collect();
     assert_eq!(out, [""; 0]);

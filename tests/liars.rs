@@ -40,41 +40,41 @@ fn impostor_at_the_default_addresses_gets_no_byte_and_is_not_trusted() {
     let mut alone = Command::new("unshare");
     alone.args(["--net", "--mount", "--"]).arg(std::env::current_exe().expect("ours"));
     let ran = alone.args(["--exact", NAME, "--nocapture"]).env(ROLE, "attacked").output().expect("it starts");
-    let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    let output = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     // Under a name that this test no longer has nothing would run, and nothing would fail.
-    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    assert!(ran.status.success() && output.contains("1 passed"), "{output}");
 }
 
 /// What a program says to each client: whatever it expects. Everything that it hears is kept.
 fn lie() {
     let at = std::env::var(LIES_AT).expect("where");
-    let heard = std::env::var(RECEIVED_VARIABLE).expect("what it hears");
-    let heard = || File::options().append(true).create(true).open(&heard).expect("its own file");
+    let received = std::env::var(RECEIVED_VARIABLE).expect("what it hears");
+    let received = || File::options().append(true).create(true).open(&received).expect("its own file");
     match at.strip_prefix("unix:") {
         None if at.starts_with("deaf:") => {
             // A client waits to be accepted; the kernel says meanwhile that the connection is root's.
             let _listener = TcpListener::bind(&at[5..]).expect("the port is free");
-            heard();
+            received();
             std::thread::sleep(Duration::from_secs(600));
         }
         None => {
             let listener = TcpListener::bind(&at).expect("the port is free");
-            heard();
-            listener.incoming().for_each(|stream| answer(stream.expect("a connection"), heard()));
+            received();
+            listener.incoming().for_each(|stream| answer(stream.expect("a connection"), received()));
         }
         Some(path) => {
             let listener = UnixListener::bind(path).expect("its own directory");
             std::fs::set_permissions(path, Permissions::from_mode(0o777)).expect("its own");
-            heard();
-            listener.incoming().for_each(|stream| answer(stream.expect("a connection"), heard()));
+            received();
+            listener.incoming().for_each(|stream| answer(stream.expect("a connection"), received()));
         }
     }
 }
 
-fn answer(mut stream: impl Read + Write, mut heard: File) {
+fn answer(mut stream: impl Read + Write, mut received: File) {
     let mut bytes = [0; 65_536];
     while let Ok(n @ 1..) = stream.read(&mut bytes) {
-        heard.write_all(&bytes[..n]).expect("its own file");
+        received.write_all(&bytes[..n]).expect("its own file");
         let body = if bytes.starts_with(b"GET /metrics") {
             "lies_total 1\n".to_owned()
         } else {
@@ -117,13 +117,13 @@ impl World {
     /// Without an owner; ends with the value. The file holds what it hears.
     fn liar(&mut self, at: &str, uid: u32) -> (Liar, PathBuf) {
         self.liars += 1;
-        let heard = self.dir.path().join(format!("open/heard-{}", self.liars));
+        let received = self.dir.path().join(format!("open/heard-{}", self.liars));
         let mut command = Command::new(self.dir.path().join("liar"));
-        command.args(["--exact", NAME]).env(ROLE, "liar").env(LIES_AT, at).env(RECEIVED_VARIABLE, &heard);
+        command.args(["--exact", NAME]).env(ROLE, "liar").env(LIES_AT, at).env(RECEIVED_VARIABLE, &received);
         command.uid(uid).gid(uid).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let liar = Liar(command.spawn().expect("a copy of this test starts"));
-        wait_for("the liar to listen", Duration::from_secs(10) * patience(), || heard.exists().then_some(()));
-        (liar, heard)
+        wait_for("the liar to listen", Duration::from_secs(10) * patience(), || received.exists().then_some(()));
+        (liar, received)
     }
 }
 
@@ -198,14 +198,14 @@ fn attacked() {
         &["logs", "ab", "t"],
         &["node"],
     ];
-    let hears_nothing = |heard: &Path, when: &str| {
-        let text = std::fs::read(heard).expect("it is there");
+    let hears_nothing = |received: &Path, when: &str| {
+        let text = std::fs::read(received).expect("it is there");
         assert!(text.is_empty(), "{when}: {}", String::from_utf8_lossy(&text));
     };
 
     // A port is anybody's: of one whose connections are accepted, and of one where they wait for it.
     for at in [TCP.to_owned(), format!("deaf:{TCP}")] {
-        let (_liar, heard) = world.liar(&at, NOBODY_UID);
+        let (_liar, received) = world.liar(&at, NOBODY_UID);
         let deaf = at != TCP;
         for caller in [&root, &user] {
             for args in acts {
@@ -237,7 +237,7 @@ fn attacked() {
                 if deaf { &["did not answer"] } else { &["is not trusted", "no token was sent"] },
             );
         }
-        hears_nothing(&heard, &at);
+        hears_nothing(&received, &at);
         if !deaf {
             // His own commands believe him, and so does who names him.
             assert!(unprivileged.runs(&["metrics"]).ok().contains("lies_total"));
@@ -251,7 +251,7 @@ fn attacked() {
         let socket = caller.data.join("allostat.sock");
         let at = format!("unix:{}", socket.display());
         {
-            let (_liar, heard) = world.liar(&at, NOBODY_UID);
+            let (_liar, received) = world.liar(&at, NOBODY_UID);
             for args in acts.iter().chain(&reads) {
                 is_refused(&caller.runs(args), args, &STRANGER);
             }
@@ -261,12 +261,12 @@ fn attacked() {
             for args in acts.iter().chain(&reads) {
                 is_refused(&caller.runs(args), args, &STRANGER);
             }
-            hears_nothing(&heard, &at);
+            hears_nothing(&received, &at);
         }
         // A link of his to something else of root's.
         std::fs::remove_file(&socket).expect("it is there");
         let elsewhere = format!("{}/open/root-{}", world.dir.path().display(), caller.uid);
-        let (_liar, heard) = world.liar(&format!("unix:{elsewhere}"), 0);
+        let (_liar, received) = world.liar(&format!("unix:{elsewhere}"), 0);
         std::os::unix::fs::symlink(&elsewhere, &socket).expect("a link can be made");
         rustix::fs::chownat(
             rustix::fs::CWD,
@@ -279,7 +279,7 @@ fn attacked() {
         for args in acts {
             is_refused(&caller.runs(args), args, &STRANGER);
         }
-        hears_nothing(&heard, &elsewhere);
+        hears_nothing(&received, &elsewhere);
         std::fs::remove_dir_all(&caller.data).expect("it is there");
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::common::{Agent, Cli, allostat, assert_contains, is_root, patience, tcp, wait_for};
 
-fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
-    wait_for(what, Duration::from_secs(60) * patience(), looks)
+fn wait<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(60) * patience(), poll)
 }
 
 /// Runs a batch job of this script and waits for its end; `count` allocs of it.
@@ -81,8 +81,8 @@ fn since_leaves_out_what_was_written_before() {
         "echo early; echo early >&2; until [ -e $NOMAD_ALLOC_DIR/go ]; do sleep 0.05; done; echo late; echo late >&2; sleep 3600",
     );
     let log = |args: &[&str]| {
-        let said = agent.cli(&[&["logs"], args, &["slow"]].concat());
-        (said.code, said.stdout, said.stderr)
+        let output = agent.cli(&[&["logs"], args, &["slow"]].concat());
+        (output.code, output.stdout, output.stderr)
     };
     wait("its first lines", || (log(&[]).1 == "early\n").then_some(()));
     // Times are to the second.
@@ -119,8 +119,8 @@ fn all_allocs_of_a_job_are_shown_with_their_names_and_followed() {
         (0..3).flat_map(of).collect::<String>()
     };
     wait("what all three wrote", || {
-        let said = agent.cli(&["logs", "many"]);
-        (said.stdout == expected(&["out", "open"]) && said.stderr == expected(&["err"])).then_some(())
+        let cli_output = agent.cli(&["logs", "many"]);
+        (cli_output.stdout == expected(&["out", "open"]) && cli_output.stderr == expected(&["err"])).then_some(())
     });
     assert_eq!(agent.cli(&["logs", "--stderr", "many", "t"]).code, Some(0));
     let none = agent.cli(&["logs", "many", "other"]);

@@ -290,9 +290,9 @@ fn data_moves_whole_over_a_link_that_breaks_and_sigkills_of_the_receiver() {
     let sparse = to.join("alloc/data/db/sparse").metadata().expect("a file");
     assert!(sparse.blocks() * 512 < 16 << 20, "{} blocks", sparse.blocks());
     assert!(!to.join(".migrating").exists());
-    let said = messages(&new, &id);
+    let text = messages(&new, &id);
     assert_contains(
-        said.last().expect("events"),
+        text.last().expect("events"),
         &["took over the data of alloc old/", ": 2 directories, ", " MiB in "],
     );
     assert_eq!((migrations(&new, "moved"), migrations(&new, "failed")), (1, 0));
@@ -326,8 +326,8 @@ fn peer_that_refuses_fails_the_alloc_or_starts_it_empty_as_requested() {
         let printed = migrate(&new, &source, &job("migrate = true"), more).ok();
         let id = printed.trim().to_owned();
         wait_for("its fate", LIMIT * patience(), || (shown(&new, &id)["status"] == status).then_some(()));
-        let said = messages(&new, &id);
-        assert_contains(said.last().expect("events"), &["migration failed: alloc old/", "status 403", what]);
+        let text = messages(&new, &id);
+        assert_contains(text.last().expect("events"), &["migration failed: alloc old/", "status 403", what]);
         let to = new.data_dir().join("alloc").join(&id);
         assert!(!to.join("alloc/data/db").exists() && !to.join(".migrating").exists());
     }

@@ -94,8 +94,8 @@ fn ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel() {
     assert_eq!(other.code, Some(1), "{}{}", other.stdout, other.stderr);
     let node = agent.json("/v1/node");
     let of_root = Agent::start();
-    let looked = of_root.json("/v1/node");
-    let of_root_seen = looked["capabilities"].as_array().expect("a list");
+    let checked = of_root.json("/v1/node");
+    let of_root_seen = checked["capabilities"].as_array().expect("a list");
     for capability in node["capabilities"].as_array().into_iter().flatten() {
         let reason = capability["reason"].as_str().unwrap_or_default();
         let is_so = !reason.contains("a newer kernel") || of_root_seen.contains(capability);
@@ -231,8 +231,8 @@ fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
     let file = dir.path().join("x.hcl");
     std::fs::write(&file, b"job \"x\" {\n  # caf\xe9\n}\n").expect("a file can be written");
     for args in [&["check"][..], &["plan"], &["run"], &["agent", "--config"]] {
-        let said = alone(dir.path(), &[args, &[path(&file)]].concat());
-        refused(&said, 65, &["x.hcl:2:8: error: the file is not UTF-8: byte 17 is 0xe9", "# caf"]);
+        let output = alone(dir.path(), &[args, &[path(&file)]].concat());
+        refused(&output, 65, &["x.hcl:2:8: error: the file is not UTF-8: byte 17 is 0xe9", "# caf"]);
     }
     let agent = Agent::start();
     let answer = unix(&agent.socket(), "POST", "/v1/jobs?file=x.hcl", &[], b"\n\xff").expect("an answer");
@@ -260,8 +260,8 @@ fn check_refuses_unknown_drivers_with_a_suggestion() {
     let file = dir.path().join("job.hcl");
     std::fs::write(&file, LIMITED.replace("raw_exec", "raw_exce")).expect("a file can be written");
     for command in ["check", "plan", "run"] {
-        let said = alone(dir.path(), &[command, path(&file)]);
-        refused(&said, 65, &["job.hcl:5:16: error: there is no driver \"raw_exce\"", "did you mean `raw_exec`?"]);
+        let output = alone(dir.path(), &[command, path(&file)]);
+        refused(&output, 65, &["job.hcl:5:16: error: there is no driver \"raw_exce\"", "did you mean `raw_exec`?"]);
     }
 }
 
@@ -270,9 +270,9 @@ fn wrong_list_element_is_underlined_alone() {
     let dir = test_dir();
     let file = dir.path().join("agent.hcl");
     std::fs::write(&file, "drivers {\n  enabled = [\"raw_exec\", \"dokcer\"]\n}\n").expect("a file can be written");
-    let said = alone(dir.path(), &["check", path(&file)]);
-    refused(&said, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
-    assert!(!said.stderr.contains("^^^^^^^^^"), "only the one: {}", said.stderr);
+    let output = alone(dir.path(), &["check", path(&file)]);
+    refused(&output, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
+    assert!(!output.stderr.contains("^^^^^^^^^"), "only the one: {}", output.stderr);
     let agent = Agent::start();
     let job = LIMITED.replace("pids_limit     = 10", "args = [\"a\", [5]]");
     refused(&with_job(&agent, &["plan"], &job), 65, &["job.hcl:9:22: error: args[1]: must be a string, not [5]"]);
@@ -284,8 +284,8 @@ fn a_data_directory_that_is_a_file_is_called_one() {
     let dir = test_dir();
     let file = dir.path().join("data");
     std::fs::write(&file, "").expect("a file can be written");
-    let said = alone(dir.path(), &["agent", "--listen", "none", "--data-dir", path(&file)]);
-    refused(&said, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
+    let output = alone(dir.path(), &["agent", "--listen", "none", "--data-dir", path(&file)]);
+    refused(&output, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
 }
 
 /// Stopping what has ended says so; a data directory that is a file is called one; a command waits for a restoring
@@ -309,17 +309,17 @@ fn stop_of_an_ended_alloc_reports_so_and_an_empty_id_is_refused() {
 #[test]
 fn unknown_metric_is_refused_with_the_nearest_and_an_absent_one_is_not() {
     let agent = Agent::start();
-    let asked = |name: &str| agent.get(&format!("/metrics?name[]={name}"));
-    let answer = asked("allostat_task_memory_usage_byte");
+    let requested = |name: &str| agent.get(&format!("/metrics?name[]={name}"));
+    let answer = requested("allostat_task_memory_usage_byte");
     assert_eq!(answer.status, 400, "{}", answer.text());
     let error = answer.json();
     assert_eq!((&error["code"], &error["field"]), (&"bad_request".into(), &"name[]".into()), "{error}");
     assert_contains(answer.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
-    assert_eq!(asked("nosuch").status, 400);
-    let none = asked("allostat_task_memory_usage_bytes");
+    assert_eq!(requested("nosuch").status, 400);
+    let none = requested("allostat_task_memory_usage_bytes");
     assert_eq!(none.status, 200, "nothing runs, so it has no samples: {}", none.text());
     for name in ["allostat_task_cpu_usage_seconds", "allostat_build_info", "allostat_build"] {
-        assert_eq!(asked(name).status, 200, "{name}");
+        assert_eq!(requested(name).status, 200, "{name}");
     }
     agent.stop();
 }
@@ -526,9 +526,9 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
     let address = free_address().to_string();
     // Only where it listens and what it writes is ours.
     let data = dir.path().join("data");
-    let ours = |line: &str| line.replace("/var/lib/allostat", path(&data)).replace("127.0.0.1:9740", &address);
+    let own = |line: &str| line.replace("/var/lib/allostat", path(&data)).replace("127.0.0.1:9740", &address);
     let command = |line: &str| {
-        let mut command = as_written(&ours(line), &dir.path().join("bin"));
+        let mut command = as_written(&own(line), &dir.path().join("bin"));
         command.env("ALLOSTAT_LISTEN", &address).env("ALLOSTAT_CGROUP_PARENT", &cgroups.parent);
         command
     };
@@ -555,15 +555,15 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
             continue;
         }
         let socket = format!("unix:{}/allostat.sock", data.display());
-        let said: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
-        assert_eq!(said.code, Some(0), "{line}\nstdout: {}\nstderr: {}", said.stdout, said.stderr);
+        let output: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
+        assert_eq!(output.code, Some(0), "{line}\nstdout: {}\nstderr: {}", output.stdout, output.stderr);
         let expected = match line.split_whitespace().nth(1) {
             Some("run") => "complete",
             Some("status") => "1 complete",
             _ => "allostat_task_memory_peak_bytes{",
         };
         if is_root() || !line.starts_with("curl") {
-            assert_contains(&said.stdout, &[expected]);
+            assert_contains(&output.stdout, &[expected]);
         }
     }
     assert_eq!(ran, 4, "the README shows four commands");

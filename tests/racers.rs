@@ -38,18 +38,18 @@ struct RaceDirs {
 
 impl RaceDirs {
     fn new() -> RaceDirs {
-        let ground = RaceDirs {
+        let dirs = RaceDirs {
             top: tempfile::tempdir().expect("a directory"),
             other: tempfile::tempdir_in("/dev/shm").expect("a directory in memory"),
         };
-        fs::create_dir(ground.root()).expect("it is new");
-        fs::create_dir_all(ground.outside().join("e")).expect("it is new");
+        fs::create_dir(dirs.root()).expect("it is new");
+        fs::create_dir_all(dirs.outside().join("e")).expect("it is new");
         for file in ["e/f", "f"] {
-            fs::write(ground.outside().join(file), OUTSIDE).expect("it is ours");
+            fs::write(dirs.outside().join(file), OUTSIDE).expect("it is ours");
         }
-        fs::set_permissions(ground.outside().join("f"), fs::Permissions::from_mode(0o640)).expect("it is ours");
-        ground.fill();
-        ground
+        fs::set_permissions(dirs.outside().join("f"), fs::Permissions::from_mode(0o640)).expect("it is ours");
+        dirs.fill();
+        dirs
     }
     fn root(&self) -> PathBuf {
         self.top.path().join("root")
@@ -117,14 +117,14 @@ fn race(operation: impl FnMut(&RaceDirs) -> io::Result<()>) {
 }
 
 fn race_until(they_met: impl Fn(u64, u64) -> bool, mut operation: impl FnMut(&RaceDirs) -> io::Result<()>) {
-    let ground = RaceDirs::new();
-    let before = ground.picture();
+    let dirs = RaceDirs::new();
+    let before = dirs.picture();
     let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut succeeded, mut refused) = (0_u64, 0_u64);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Relaxed) {
-                ground.exchange();
+                dirs.exchange();
                 swaps.fetch_add(1, Relaxed);
             }
         });
@@ -141,21 +141,21 @@ fn race_until(they_met: impl Fn(u64, u64) -> bool, mut operation: impl FnMut(&Ra
         while began.elapsed() < time || !they_met(succeeded, refused) || swaps.load(Relaxed) < 100 {
             let waited = began.elapsed() > Duration::from_secs(60) * patience();
             assert!(!waited, "{succeeded} succeeded, {refused} were refused: they did not meet");
-            match operation(&ground) {
+            match operation(&dirs) {
                 Ok(()) => succeeded += 1,
                 Err(_) => refused += 1,
             }
         }
     });
-    assert_eq!(ground.picture(), before, "{succeeded} succeeded, {refused} were refused");
+    assert_eq!(dirs.picture(), before, "{succeeded} succeeded, {refused} were refused");
 }
 
 const PATH: [&str; 3] = ["d", "e", "f"];
 
 #[test]
 fn read_beneath_a_raced_directory_returns_nothing_from_outside() {
-    race(|ground| {
-        let bytes = beneath::read(&ground.root(), &PATH, 100)?;
+    race(|dirs| {
+        let bytes = beneath::read(&dirs.root(), &PATH, 100)?;
         assert_eq!(String::from_utf8_lossy(&bytes), INSIDE);
         Ok(())
     });
@@ -163,10 +163,10 @@ fn read_beneath_a_raced_directory_returns_nothing_from_outside() {
 
 #[test]
 fn write_beneath_a_raced_directory_changes_nothing_outside() {
-    race(|ground| {
+    race(|dirs| {
         let rights = FileRights { mode: 0o666, owner: Some(USER) };
-        let written = beneath::write(&ground.root(), &PATH, INSIDE.as_bytes(), rights);
-        ground.fill();
+        let written = beneath::write(&dirs.root(), &PATH, INSIDE.as_bytes(), rights);
+        dirs.fill();
         written
     });
 }
@@ -174,20 +174,20 @@ fn write_beneath_a_raced_directory_changes_nothing_outside() {
 #[test]
 fn directory_beneath_a_raced_directory_is_not_created_or_given_away_outside() {
     let mut round = 0_u64;
-    race(|ground| {
+    race(|dirs| {
         round += 1;
         let new = format!("new-{}", round % 50);
-        let made = beneath::directory(&ground.root(), &["d", "e", &new], Some(USER));
+        let made = beneath::directory(&dirs.root(), &["d", "e", &new], Some(USER));
         // The next rounds create it again.
-        let _ = fs::remove_dir(ground.root().join("d/e").join(&new));
+        let _ = fs::remove_dir(dirs.root().join("d/e").join(&new));
         made.map(drop)
     });
 }
 
 #[test]
 fn foreign_tree_of_a_raced_directory_reads_nothing_from_outside() {
-    race(|ground| {
-        let tree = ForeignTree::open(&ground.root(), |_| false)?;
+    race(|dirs| {
+        let tree = ForeignTree::open(&dirs.root(), |_| false)?;
         let found = tree.find("d/e/f")?;
         let bytes = allostat::host::untrusted::read_all(found.open()?, 100)?;
         assert_eq!(String::from_utf8_lossy(&bytes), INSIDE);
@@ -196,9 +196,9 @@ fn foreign_tree_of_a_raced_directory_reads_nothing_from_outside() {
 }
 
 /// Moves the raced directory to a place, and gives another one to race with.
-fn moved(ground: &RaceDirs, root: &Path) -> io::Result<()> {
+fn moved(dirs: &RaceDirs, root: &Path) -> io::Result<()> {
     let target = root.join("target");
-    let from = RootedPath { root: &ground.root(), names: &["d", "e"] };
+    let from = RootedPath { root: &dirs.root(), names: &["d", "e"] };
     let moved = move_dir(from, RootedPath { root, names: &["target"] }, &AtomicBool::new(false));
     let moved = match moved {
         Ok(MoveResult::Renamed | MoveResult::Copied) => Ok(()),
@@ -213,18 +213,18 @@ fn moved(ground: &RaceDirs, root: &Path) -> io::Result<()> {
         assert!(text.is_err() || text.is_ok_and(|text| text == INSIDE.as_bytes()));
     }
     tree::remove(&target).map_err(io::Error::other)?;
-    ground.fill();
+    dirs.fill();
     moved
 }
 
 #[test]
 fn rename_of_a_raced_directory_moves_nothing_from_outside() {
-    race(|ground| moved(ground, &ground.root()));
+    race(|dirs| moved(dirs, &dirs.root()));
 }
 
 #[test]
 fn copy_of_a_raced_directory_copies_and_removes_nothing_outside() {
-    race(|ground| moved(ground, ground.other.path()));
+    race(|dirs| moved(dirs, dirs.other.path()));
 }
 
 #[test]
@@ -232,9 +232,9 @@ fn removal_of_a_raced_tree_removes_nothing_outside() {
     // A link in its place is removed as well, so nothing has to be refused.
     race_until(
         |succeeded, _| succeeded > 100,
-        |ground| {
-            let removed = tree::remove(&ground.root().join("d"));
-            ground.fill();
+        |dirs| {
+            let removed = tree::remove(&dirs.root().join("d"));
+            dirs.fill();
             removed.map_err(io::Error::other)
         },
     );
@@ -247,17 +247,17 @@ fn sometimes_succeeds(succeeded: u64, _refused: u64) -> bool {
 
 #[test]
 fn disk_usage_of_a_raced_tree_counts_nothing_outside() {
-    race_until(sometimes_succeeds, |ground| {
-        let large = ground.top.path().join("large");
+    race_until(sometimes_succeeds, |dirs| {
+        let large = dirs.top.path().join("large");
         if !large.exists() {
             // What a link in place of `d` or `e` would count.
             fs::create_dir(&large).expect("it is new");
             fs::write(large.join("file"), vec![1; 8 << 20]).expect("it is ours");
-            symlink(&large, ground.root().join("to-large")).expect("it is ours");
+            symlink(&large, dirs.root().join("to-large")).expect("it is ours");
         }
         let swap = RenameFlags::EXCHANGE;
-        let top = fs::File::open(ground.root()).expect("it is ours");
-        let usage = disk_usage::of_tree(&ground.root(), &mut |_| {
+        let top = fs::File::open(dirs.root()).expect("it is ours");
+        let usage = disk_usage::of_tree(&dirs.root(), &mut |_| {
             let _ = renameat_with(&top, "d", &top, "to-large", swap);
             true
         });
@@ -270,8 +270,8 @@ fn disk_usage_of_a_raced_tree_counts_nothing_outside() {
 
 #[test]
 fn snapshot_of_a_raced_tree_has_nothing_from_outside() {
-    race_until(sometimes_succeeds, |ground| {
-        let tree = ForeignTree::open(&ground.root(), |_| false)?;
+    race_until(sometimes_succeeds, |dirs| {
+        let tree = ForeignTree::open(&dirs.root(), |_| false)?;
         let mut archive = Vec::new();
         write_snapshot(&tree, tree.find("/")?, &mut archive)?;
         let mut entries = ::tar::Archive::new(archive.as_slice());
@@ -297,20 +297,20 @@ fn secrets_of_a_raced_task_are_mounted_on_its_own_directory_or_nowhere() {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("it is there");
         mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
     };
-    race_until(sometimes_succeeds, |ground| {
-        let task = ground.root().join("d");
+    race_until(sometimes_succeeds, |dirs| {
+        let task = dirs.root().join("d");
         let Ok(task) = rustix::fs::open(&task, DIRECTORY, Mode::empty()) else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let secrets = rustix::fs::openat(&task, "e", DIRECTORY, Mode::empty());
         let mounted =
             secrets.map_err(io::Error::from).and_then(|secrets| secrets_fs::mount(secrets.as_fd(), Some(USER)));
-        for outside in [ground.outside(), ground.outside().join("e")] {
+        for outside in [dirs.outside(), dirs.outside().join("e")] {
             assert!(!is_mounted_at(&outside), "{}", outside.display());
         }
         // Wherever the directory is by now.
         let mounted = mounted.and_then(|mount| secrets_fs::detach(mount.as_fd()));
-        ground.fill();
+        dirs.fill();
         mounted
     });
 }

@@ -342,13 +342,13 @@ fn v1_lifetime_peak_is_saved_before_each_reset_and_is_removed_with_the_cgroup() 
     assert!(spiked.memory_window_peak_bytes() >= Some(40 * MIB), "{spiked:?}");
     let file = site.number("memory.max_usage_in_bytes", "").expect("it is v1");
     assert!(file < 20 * MIB, "it was reset: {file}");
-    let kept = stored_peak(&site.sampling.layout, &site.path);
-    assert!(kept >= Some(70 * MIB) && spiked.memory_peak_bytes() == kept, "{kept:?}, {spiked:?}");
+    let retained = stored_peak(&site.sampling.layout, &site.path);
+    assert!(retained >= Some(70 * MIB) && spiked.memory_peak_bytes() == retained, "{retained:?}, {spiked:?}");
 
     // An agent that may not reset any more still knows it.
     let plain = Sampling::new(Roots::default(), Layout::detect(&Roots::default()).expect("as before"), FdBudget::of(0));
     let reader = TaskReader::for_cgroup(&plain, site.path.clone());
-    assert_eq!(usage(&reader).memory_peak_bytes(), kept);
+    assert_eq!(usage(&reader).memory_peak_bytes(), retained);
 }
 
 #[test]

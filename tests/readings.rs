@@ -524,16 +524,16 @@ fn idle_cgroup_has_only_its_probes_read_for_nine_seconds() {
     // It settles, then looks once within the first nine seconds, at a time of its own.
     (1..=10).for_each(|s| drop(at(s)));
     assert!(!reader.is_due(start + Duration::from_secs(10)));
-    let looked = at(10);
+    let checked = at(10);
 
     fs::write(cgroup.join("pids.current"), "9\n").unwrap();
     let next = (11..=30).find(|s| reader.is_due(start + Duration::from_secs(*s))).unwrap();
     let before = at(next - 1);
-    assert!(Arc::ptr_eq(&before.usage, &looked.usage));
-    assert_eq!(before.at, looked.at, "an old sample says how old it is");
+    assert!(Arc::ptr_eq(&before.usage, &checked.usage));
+    assert_eq!(before.at, checked.at, "an old sample says how old it is");
     let due = at(next);
     assert_eq!((due.usage.pids_current(), due.at), (Some(9), Timestamp(next)));
-    assert!(next - looked.at.0 <= 9, "{next} - {}", looked.at.0);
+    assert!(next - checked.at.0 <= 9, "{next} - {}", checked.at.0);
 
     // A movement of memory brings memory.stat in the same tick: the working set is of one moment.
     let stat = fs::read_to_string(cgroup.join("memory.stat")).unwrap();
@@ -560,11 +560,11 @@ fn a_sampled_peak_remembers_the_highest_sample() {
 #[test]
 fn without_descriptors_the_values_are_the_same() {
     for machine in MACHINES {
-        let kept = read(&sampling(&fixture(machine)), &task("web"));
+        let retained = read(&sampling(&fixture(machine)), &task("web"));
         let roots = Roots::below(&fixture(machine));
         let layout = Layout::detect(&roots).unwrap();
         let sampling = Sampling::new(roots, layout, FdBudget::of(0));
-        assert_eq!(read(&sampling, &task("web")), kept, "{machine}");
+        assert_eq!(read(&sampling, &task("web")), retained, "{machine}");
         assert_eq!(sampling.budget.used(), 0);
         assert!(sampling.budget.reopened() > 0);
     }

@@ -331,12 +331,12 @@ fn unchanged_values_are_shared_with_the_previous_snapshot() {
 struct At(TaskReadings, Timestamp);
 
 impl Readings for At {
-    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
-        let mut said = self.0.read(asked);
-        for reading in said.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
+    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+        let mut readings = self.0.read(requests);
+        for reading in readings.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
             reading.at = self.1;
         }
-        said
+        readings
     }
 }
 
@@ -466,9 +466,9 @@ fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
 struct FirstHasEnded(TaskReadings);
 
 impl Readings for FirstHasEnded {
-    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
-        let mut all = self.0.read(asked);
-        for reading in all.iter_mut().flatten().filter_map(|said| said.tasks.first_mut()?.as_mut()) {
+    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+        let mut all = self.0.read(requests);
+        for reading in all.iter_mut().flatten().filter_map(|readings| readings.tasks.first_mut()?.as_mut()) {
             *reading = Reading { usage: Arc::new(reading.usage.without_live()), is_end: true, ..reading.clone() };
         }
         all
@@ -487,8 +487,8 @@ fn ended_task_not_yet_published_is_in_the_sums_without_current_usage() {
         }
         stage.readings.alloc("a", used(120, 50, 45));
         let (board, moment) = (stage.board(), stage.moment());
-        let mut said = FirstHasEnded(stage.readings.clone());
-        let snapshot = stage.assembler.tick(&board, &mut said, Tick::default(), moment).0;
+        let mut reported = FirstHasEnded(stage.readings.clone());
+        let snapshot = stage.assembler.tick(&board, &mut reported, Tick::default(), moment).0;
         let alloc = &snapshot.allocs[0];
         let first = &alloc.tasks[0].usage;
         assert_eq!((first.cpu_usage_ns(), first.memory_usage_bytes()), (Some(100), None));
@@ -613,9 +613,9 @@ fn retired_workload_is_added_to_the_node_and_nothing_falls() {
     end(&mut stage, 0, &used(120, 1, 0));
     assert_eq!(stage.tick().node.cpu_usage_ns, Some(127));
     stage.allocs.remove(0);
-    let kept = stage.tick();
-    assert_eq!(kept.workloads.len(), 2, "a workload outlives its allocs");
-    assert_eq!(kept.node.cpu_usage_ns, Some(127));
+    let retained = stage.tick();
+    assert_eq!(retained.workloads.len(), 2, "a workload outlives its allocs");
+    assert_eq!(retained.node.cpu_usage_ns, Some(127));
     // 24 hours later.
     let key = (batch.id.clone(), batch.groups[0].tasks[0].name.clone());
     let totals = stage.totals.workloads.remove(&key).expect("it was there");
@@ -674,9 +674,9 @@ fn all_used(so_far: u64) -> Usage {
 /// workloads.
 fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     let mut now: Vec<(String, u64)> = Vec::new();
-    let mut note = |whose: &str, usage: &Usage| {
+    let mut note = |owner: &str, usage: &Usage| {
         let never_fall = Field::ALL.into_iter().filter(|field| field.nature().never_falls());
-        now.extend(never_fall.filter_map(|field| Some((format!("{whose} {}", field.name()), usage.get(field)?))));
+        now.extend(never_fall.filter_map(|field| Some((format!("{owner} {}", field.name()), usage.get(field)?))));
     };
     for alloc in &snapshot.allocs {
         note(alloc.identity.id.as_str(), &alloc.tasks[0].usage);
@@ -698,10 +698,10 @@ fn monotonicity_check_covers_every_counter_and_peak() {
     let counters: Vec<&str> = Field::ALL.into_iter().filter(|field| field.nature().counts()).map(Field::name).collect();
     assert_eq!(counters.len(), 37, "{counters:?}");
     let snapshot = stage.tick();
-    for whose in ["a", "a alloc", "workload"] {
+    for owner in ["a", "a alloc", "workload"] {
         let seen = rising(&snapshot);
-        let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{whose} {field}"));
-        assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {whose}");
+        let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{owner} {field}"));
+        assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {owner}");
     }
     let all = Field::ALL.into_iter().filter(|field| field.nature().never_falls()).count();
     assert_eq!(rising(&snapshot).len(), all * 2 + 37 + 1, "of the task, its alloc, the workload and the node");
@@ -728,13 +728,13 @@ proptest! {
         let mut stage = Stage::new();
         // By alloc: what was used so far, and whether it runs.
         let mut lives: Vec<(u64, bool)> = Vec::new();
-        let mut gone = 0;
+        let mut removed = 0;
         let mut complete = true;
         let mut seen: BTreeMap<String, u64> = BTreeMap::new();
         for step in steps {
             let snapshot = match step {
                 Step::Admit => {
-                    let id = format!("alloc-{}", lives.len() + gone);
+                    let id = format!("alloc-{}", lives.len() + removed);
                     stage.allocs.push(Arc::new(one_running(&id, &job)));
                     lives.push((0, true));
                     continue;
@@ -774,7 +774,7 @@ proptest! {
                     }
                     stage.allocs.remove(alloc);
                     let (so_far, _) = lives.remove(alloc);
-                    gone += 1;
+                    removed += 1;
                     // Kept as one that is over: its part of the sum stays.
                     seen.insert("forgotten".into(), seen.get("forgotten").unwrap_or(&0) + so_far);
                     continue;
@@ -934,15 +934,15 @@ fn unread_ticks_are_sampled_and_assembled_on_demand() {
     // The tick after a look is put together at once: who looked may look again.
     for _ in 0..20 {
         // The second look is after that tick and before the next one.
-        let mut looked = 0;
+        let mut checked = 0;
         eventually("a look between two ticks", || {
-            looked = ticks();
+            checked = ticks();
             sampler.snapshots.newest();
-            sampler.snapshots.newest().epoch == looked && ticks() == looked
+            sampler.snapshots.newest().epoch == checked && ticks() == checked
         });
-        wait_tick(looked + 2);
-        let shown = published.lock().unwrap()[usize::try_from(looked + 1).unwrap()];
-        assert!(shown > looked, "after a look at {looked}, {shown} is shown when tick {} begins", looked + 2);
+        wait_tick(checked + 2);
+        let shown = published.lock().unwrap()[usize::try_from(checked + 1).unwrap()];
+        assert!(shown > checked, "after a look at {checked}, {shown} is shown when tick {} begins", checked + 2);
     }
 }
 
@@ -994,10 +994,10 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn body_is_streamed_for_one_reader_and_cached_for_a_second_one() {
-    let (board, said) = synthetic::many(50);
+    let (board, readings) = synthetic::many(50);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let [first, second] =
-        [(); 2].map(|()| Arc::new(synthetic::tick(&mut assembler, &board, &said, Samples::default())));
+        [(); 2].map(|()| Arc::new(synthetic::tick(&mut assembler, &board, &readings, Samples::default())));
     let bodies = Arc::new(Bodies::new(Arc::new(Metrics::new()), Arc::default()));
     let get = |snapshot: &Snapshot, encoding| bodies.get(snapshot, Format::Text, encoding);
     let ready = |snapshot: &Snapshot, encoding| bodies.ready(snapshot, Format::Text, encoding);

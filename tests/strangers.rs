@@ -217,8 +217,8 @@ fn task_files_are_closed_to_every_other_user_and_scripts_of_root_are_irreplaceab
     }
     // Who shares an alloc shares its directory, and nothing of the other tasks'.
     for (user, uid) in [("nobody", NOBODY_UID), ("daemon", DAEMON)] {
-        let others: Vec<&str> = ALL.into_iter().filter(|other| *other != user).collect();
-        assert_closed(&agent, uid, &own_directories(&alloc, &others));
+        let rest: Vec<&str> = ALL.into_iter().filter(|other| *other != user).collect();
+        assert_closed(&agent, uid, &own_directories(&alloc, &rest));
         assert_closed(&agent, uid, &bait([alloc.join("alloc/logs")]));
         let attacker = Attacker::new(&agent, uid);
         for directory in shared_directories(&alloc) {
@@ -235,9 +235,9 @@ fn task_files_are_closed_to_every_other_user_and_scripts_of_root_are_irreplaceab
     come_round(&alloc, &ALL);
     // Two allocs of one user each: neither is the other's.
     let (first, second) = (run(&agent, "first", &["nobody"]), run(&agent, "second", &["daemon"]));
-    for (uid, theirs, user) in [(DAEMON, &first, "nobody"), (NOBODY_UID, &second, "daemon")] {
-        assert_closed(&agent, uid, &own_directories(theirs, &[user]));
-        assert_closed(&agent, uid, &shared_directories(theirs));
+    for (uid, peer, user) in [(DAEMON, &first, "nobody"), (NOBODY_UID, &second, "daemon")] {
+        assert_closed(&agent, uid, &own_directories(peer, &[user]));
+        assert_closed(&agent, uid, &shared_directories(peer));
     }
     assert_eq!(writable_by_other_users(&agent.data_dir().join("state")), Vec::<String>::new());
     agent.stop();
@@ -331,18 +331,18 @@ fn upgrade_closes_open_permissions_of_running_tasks_and_logs_that_once() {
     inside.args(["-c", "cd \"$0\" && echo in; read go; (: >evil) && echo won; mv script away && echo won"]);
     inside.arg(allocs[0].join("agent/local")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut inside = inside.spawn().expect("sh is there");
-    let mut said = [0; 3];
-    std::io::Read::read_exact(inside.stdout.as_mut().expect("piped"), &mut said).expect("it is in");
+    let mut reported = [0; 3];
+    std::io::Read::read_exact(inside.stdout.as_mut().expect("piped"), &mut reported).expect("it is in");
 
     agent.start_again();
     let ended = inside.wait_with_output().expect("our own child");
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "", "who was in there can do nothing more");
     let log = agent.log();
-    let said: Vec<&str> =
+    let text: Vec<&str> =
         log.lines().filter(|line| line.contains("were open to other users; access removed")).collect();
-    let [said] = said[..] else { panic!("{said:?}\n{log}") };
+    let [text] = text[..] else { panic!("{text:?}\n{log}") };
     // Of each task three, of each alloc one.
-    assert!(said.contains("directories=14") && said.contains(agent.data_dir().to_str().expect("UTF-8")), "{said}");
+    assert!(text.contains("directories=14") && text.contains(agent.data_dir().to_str().expect("UTF-8")), "{text}");
     assert!(log.contains("mode of the data directory changed"), "{log}");
     assert_eq!(mode(&agent.data_dir()), 0o711);
     assert_eq!(mode(&agent.data_dir().join("lock")), 0o600);
@@ -428,11 +428,11 @@ fn directory_closed_to_a_tasks_user_is_reported_before_anything_runs() {
     fs::write(&file, job("mixed", &["agent", "nobody"])).expect("our own directory");
     let file = file.to_str().expect("UTF-8");
     for command in [&["plan", file][..], &["run", "--detach", file]] {
-        let said: Cli = agent.cli(command);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let output: Cli = agent.cli(command);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
         let warning = format!("user nobody cannot reach the data directory: {place} is closed to it (mode 0700)");
-        assert!(said.stderr.contains(&warning) && said.stderr.contains("user = \"nobody\""), "{}", said.stderr);
-        assert!(!said.stderr.contains("user root"), "{}", said.stderr);
+        assert!(output.stderr.contains(&warning) && output.stderr.contains("user = \"nobody\""), "{}", output.stderr);
+        assert!(!output.stderr.contains("user root"), "{}", output.stderr);
     }
     let why = wait_for("it to fail", Duration::from_secs(10) * patience(), || {
         let id = agent.alloc_ids().pop()?;
@@ -471,8 +471,8 @@ fn without_acls_shared_directories_are_closed_and_that_is_reported() {
     lines = lines.replace("of-$NOMAD_TASK_NAME;", "of-$NOMAD_TASK_NAME || :;");
     let file = agent.scratch().join("job.hcl");
     fs::write(&file, lines).expect("our own directory");
-    let said = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
-    assert!(said.stderr.contains("NOMAD_ALLOC_DIR will be closed to user nobody"), "{}", said.stderr);
+    let output = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+    assert!(output.stderr.contains("NOMAD_ALLOC_DIR will be closed to user nobody"), "{}", output.stderr);
     let alloc = agent.data_dir().join("alloc").join(&agent.alloc_ids()[0]);
     for place in ["agent/local/rounds", "nobody/local/rounds", "alloc/data/of-agent"] {
         wait_for(place, Duration::from_secs(20) * patience(), || alloc.join(place).exists().then_some(()));
@@ -518,8 +518,8 @@ fn lock_held_by_another_user_is_reported_with_its_holder() {
     let mut holder = attacker.command("sh");
     holder.args(["-c", script]).arg(&lock).stdout(Stdio::piped());
     let mut holder = Holder(holder.spawn().expect("sh is there"));
-    let mut said = [0; 5];
-    std::io::Read::read_exact(holder.0.stdout.as_mut().expect("piped"), &mut said).expect("it holds it");
+    let mut reported = [0; 5];
+    std::io::Read::read_exact(holder.0.stdout.as_mut().expect("piped"), &mut reported).expect("it holds it");
     let data = agent.data_dir();
     let refused = alone(agent.scratch(), &["agent", "--listen", "none", "--data-dir", data.to_str().expect("UTF-8")]);
     assert_eq!(refused.code, Some(73), "{}", refused.stderr);
@@ -593,7 +593,7 @@ fn paths_controlled_by_another_user_are_refused_and_their_targets_are_unchanged(
     };
     let (to_directory, to_file) = (link("link", &target), link("token", &target.join("file")));
     chown(&his, Some(NOBODY_UID), Some(NOBODY_UID)).expect("root may");
-    let ours = dir.path().join("data");
+    let own = dir.path().join("data");
     let config = dir.path().join("agent.hcl");
     let set = |key: &str, path: &Path| format!("agent {{\n  {key} = \"{}\"\n}}\n", path.display());
     let library = format!("devices {{\n  nvidia_library = \"{}\"\n}}\n", to_directory.join("file").display());
@@ -601,17 +601,17 @@ fn paths_controlled_by_another_user_are_refused_and_their_targets_are_unchanged(
         (&to_directory, String::new()),
         (&to_directory.join("deep/data"), String::new()),
         (&his.join("data"), String::new()),
-        (&ours, set("socket", &his.join("agent.sock"))),
-        (&ours, set("socket", &to_directory.join("agent.sock"))),
-        (&ours, set("token_file", &to_file)),
-        (&ours, set("web_config_file", &to_file)),
-        (&ours, library),
+        (&own, set("socket", &his.join("agent.sock"))),
+        (&own, set("socket", &to_directory.join("agent.sock"))),
+        (&own, set("token_file", &to_file)),
+        (&own, set("web_config_file", &to_file)),
+        (&own, library),
     ] {
         fs::write(&config, &text).expect("our own directory");
         let (data, file) = (data.to_str().expect("UTF-8"), config.to_str().expect("UTF-8"));
-        let said = alone(dir.path(), &["agent", "--listen", "none", "--config", file, "--data-dir", data]);
-        assert!(matches!(said.code, Some(65 | 73)), "{data} {text}: {said:?}");
-        assert!(said.stderr.contains("belongs to another user (uid 65534)"), "{data} {text}: {}", said.stderr);
+        let output = alone(dir.path(), &["agent", "--listen", "none", "--config", file, "--data-dir", data]);
+        assert!(matches!(output.code, Some(65 | 73)), "{data} {text}: {output:?}");
+        assert!(output.stderr.contains("belongs to another user (uid 65534)"), "{data} {text}: {}", output.stderr);
         assert_eq!((mode(&target), mode(&target.join("file"))), (0o750, 0o600), "{data} {text}");
         assert_eq!(fs::read_dir(&target).expect("our own directory").count(), 1, "nothing was made there");
         assert_eq!(fs::read_dir(&his).expect("root may").count(), 0, "nothing was made there");

@@ -146,8 +146,8 @@ fn missing_volume_waits_and_is_named_and_settings_place_it() {
     let data = directory(top.path(), "data");
     let mut agent = agent(&[format!("other={}:ro", data.display())]);
     let file = agent.scratch().join("job.hcl");
-    let wanted = job("service", "raw_exec", "sleep 600", &volume("data", ""), "");
-    std::fs::write(&file, &wanted).expect("a file");
+    let expected = job("service", "raw_exec", "sleep 600", &volume("data", ""), "");
+    std::fs::write(&file, &expected).expect("a file");
     let file = file.to_str().expect("UTF-8").to_owned();
     let why = "volume data of group g: this node has no host volume \"data\"; it has other (node.host_volumes)";
     for command in [&["plan", &file][..], &["run", &file]] {
@@ -160,7 +160,7 @@ fn missing_volume_waits_and_is_named_and_settings_place_it() {
         (agent.json(&format!("/v1/allocs/{id}"))["not_placed"][0]["reason"] == "host_volume").then_some(())
     });
     // What is read-only here is not for those that write.
-    let written = wanted.replace("\"data\"", "\"other\"");
+    let written = expected.replace("\"data\"", "\"other\"");
     std::fs::write(&file, written).expect("a file");
     let answer = agent.cli(&["plan", &file]);
     assert_contains(&answer.stderr, &["host volume \"other\" is read-only on this node"]);
@@ -276,9 +276,9 @@ fn file_answers_never_have_secrets_while_a_task_swaps_its_paths() {
     let outside = agent.scratch().join("outside");
     std::fs::write(&outside, "SECRET").expect("a file");
     let _ = symlink(&outside, agent.data_dir().join("alloc").join(&id).join("t/local/c"));
-    let (begun, mut read) = (Instant::now(), 0);
+    let (started_at, mut read) = (Instant::now(), 0);
     // A racer that is alone on its processor may swap faster than files are read.
-    while begun.elapsed() < Duration::from_secs(5) || (read <= 10 && begun.elapsed() < long()) {
+    while started_at.elapsed() < Duration::from_secs(5) || (read <= 10 && started_at.elapsed() < long()) {
         for path in ["t/local/a/f", "t/local/b/f", "t/local/c"] {
             let answer = agent.try_get(&format!("/v1/allocs/{id}/fs/cat?path={path}")).expect("an answer");
             assert!(!answer.text().contains("SECRET"), "{path}: {}", answer.text());

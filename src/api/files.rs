@@ -19,7 +19,7 @@ use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{ApiRequest, Reply};
-use super::pieces::PieceSource;
+use super::stream::PieceSource;
 use super::{ApiContext, Method, Route, allocs};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
@@ -178,10 +178,10 @@ pub(super) async fn found_in<T: Send + 'static>(
     path: &str,
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let (root, asked) = (context.data_dir.alloc(id), path.to_owned());
+    let (root, requested) = (context.data_dir.alloc(id), path.to_owned());
     let done = tokio::task::spawn_blocking(move || {
         let tree = ForeignTree::open(&root, is_hidden)?;
-        let found = tree.find(&asked)?;
+        let found = tree.find(&requested)?;
         work(&tree, found)
     });
     let done = done.await.map_err(|e| ApiError::new(Code::Failed, format!("reading the files was cut short: {e}")))?;

@@ -22,7 +22,7 @@ impl OurNames<'_> {
         let Some(name) = host_name(host) else { return false };
         let name = absolute(name);
         let configured = self.configured.iter().map(String::as_str);
-        if ["localhost", self.of_host].into_iter().chain(configured).any(|ours| means(ours, name)) {
+        if ["localhost", self.of_host].into_iter().chain(configured).any(|own| means(own, name)) {
             return true;
         }
         let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
@@ -43,8 +43,8 @@ pub(super) fn absolute(name: &str) -> &str {
 
 /// `*.cluster.example` means each name below that domain, at any depth, and not the domain. The administrator of that
 /// domain can point any name at this agent and have a page of that name let in: the user of the setting accepts that.
-fn means(ours: &str, name: &str) -> bool {
-    let Some(domain) = ours.strip_prefix('*') else { return ours.eq_ignore_ascii_case(name) };
+fn means(own: &str, name: &str) -> bool {
+    let Some(domain) = own.strip_prefix('*') else { return own.eq_ignore_ascii_case(name) };
     let below = name.len().checked_sub(domain.len()).and_then(|at| name.split_at_checked(at));
     below.is_some_and(|(label, end)| !label.is_empty() && end.eq_ignore_ascii_case(domain))
 }

@@ -7,9 +7,9 @@ use hyper::HeaderMap;
 use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Code};
-use super::pieces::PieceSource;
+use super::response_budget::{UnsentBudget, WriteTurn};
+use super::stream::PieceSource;
 use super::target::{Query, RequestTarget};
-use super::unsent::{UnsentBudget, WriteTurn};
 use crate::exporters::prometheus::{BodyStart, BodyStream, BrokenOff};
 use crate::host::http::tunnel::Tunnel;
 use crate::model::answer::Detail;

@@ -12,7 +12,7 @@ use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::files::{found_in, managed, requested_path};
 use super::http::Reply;
-use super::pieces::PieceSource;
+use super::stream::PieceSource;
 use super::{ApiContext, Method, Route};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{ForeignTree, FoundFile};

@@ -6,7 +6,7 @@ pub mod devices;
 pub mod disk;
 pub mod events;
 pub mod facts;
-pub mod marks;
+pub mod progress;
 pub mod services;
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::disk::DiskUses;
-use self::marks::Marks;
+use self::progress::Marks;
 use self::services::ServiceBoard;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocStatus};
@@ -187,13 +187,13 @@ impl Board {
     pub fn observe(
         &self,
         allocs: impl IntoIterator<Item = PublishedAlloc>,
-        gone: &[AllocId],
+        removed: &[AllocId],
         change: impl FnOnce(&mut Totals),
     ) {
         self.change(|inner| {
             inner.put(allocs);
-            if !gone.is_empty() {
-                inner.take_off(gone);
+            if !removed.is_empty() {
+                inner.take_off(removed);
             }
             change(Arc::make_mut(&mut inner.observed));
         });
@@ -244,8 +244,8 @@ impl Inner {
         }
     }
     fn take_off(&mut self, ids: &[AllocId]) {
-        let gone: HashSet<&AllocId> = ids.iter().collect();
-        self.allocs.retain(|a| !gone.contains(&a.identity.id));
+        let removed: HashSet<&AllocId> = ids.iter().collect();
+        self.allocs.retain(|a| !removed.contains(&a.identity.id));
         self.places = self.allocs.iter().enumerate().map(|(i, a)| (a.identity.id.clone(), i)).collect();
     }
 }

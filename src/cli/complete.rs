@@ -21,10 +21,10 @@ use clap_complete::env::{EnvCompleter, Fish, Zsh};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::api_types::short;
 use super::connect::{AgentConnection, ConnectionArgs, Purpose};
 use super::output::CommandOutput;
 use super::parents;
-use super::shape::short;
 use crate::model::signal;
 
 /// The variable that the scripts set.
@@ -109,15 +109,15 @@ impl NameSource {
             CompletionKind::Alloc => allocs(&names().allocs, current, |_| true),
             CompletionKind::ManagedAlloc => allocs(&names().allocs, current, NamedAlloc::is_managed),
         };
-        let wanted = found.into_iter().filter(|name| name.starts_with(current) && is_plain(name));
-        wanted.take(MOST_NAMES).map(CompletionCandidate::new).collect()
+        let selected = found.into_iter().filter(|name| name.starts_with(current) && is_plain(name));
+        selected.take(MOST_NAMES).map(CompletionCandidate::new).collect()
     }
 }
 
 /// Names and jobs; IDs of managed allocs only once one is begun: users do not know them by heart.
-fn allocs(all: &[NamedAlloc], current: &str, is_meant: fn(&NamedAlloc) -> bool) -> BTreeSet<String> {
+fn allocs(all: &[NamedAlloc], current: &str, is_selected: fn(&NamedAlloc) -> bool) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for alloc in all.iter().filter(|alloc| is_meant(alloc)) {
+    for alloc in all.iter().filter(|alloc| is_selected(alloc)) {
         names.extend([alloc.job.clone(), alloc.name.clone()]);
         if !alloc.is_managed() {
             names.insert(alloc.id.clone());
@@ -185,8 +185,8 @@ fn command(source: &Arc<NameSource>) -> clap::Command {
 fn with_offers(command: clap::Command, source: &Arc<NameSource>) -> clap::Command {
     let name = command.get_name().to_owned();
     // Of a name and its aliases one is offered: where nothing is typed, the name.
-    let is_begun = source.words.last().is_some_and(|word| !word.is_empty());
-    let command = if is_begun { command } else { command.visible_alias(Resettable::Reset) };
+    let is_started = source.words.last().is_some_and(|word| !word.is_empty());
+    let command = if is_started { command } else { command.visible_alias(Resettable::Reset) };
     let command = command.mut_args(|arg| {
         let Some(offer) = offer(&name, arg.get_id().as_str()) else { return arg };
         let source = Arc::clone(source);

@@ -420,11 +420,11 @@ impl AgentConnection {
     /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
     fn patiently(
         &mut self,
-        mut ask: impl FnMut(&mut Client) -> Result<HttpResponse, HttpError>,
+        mut request: impl FnMut(&mut Client) -> Result<HttpResponse, HttpError>,
     ) -> Result<HttpResponse, CliError> {
         let since = Instant::now();
         loop {
-            let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
+            let answer = request(&mut self.client).map_err(|e| lost(&e))?;
             if !is_restoring(&answer) || !self.waits(since) {
                 return self.checked(answer);
             }

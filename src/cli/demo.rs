@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
+use super::api_types::{AllocList, AllocRow};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
 use super::output::{self, Paint, Style};
-use super::shape::{AllocList, AllocRow};
 use super::top::{self, TaskFeed};
 use super::{CliSession, agent, follow, sweep};
 use crate::api::{DEFAULT_PORT, encode};
@@ -184,11 +184,11 @@ fn show(
         }
         writeln!(session.out)?;
     }
-    let (mut next_batch, mut next_look) = (Instant::now() + Duration::from_secs(1), Instant::now());
-    let mut next_draw = next_look;
+    let (mut next_batch, mut next_check) = (Instant::now() + Duration::from_secs(1), Instant::now());
+    let mut next_draw = next_check;
     let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
-    let wanted = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
-    while wanted() && !session.out.is_closed() && !(live && is_left()) {
+    let accepts = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
+    while accepts() && !session.out.is_closed() && !(live && is_left()) {
         let events = watch.events(&mut agent, of_events)?;
         if !live {
             for event in &events {
@@ -203,8 +203,8 @@ fn show(
             }
         }
         // A rate is of two samples: one of each tick, however seldom the table is printed.
-        if Instant::now() >= next_look {
-            next_look = Instant::now() + REDRAW_EVERY;
+        if Instant::now() >= next_check {
+            next_check = Instant::now() + REDRAW_EVERY;
             watch.refresh(&mut tasks)?;
         }
         if Instant::now() >= next_draw {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::api_types::EventPage;
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
-use super::shape::EventPage;
 use super::tail::{EventTail, TailItem};
 use super::times::ShownZone;
 use super::{CliSession, follow, times};
@@ -225,7 +225,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: crate::model::few::SmallMap::default(),
+            details: crate::model::small_map::SmallMap::default(),
             fails_task: false,
         }))
     }
@@ -276,10 +276,10 @@ mod tests {
             json: false,
             several: several.map(str::to_owned),
         };
-        let wanted = |of: &EventsCommand| all.iter().chain(&own).map(|event| of.matches(event)).collect::<Vec<_>>();
-        assert_eq!(wanted(&command(Some("docker:shop"), None)), [true, true, true, false, false]);
-        assert_eq!(wanted(&command(Some("shop"), None)), [true, true, false, true, false]);
-        assert_eq!(wanted(&command(None, Some("shop"))), [true, true, false, true, false]);
-        assert_eq!(wanted(&command(None, None)), [true; 5]);
+        let accepts = |of: &EventsCommand| all.iter().chain(&own).map(|event| of.matches(event)).collect::<Vec<_>>();
+        assert_eq!(accepts(&command(Some("docker:shop"), None)), [true, true, true, false, false]);
+        assert_eq!(accepts(&command(Some("shop"), None)), [true, true, false, true, false]);
+        assert_eq!(accepts(&command(None, Some("shop"))), [true, true, false, true, false]);
+        assert_eq!(accepts(&command(None, None)), [true; 5]);
     }
 }

@@ -150,8 +150,8 @@ fn follow_file(session: &mut CliSession<'_>, target: &str) -> CliResult {
     let mut follow = AllocFollower::from_now(&mut agent)?;
     let (mut at, mut shown) = (0_u64, FileText::new());
     while !follow.is_interrupted() && !session.out.is_closed() {
-        let asked = format!("{target}&offset={at}&limit={PIECE}");
-        let answer = match follow.insist(|agent| agent.get_raw(&asked, &[])) {
+        let requested = format!("{target}&offset={at}&limit={PIECE}");
+        let answer = match follow.insist(|agent| agent.get_raw(&requested, &[])) {
             Err(_) if follow.is_interrupted() => break,
             answer => answer?,
         };
@@ -241,9 +241,9 @@ impl FileText {
 /// The number of bytes at the end that begin a character without finishing it.
 fn unfinished(bytes: &[u8]) -> usize {
     let mut tails = (1..=bytes.len().min(3)).map(|length| &bytes[bytes.len() - length..]);
-    let is_begun =
+    let is_started =
         |tail: &&[u8]| std::str::from_utf8(tail).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none());
-    tails.find(is_begun).map_or(0, <[u8]>::len)
+    tails.find(is_started).map_or(0, <[u8]>::len)
 }
 
 /// Control and bidirectional characters as `\u{1b}`, bytes that are no UTF-8 as `\x9b`; ends of lines and tabs stay.

@@ -1,12 +1,12 @@
 //! `allostat history`
 
+use super::api_types::{AllocList, EndedRow, HistoryPage, TaskStats};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
 use super::human::{self, or_absent};
 use super::output::{Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable, state_style};
 use super::overview::AllocUses;
 use super::reason::MemoryPeak;
-use super::shape::{AllocList, EndedRow, HistoryPage, TaskStats};
 use super::{CliSession, follow, output, status};
 use crate::api::encode;
 use crate::jobspec::quantity::parse_ago;

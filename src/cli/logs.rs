@@ -5,11 +5,11 @@ mod reader;
 use std::time::Duration;
 
 use self::reader::LogReader;
+use super::api_types::{AllocList, AllocRow};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::AllocFollower;
 use super::output::{self, Style, printable};
-use super::shape::{AllocList, AllocRow};
 use super::{CliSession, human, times};
 use crate::api::encode;
 use crate::host::http::HttpResponse;
@@ -98,9 +98,9 @@ impl LogsCommand {
     fn sources(&self, agent: &mut AgentConnection) -> Result<Vec<LogSource>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
         let is_id = list.allocs.iter().any(|alloc| alloc.id == self.alloc);
-        let is_meant =
+        let is_selected =
             |alloc: &&AllocRow| !is_id && alloc.is_managed() && alloc.goes_on() && alloc.is_called(&self.alloc);
-        let several: Vec<&AllocRow> = list.allocs.iter().filter(is_meant).collect();
+        let several: Vec<&AllocRow> = list.allocs.iter().filter(is_selected).collect();
         if several.len() < 2 {
             let task = match &self.task {
                 Some(task) => task.clone(),
@@ -110,7 +110,8 @@ impl LogsCommand {
         }
         let mut sources = Vec::new();
         for alloc in several {
-            for task in alloc.tasks.keys().filter(|task| self.task.as_ref().is_none_or(|wanted| wanted == *task)) {
+            for task in alloc.tasks.keys().filter(|task| self.task.as_ref().is_none_or(|requested| requested == *task))
+            {
                 let prefix = format!("{}/{} | ", printable(&alloc.name), printable(task));
                 sources.push(self.source(&alloc.id, task.clone(), Some(prefix)));
             }
@@ -147,9 +148,9 @@ impl LogsCommand {
         &self,
         source: &mut LogSource,
         session: &mut CliSession<'_>,
-        ask: impl FnOnce(&str) -> Result<HttpResponse, CliError>,
+        request: impl FnOnce(&str) -> Result<HttpResponse, CliError>,
     ) -> Result<(u64, u64), CliError> {
-        let piece = source.reader.next(ask)?;
+        let piece = source.reader.next(request)?;
         let mut length = 0;
         for (stream, bytes) in piece.runs {
             length += bytes.len() as u64;

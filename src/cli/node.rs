@@ -1,9 +1,9 @@
 //! `allostat node`
 
+use super::api_types::{AgentCost, NodeReport, OpenFileCounts};
 use super::exit::{CliExit, CliResult};
 use super::human::{self, or_absent};
 use super::output::{Alignment, Paint, Style, TableCell, TextTable, pairs_within, printable};
-use super::shape::{AgentCost, NodeReport, OpenFileCounts};
 use super::{CliSession, output};
 
 /// Of supervisors that are not watched, this many lines.
@@ -35,13 +35,13 @@ impl NodeCommand {
 
 /// How many kernel files stay open, and what it means that there should be more.
 fn open_files(files: &OpenFileCounts) -> String {
-    let OpenFileCounts { open: kept, needed: wanted, limit } = files;
-    if wanted > limit {
+    let OpenFileCounts { open: retained, needed: requested, limit } = files;
+    if requested > limit {
         format!(
-            "{kept} of {wanted}: no more than {limit} may be kept open, and the others cost more; raise LimitNOFILE"
+            "{retained} of {requested}: no more than {limit} may be kept open, and the others cost more; raise LimitNOFILE"
         )
     } else {
-        format!("{kept} of up to {limit}")
+        format!("{retained} of up to {limit}")
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::api_types::AllocRow;
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable, state_style};
 use super::reason::{self, MemoryPeak};
-use super::shape::AllocRow;
 use super::top::RateRow;
 use super::width::wrapped;
 use crate::model::task::Outcome;

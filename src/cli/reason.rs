@@ -1,8 +1,8 @@
 //! Why an alloc is as it is, in a few words: the same ones in each command.
 
+use super::api_types::{AllocRow, AllocTaskRow, ExitRow};
 use super::human;
 use super::output::{Style, printable};
-use super::shape::{AllocRow, AllocTaskRow, ExitRow};
 use crate::model::signal;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
@@ -160,8 +160,9 @@ mod tests {
         assert_eq!(words("running", &runs).unwrap(), "crash loop: 4 restarts, exit 3");
         let once = json!({ "state": "running", "restarts": 1, "last_exit": failed });
         assert_eq!(words("running", &once).unwrap(), "restarted: exit 3, 10.0 s ago");
-        let asked = json!({ "state": "running", "restarts": 5, "last_exit": exit("killed", &json!({ "signal": 15 })) });
-        assert_eq!(words("running", &asked), None, "restarts on request are no crash loop");
+        let requested =
+            json!({ "state": "running", "restarts": 5, "last_exit": exit("killed", &json!({ "signal": 15 })) });
+        assert_eq!(words("running", &requested), None, "restarts on request are no crash loop");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::api_types::{AllocRow, ExitRow, short};
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::{AllocFollower, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::progress::{ProgressLine, ProgressWriter};
-use super::shape::{AllocRow, ExitRow, short};
 use super::{CliSession, complete, follow, human, last_output, output, parents, plan, updates};
 use crate::api::{LaunchAnswer, Submitted, encode};
 use crate::model::job::JobKind;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::api_types::{AllocRow, AllocTaskRow};
 use super::output::printable;
-use super::shape::{AllocRow, AllocTaskRow};
 use crate::model::job::Task;
 
 /// For what an agent does itself: take the request up, kill, start.
@@ -116,10 +116,10 @@ mod tests {
     fn time_without_an_agent_does_not_count() {
         let mut standstill = Standstill::new(Duration::from_secs(5));
         let row = alloc("dead", 1);
-        let mut look = |at: Instant| standstill.update(at, row.tasks.iter().map(|(name, task)| (&row, name, task)));
+        let mut check = |at: Instant| standstill.update(at, row.tasks.iter().map(|(name, task)| (&row, name, task)));
         let began = Instant::now();
-        assert_eq!(look(began), None);
-        assert_eq!(look(began + Duration::from_secs(50)), None, "it may have been gone");
+        assert_eq!(check(began), None);
+        assert_eq!(check(began + Duration::from_secs(50)), None, "it may have been gone");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::CliSession;
+use super::api_types::{AllocList, AllocRow, AllocTaskRow, Supervisors};
 use super::connect::AgentConnection;
 use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
@@ -10,7 +11,6 @@ use super::output::{
     self, Alignment, Narrowing, Paint, Style, TableCell, TextTable, pairs_within, printable, state_style,
 };
 use super::overview::{self, AllocUses};
-use super::shape::{AllocList, AllocRow, AllocTaskRow, Supervisors};
 use super::width::wrapped;
 use super::{follow, last_output, parents, reason, top, updates};
 use crate::api::encode;
@@ -116,8 +116,8 @@ impl StatusCommand {
             if !launching.is_empty() && self.source.is_none_or(|source| source == AllocSource::Managed) {
                 write!(session.out, "\n{}", within(&parents::table(&launching, now, session.paint), screen))?;
             }
-            if let Some(said) = unwatched(&list.supervisors) {
-                session.remark(&said);
+            if let Some(message) = unwatched(&list.supervisors) {
+                session.remark(&message);
             }
         }
         Ok(CliExit::Done)
@@ -146,8 +146,8 @@ fn keep_those_of(answer: &mut Value, source: AllocSource) {
 fn unwatched(supervisors: &Supervisors) -> Option<String> {
     let by = [(supervisors.no_agent, "nobody"), (supervisors.another_agent, "another agent")];
     let some: Vec<String> = by.iter().filter(|(n, _)| *n > 0).map(|(n, who)| format!("{n} by {who}")).collect();
-    let said = "supervisors on this host that this agent does not watch (`allostat node` lists them):";
-    (!some.is_empty()).then(|| format!("{said} {}", some.join(", ")))
+    let text = "supervisors on this host that this agent does not watch (`allostat node` lists them):";
+    (!some.is_empty()).then(|| format!("{text} {}", some.join(", ")))
 }
 
 /// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went
@@ -270,13 +270,13 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
 
 /// The reason of its state; beside it what its agent says, where that says more.
 fn because(alloc: &AllocRow, why: Option<(String, Style)>, paint: Paint) -> String {
-    let said = Some(printable(&alloc.description)).filter(|said| !said.is_empty());
-    match (why, said) {
-        (Some((words, style)), Some(said)) if !said.contains(&words) && !words.contains(&said) => {
-            format!("{} ({said})", paint.paint(style, &words))
+    let text = Some(printable(&alloc.description)).filter(|text| !text.is_empty());
+    match (why, text) {
+        (Some((words, style)), Some(text)) if !text.contains(&words) && !words.contains(&text) => {
+            format!("{} ({text})", paint.paint(style, &words))
         }
         (Some((words, style)), _) => paint.paint(style, &words),
-        (None, said) => or_absent(said),
+        (None, text) => or_absent(text),
     }
 }
 

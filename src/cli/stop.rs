@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
+use super::api_types::{AllocList, AllocRow, short};
 use super::connect::{AgentConnection, AgentDoor};
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::{AllocFollower, FollowEnd};
-use super::of_job::ConfirmArgs;
 use super::output::Style;
-use super::shape::{AllocList, AllocRow, short};
-use super::{CliSession, human, of_job, parents};
+use super::targets::ConfirmArgs;
+use super::{CliSession, human, parents, targets};
 use crate::api::encode;
 
 /// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
@@ -45,8 +45,8 @@ impl StopCommand {
         let mut agent = session.connect_to_act()?;
         let mut follow = AllocFollower::from_now(&mut agent)?;
         let parents: Vec<String> = parents::all(follow.agent()).into_iter().map(|parent| parent.id).collect();
-        let is_meant = |id: &String| self.all || self.job.as_ref() == Some(id) || self.allocs.contains(id);
-        let parents: Vec<String> = parents.into_iter().filter(is_meant).collect();
+        let is_selected = |id: &String| self.all || self.job.as_ref() == Some(id) || self.allocs.contains(id);
+        let parents: Vec<String> = parents.into_iter().filter(is_selected).collect();
         for id in &parents {
             parents::stop(follow.agent(), session, id)?;
         }
@@ -54,11 +54,11 @@ impl StopCommand {
         if !parents.is_empty() && names.is_empty() && !self.all {
             return Ok(CliExit::Done);
         }
-        let wanted = if self.all {
+        let requested = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
             list.allocs.into_iter().filter(|a| a.is_managed() && a.goes_on()).map(|a| a.id).collect()
         } else if let Some(job) = &self.job {
-            of_job::of(follow.agent(), job, AllocRow::goes_on)?
+            targets::of(follow.agent(), job, AllocRow::goes_on)?
         } else {
             let mut ids = Vec::with_capacity(self.allocs.len());
             for name in &names {
@@ -66,15 +66,15 @@ impl StopCommand {
             }
             ids
         };
-        let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
+        let mut ids: Vec<String> = Vec::with_capacity(requested.len());
         let mut had_ended: Vec<String> = Vec::new();
         let mut unsaved = None;
-        let answers = stop_concurrently(&follow.agent().door(), &wanted);
-        for (id, answer) in wanted.iter().zip(answers) {
+        let answers = stop_concurrently(&follow.agent().door(), &requested);
+        for (id, answer) in requested.iter().zip(answers) {
             // Asking twice is asking once.
-            let asked = |agent: &mut AgentConnection| agent.post(&target(id), "");
+            let request = |agent: &mut AgentConnection| agent.post(&target(id), "");
             let answer =
-                answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| of_job::or_job(agent_lost(e, &ids)))?;
+                answer.map_or_else(|| follow.insist(request), Ok).map_err(|e| targets::or_job(agent_lost(e, &ids)))?;
             unsaved = unsaved.or_else(|| answer["unsaved"].as_str().map(str::to_owned));
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
             let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };
@@ -125,7 +125,7 @@ fn target(id: &str) -> String {
 /// then returns the reason.
 fn stop_concurrently(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     let next = AtomicUsize::new(0);
-    let ask = || {
+    let request = || {
         let mut answers = Vec::new();
         let Ok(mut agent) = AgentConnection::through(door) else { return answers };
         loop {
@@ -141,7 +141,7 @@ fn stop_concurrently(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     // One alone asks as it always did.
     let askers = if ids.len() > 1 { AT_ONCE.min(ids.len()) } else { 0 };
     std::thread::scope(|scope| {
-        let askers: Vec<_> = (0..askers).map(|_| scope.spawn(ask)).collect();
+        let askers: Vec<_> = (0..askers).map(|_| scope.spawn(request)).collect();
         for (at, answer) in askers.into_iter().flat_map(|asker| asker.join().unwrap_or_default()) {
             all[at] = Some(answer);
         }
@@ -186,8 +186,8 @@ mod tests {
         const MANY: usize = 8;
         let ids: Vec<String> = (0..MANY).map(|n| format!("a{n}")).collect();
         // No request is answered before all have come.
-        let asked = Arc::new((Mutex::new(0), Condvar::new()));
-        let all = Arc::clone(&asked);
+        let requests = Arc::new((Mutex::new(0), Condvar::new()));
+        let all = Arc::clone(&requests);
         let (agent, _dir) = testing::agent(Arc::new(move |target| {
             let (count, changed) = &*all;
             *count.lock().unwrap() += 1;
@@ -205,7 +205,7 @@ mod tests {
             let expected = (id != "a3").then(|| serde_json::json!({ "id": target(id) }));
             assert_eq!(*answer, expected, "{id}");
         }
-        assert_eq!(*asked.0.lock().unwrap(), MANY, "each once");
+        assert_eq!(*requests.0.lock().unwrap(), MANY, "each once");
         assert_eq!(stop_concurrently(&agent.door(), &ids[..1]), [None], "one alone asks as it always did");
     }
 }

@@ -295,9 +295,9 @@ impl CgroupFiles {
         // Rows show changed settings at no cost, so settings are checked in every row.
         let all_rows = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
-            let wanted =
+            let accepts =
                 |slot: &FileSlot| due.includes(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
-            if self.slots.get(index).is_some_and(wanted) {
+            if self.slots.get(index).is_some_and(accepts) {
                 self.read_due(index, scratch, raw, rows, due)?;
             }
         }
@@ -441,11 +441,11 @@ impl CgroupFiles {
     fn read_roots(&self, file: &KernelFile, hierarchy: usize, scratch: &mut Scratch, raw: &mut RawValues) {
         let Some(home) = self.sampling.layout.hierarchies().get(hierarchy) else { return };
         let root = (hierarchy, home.root());
-        let said = self.sampling.root_files.read(root, file.name, scratch, Instant::now());
-        if let Some(error) = file.apply(raw, said.as_deref().ok()) {
+        let content = self.sampling.root_files.read(root, file.name, scratch, Instant::now());
+        if let Some(error) = file.apply(raw, content.as_deref().ok()) {
             self.report_parse(&error);
         }
-        match said {
+        match content {
             Ok(_) | Err(Errno::NOENT | Errno::OPNOTSUPP) => {}
             Err(errno) => self.report(file, errno),
         }
@@ -472,13 +472,13 @@ impl CgroupFiles {
     }
 
     /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
-    fn check_identity_in(&self, wanted: u64) -> Result<(), StaleCgroup> {
+    fn check_identity_in(&self, expected: u64) -> Result<(), StaleCgroup> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
-        let mut asked = self.homes.iter().filter(|place| wanted & (1 << place.hierarchy.min(63)) != 0);
-        if asked.all(same) { Ok(()) } else { Err(StaleCgroup) }
+        let mut requested = self.homes.iter().filter(|place| expected & (1 << place.hierarchy.min(63)) != 0);
+        if requested.all(same) { Ok(()) } else { Err(StaleCgroup) }
     }
 
     /// Closes all descriptors and releases their budget.

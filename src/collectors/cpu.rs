@@ -1,7 +1,7 @@
 //! CPU time, quota and throttling of a task. Source: cgroup v1 cpu and cpuacct controllers, v2 `cpu.*`;
 //! Documentation/scheduler/sched-bwc.rst, cgroup-v2.rst.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::raw::RawValues;
 use super::table::{KernelFile, SubjectFiles, number, value, values};
 use crate::kernel::ParseError;

@@ -334,14 +334,14 @@ impl HierarchyWalk {
     fn of(
         btf: &Btf<'_>,
         iterator: u32,
-        wanted: &[RowValue],
+        values: &[RowValue],
         processors: &[u64],
         hierarchy: &Hierarchy,
     ) -> Result<Option<HierarchyWalk>, KernelPassError> {
-        if wanted.is_empty() {
+        if values.is_empty() {
             return Ok(None);
         }
-        let (plan, refused) = RowPlan::of(btf, wanted, processors)?;
+        let (plan, refused) = RowPlan::of(btf, values, processors)?;
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable in the kernel pass; falling back to files");
         }

@@ -1,7 +1,7 @@
 //! Values of one cgroup's files before they are combined: some fields need several files of one tick.
 
 use super::disks::TaskDisks;
-use super::inner::InnerKills;
+use super::nested_oom::InnerKills;
 use crate::kernel::cgroup::cpu_stat::CpuStat;
 use crate::kernel::cgroup::cpuacct::CpuacctStat;
 use crate::model::units::{Limit, Timestamp};

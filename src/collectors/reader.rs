@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, DueFiles, StaleCgroup};
-use super::inner;
 use super::kernel_ends::{self, EndedCgroup};
 use super::kernel_pass::PassReaders;
+use super::nested_oom;
 use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::process;
@@ -351,13 +351,13 @@ impl TaskReader {
             let mut latest = lock(&self.latest);
             let reading = latest.reading.get_or_insert_with(|| Reading::of(Arc::default(), at)).clone();
             drop(latest);
-            let news = match handed_on {
+            let change = match handed_on {
                 Some(last) if *last == reading => ReadingChange::None,
                 Some(last) if last.usage == reading.usage => ReadingChange::Later,
                 Some(_) | None => ReadingChange::Changed,
             };
             *handed_on = Some(reading);
-            return Ok(news);
+            return Ok(change);
         }
         let read = match inner.removed {
             true => Err(StaleCgroup),
@@ -438,7 +438,7 @@ impl TaskReader {
     /// Applies the OOM kills of a removed cgroup below this one.
     pub fn end_below(&self, ended: &EndedCgroup, at: Timestamp) {
         let layout = &self.sampling.layout;
-        let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| inner::HOME.is(layout, home));
+        let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| nested_oom::HOME.is(layout, home));
         let Some(kills) = ended.row().get(RowValue::OomKills).filter(|kills| is_it && *kills > 0) else { return };
         let mut inner = lock(&self.inner);
         inner.raw.inner.get_or_insert_default().ended(ended.inode, kills);
@@ -524,7 +524,7 @@ impl Inner {
         let pass = sampling.kernel_pass().filter(|_| !first);
         // With rows of all values a reading costs almost nothing.
         let all_rows = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !on_demand;
-        let look = read_due || all_rows;
+        let update = read_due || all_rows;
         // The next full walk, within seconds, shows changed settings without opening files.
         let waits = pass.is_some() && !on_demand && rows.is_some_and(|rows| !rows.are_all);
         let rows = pass.zip(rows).map(|(pass, rows)| {
@@ -534,7 +534,7 @@ impl Inner {
             files.rows(rows, &pass.row_trust, only_reads)
         });
         let rows = rows.as_ref();
-        if on_demand && !everything && !look {
+        if on_demand && !everything && !update {
             return Ok(if close(window, files.path(), raw, now) { ReadExtent::Window } else { ReadExtent::Nothing });
         }
         files.probe(scratch, raw, rows)?;
@@ -552,7 +552,7 @@ impl Inner {
             DueFiles::ALL
         } else {
             let (moved, ran) = (moved || unsettled || everything, ran || unsettled || everything);
-            DueFiles { asleep: moved || (look && !on_demand), stirred: moved, ran, set }
+            DueFiles { asleep: moved || (update && !on_demand), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
             pass.note_moved(if only_reads { PassReaders::Observed } else { PassReaders::Managed });
@@ -569,7 +569,7 @@ impl Inner {
         }
         let closed = close(window, files.path(), raw, now);
         if !(due.asleep || due.stirred || due.ran || due.set) {
-            return Ok(match (look, closed) {
+            return Ok(match (update, closed) {
                 (true, _) => ReadExtent::All,
                 (false, true) => ReadExtent::Window,
                 (false, false) => ReadExtent::Nothing,
@@ -577,18 +577,18 @@ impl Inner {
         }
         files.read_due(scratch, raw, rows, due)?;
         let stagger = || sampling.stagger(LIST_INTERVAL);
-        let wanted = processes && (due.ran || self.pace.next_list.is_none());
-        let lists = wanted && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
+        let is_needed = processes && (due.ran || self.pace.next_list.is_none());
+        let lists = is_needed && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
         // The victim of an OOM kill had memory, so memory changed.
         if lists || (due.stirred && raw.inner.as_ref().is_some_and(|inner| inner.are_few())) {
-            inner::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
+            nested_oom::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
         }
         if lists {
             process::count(sampling, files, scratch, raw, only_reads)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);
         }
-        let looks = processes && (due.ran || read_due);
-        if looks && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
+        let is_checked = processes && (due.ran || read_due);
+        if is_checked && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
             self.pace.next_list = None;
         }
         Ok(ReadExtent::All)

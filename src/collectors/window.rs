@@ -112,13 +112,13 @@ impl PeakWindow {
         }
         let moved = std::mem::take(&mut self.moved);
         let reset = self.version == CgroupVersion::V1 || self.fd.is_some();
-        let begun = std::mem::take(&mut self.is_reset) && (reset || (self.ring.from_birth && self.ring.closed == 0));
-        let peak = match usage.filter(|_| begun && !moved) {
+        let started = std::mem::take(&mut self.is_reset) && (reset || (self.ring.from_birth && self.ring.closed == 0));
+        let peak = match usage.filter(|_| started && !moved) {
             Some(usage) => Ok(usage),
             None => self.read_and_reset(path, lifetime),
         };
         match peak {
-            Ok(peak) if begun => self.ring.push(peak),
+            Ok(peak) if started => self.ring.push(peak),
             // The peak covers the time since the creation or another agent's reset, not this sub-window.
             Ok(_) => self.ring = PeakRing::default(),
             Err(errno) => {

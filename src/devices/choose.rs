@@ -189,7 +189,7 @@ impl<'a> DeviceOffers<'a> {
 
     /// The reason why no group fits: the first condition that fails.
     fn refuse(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> ChooseError {
-        let (name, wanted) = (request.name.clone(), request.count);
+        let (name, required) = (request.name.clone(), request.count);
         let most = |of: &[(&DeviceGroup, Vec<&Device>)]| of.iter().map(|(_, devices)| devices.len()).max().unwrap_or(0);
         let enough = |there: usize| there >= self::requested_count(request);
         let called = self.pass(request, |_, _| true);
@@ -207,7 +207,7 @@ impl<'a> DeviceOffers<'a> {
             };
         }
         if !enough(most(&good)) {
-            return ChooseError::TooFew { name, requested: wanted, there: most(&good) };
+            return ChooseError::TooFew { name, requested: required, there: most(&good) };
         }
         let well = most(&self.pass(request, |g, d| meets(request, g, d) && d.unhealthy.is_none()));
         let all = || good.iter().flat_map(|(_, devices)| devices);
@@ -216,7 +216,7 @@ impl<'a> DeviceOffers<'a> {
                 |d: &&Device| Some(UnhealthyDevice { device: d.id.clone(), why: d.unhealthy.clone()? });
             return ChooseError::Unhealthy {
                 name,
-                requested: wanted,
+                requested: required,
                 well,
                 unhealthy: all().filter_map(unhealthy_device).collect(),
             };
@@ -224,7 +224,7 @@ impl<'a> DeviceOffers<'a> {
         let is_free = |d: &Device| d.unhealthy.is_none() && holder(&d.id).is_none();
         let free = most(&self.pass(request, |g, d| meets(request, g, d) && is_free(d)));
         let held = all().filter_map(|d| Some(HeldDevice { device: d.id.clone(), by: holder(&d.id)? })).collect();
-        ChooseError::Held { name, requested: wanted, free, held }
+        ChooseError::Held { name, requested: required, free, held }
     }
 }
 
@@ -282,9 +282,9 @@ impl<'f, 'a> SlotMatching<'f, 'a> {
     fn fill(&mut self, place: usize, seen: &mut BTreeSet<&'a DeviceId>) -> bool {
         let candidates = self.candidates[place];
         let free = candidates.iter().find(|id| !self.taken_by.contains_key(*id));
-        let mut others = candidates.iter().filter(|_| free.is_none());
+        let mut rest = candidates.iter().filter(|_| free.is_none());
         let won = free.or_else(|| {
-            others.find(|id| {
+            rest.find(|id| {
                 let other = self.taken_by.get(*id).copied();
                 seen.insert(id) && other.is_some_and(|other| self.fill(other, seen))
             })

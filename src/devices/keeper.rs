@@ -137,11 +137,11 @@ impl ReservationKeeper {
             Arc::clone(lock(&self.questions).entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))));
         let answer = async {
             let turn = turn.acquire_owned().await;
-            let asked = tokio::task::spawn_blocking(move || {
+            let request = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
                 plugin.reserve(&ids)
             });
-            asked.await.unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("internal error: {e}"))))
+            request.await.unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("internal error: {e}"))))
         };
         let late = || PluginError::new(PluginFault::Timeout, format!("no answer within {ANSWER:?}"));
         tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(late()))

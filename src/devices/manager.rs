@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::kept::UseJournal;
 use super::owners::{ProcessOwner, ProcessOwners};
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported};
 use super::state::{DeviceChange, DeviceState};
+use super::use_journal::UseJournal;
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::{Board, BoardView};
 use crate::host::clock::Clock;
@@ -94,7 +94,7 @@ impl Drop for DeviceManager {
 
 impl DeviceManager {
     pub fn new(parts: Parts) -> Arc<DeviceManager> {
-        let (kept, found) = UseJournal::open(parts.journal.clone());
+        let (retained, found) = UseJournal::open(parts.journal.clone());
         let names = parts.plugins.iter().map(|plugin| plugin.name().to_owned());
         let state = DeviceState::new(names, parts.tick, found);
         let attributes = match parts.config.attribution {
@@ -106,7 +106,7 @@ impl DeviceManager {
             tracing::debug!("device processes are not attributed to tasks: not all host processes are visible");
         }
         let owners = attributes.then(|| Mutex::new(ProcessOwners::new(parts.roots.clone())));
-        Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), journal: kept, parts })
+        Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), journal: retained, parts })
     }
 
     fn state(&self) -> MutexGuard<'_, DeviceState> {
@@ -181,11 +181,11 @@ impl DeviceManager {
         &self,
         device: &DeviceId,
         on: &[DeviceProcess],
-        look: fn(&mut ProcessOwners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
+        check: fn(&mut ProcessOwners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
     ) -> Option<Vec<ProcessOwner>> {
         let pids: Vec<u32> = on.iter().map(|process| process.pid).collect();
         let owners = self.owners.as_ref()?;
-        Some(look(&mut lock(owners), device, &pids, &self.parts.board.view()))
+        Some(check(&mut lock(owners), device, &pids, &self.parts.board.view()))
     }
 
     fn down(&self, plugin: usize, error: &PluginError) {
@@ -199,9 +199,9 @@ impl DeviceSource for DeviceManager {
         let board = self.parts.board.view();
         let mut turn = self.journal.turn();
         let mut state = self.state();
-        let (view, kept) = (state.view(&board, self.parts.clock.instant()), state.recorded_uses());
+        let (view, retained) = (state.view(&board, self.parts.clock.instant()), state.recorded_uses());
         drop(state);
-        self.journal.keep(&mut turn, kept);
+        self.journal.keep(&mut turn, retained);
         Arc::new(view)
     }
 }

@@ -221,8 +221,8 @@ fn device_peak_of_a_task_outlives_its_process_and_current_usage_does_not() {
     world.read("0", memory(100), &[(&a, "t", 30), (&a, "t", 10), (&a, "s", 5), (&b, "t", 20)]);
     assert_eq!(world.view().devices[0].unowned_bytes, Some(35));
     world.read("0", memory(100), &[(&b, "t", 25)]);
-    let gone = world.of(&a, "0").unwrap();
-    assert!(gone.ended && gone.usage.memory_peak_bytes == Some(5), "{gone:?}: the first is s");
+    let removed = world.of(&a, "0").unwrap();
+    assert!(removed.ended && removed.usage.memory_peak_bytes == Some(5), "{removed:?}: the first is s");
     let stays = world.of(&b, "0").unwrap();
     assert_eq!(
         (stays.ended, stays.usage.memory_used_bytes, stays.usage.memory_peak_bytes),

@@ -13,7 +13,7 @@ use crate::model::metric::{Kind, Life, MetricDesc};
 use crate::model::nearest::nearest;
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
-use crate::snapshot::itself;
+use crate::snapshot::self_metrics;
 use crate::telemetry::{self, metrics};
 
 /// In the order of the exposition, families of measures first. Built once.
@@ -24,7 +24,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     all.extend(super::ALL.iter().flat_map(|exporter| exporter.metrics));
     // Only their lists are asked for; nothing is read.
     all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
-    all.extend(itself::METRICS);
+    all.extend(self_metrics::METRICS);
     all.extend(metrics::descriptors());
     all.extend(telemetry::otlp::METRICS);
     all
@@ -139,10 +139,10 @@ fn near_pattern(name: &str) -> Option<String> {
         let at = name.match_indices('_').nth(words - 1).map_or(name.len(), |(at, _)| at + usize::from(ends_a_word));
         &name[..at]
     };
-    let meant = nearest(begin, CATALOGUE.iter().map(|desc| beginning(desc.name)))?;
-    let meant = format!("{meant}{rest}");
-    let pattern = Pattern::parse(&meant).ok()?;
-    CATALOGUE.iter().any(|desc| pattern.names(desc.name)).then_some(meant)
+    let suggestion = nearest(begin, CATALOGUE.iter().map(|desc| beginning(desc.name)))?;
+    let suggestion = format!("{suggestion}{rest}");
+    let pattern = Pattern::parse(&suggestion).ok()?;
+    CATALOGUE.iter().any(|desc| pattern.names(desc.name)).then_some(suggestion)
 }
 
 /// Every metric that this agent can expose.
@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn metric_names_have_our_prefix_and_valid_characters() {
         laws(|d| {
-            let ours = d.name.starts_with("allostat_") || d.name.starts_with("process_");
+            let is_own = d.name.starts_with("allostat_") || d.name.starts_with("process_");
             let plain = d.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-            (ours && plain && !d.name.contains("__")).then_some(()).ok_or_else(|| "not a name of ours".into())
+            (is_own && plain && !d.name.contains("__")).then_some(()).ok_or_else(|| "not a name of ours".into())
         });
     }
 

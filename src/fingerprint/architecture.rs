@@ -38,8 +38,8 @@ mod tests {
 
     #[test]
     fn architectures_are_called_as_nomad_calls_them() {
-        for (ours, theirs) in [("x86_64", "amd64"), ("aarch64", "arm64"), ("x86", "386"), ("riscv64", "riscv64")] {
-            assert_eq!(in_go(ours), theirs);
+        for (own, peer) in [("x86_64", "amd64"), ("aarch64", "arm64"), ("x86", "386"), ("riscv64", "riscv64")] {
+            assert_eq!(in_go(own), peer);
         }
     }
 }

@@ -108,17 +108,17 @@ impl Fingerprinting {
         let states = FingerprinterStates(Mutex::new(parts.fingerprinters.iter().map(pending).collect()));
         let states = Arc::new(states);
         let parts = Arc::new(parts);
-        let mut asking = JoinSet::new();
+        let mut runs = JoinSet::new();
         let (answered, mut all_answered) = mpsc::channel::<()>(1);
         for (at, fingerprinter) in parts.fingerprinters.iter().enumerate() {
-            let asked = FingerprinterRun {
+            let requested = FingerprinterRun {
                 at,
                 fingerprinter: *fingerprinter,
                 parts: Arc::clone(&parts),
                 states: Arc::clone(&states),
                 places: Arc::new(Semaphore::new(AT_ONCE)),
             };
-            asking.spawn(asked.go_on(answered.clone()));
+            runs.spawn(requested.go_on(answered.clone()));
         }
         drop(answered);
         // Nothing is ever sent: it ends when no sender is left.
@@ -127,7 +127,7 @@ impl Fingerprinting {
             let names = pending.map(|info| info.name).collect::<Vec<_>>().join(", ");
             tracing::warn!(names, "fingerprints are slow; the agent continues without them");
         }
-        Fingerprinting { states, _runs: asking }
+        Fingerprinting { states, _runs: runs }
     }
 
     pub fn states(&self) -> Arc<FingerprinterStates> {

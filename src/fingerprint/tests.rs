@@ -80,8 +80,8 @@ fn fingerprint_of_malformed_input_fails_with_its_place_and_without_value() {
         FingerprintRequest { roots: Roots { proc: dir.path().to_owned(), ..Roots::default() }, ..request("v2-new") };
     let error = fingerprint_once("memory", &odd).unwrap_err();
     assert_eq!(error.to_string(), r#"meminfo, line 1: expected a number of kB, found "MemTotal: much kB""#);
-    let gone = FingerprintRequest { data_dir: "/no/such/place".into(), ..request("v2-new") };
-    assert_eq!(fingerprint_once("storage", &gone).unwrap_err().to_string(), "/no/such/place does not exist here");
+    let removed = FingerprintRequest { data_dir: "/no/such/place".into(), ..request("v2-new") };
+    assert_eq!(fingerprint_once("storage", &removed).unwrap_err().to_string(), "/no/such/place does not exist here");
 }
 
 #[test]
@@ -282,8 +282,8 @@ async fn failing_fingerprinter_is_retried_each_minute_at_most_and_its_old_values
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     let after_an_hour = one.calls();
     tokio::time::sleep(PAUSES.1 * 1_000).await;
-    let asked = one.calls() - after_an_hour;
-    assert!((999..=1_001).contains(&asked), "{asked}");
+    let requested = one.calls() - after_an_hour;
+    assert!((999..=1_001).contains(&requested), "{requested}");
     assert_eq!(agent.value(HostAttribute::OsName).as_deref(), Some("first"));
     assert_eq!(agent.metrics.fingerprint_failures("one", Error), u64::from(one.calls() - 1));
     let info = agent.manager.states().now().remove(0);
@@ -322,9 +322,9 @@ async fn fingerprinter_panic_leaves_other_fingerprinters_unaffected() {
 
 /// A fingerprinter whose calls hang until they are let go, each by one word or all by dropping the sender.
 fn hanging(name: &'static str) -> (&'static FakeFingerprinter, Sender<()>) {
-    let (let_go, gone): (Sender<()>, Receiver<()>) = channel();
-    let gone = Mutex::new(gone);
-    let fake = FakeFingerprinter::new(name, Some(60), move |_| match gone.lock().unwrap().recv() {
+    let (let_go, closed): (Sender<()>, Receiver<()>) = channel();
+    let closed = Mutex::new(closed);
+    let fake = FakeFingerprinter::new(name, Some(60), move |_| match closed.lock().unwrap().recv() {
         Ok(()) => found(HostAttribute::OsName, "too late"),
         Err(_) => found(HostAttribute::OsName, "at last"),
     });

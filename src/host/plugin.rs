@@ -134,13 +134,14 @@ mod tests {
     fn a_plugin_that_hangs_ends_with_what_it_started() {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), "sleep 600 & echo $!; wait");
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let answer = run_script(&program, &[], b"", Duration::from_millis(500));
-        assert!(answer.status.is_none() && begun.elapsed() < Duration::from_secs(300));
+        assert!(answer.status.is_none() && started_at.elapsed() < Duration::from_secs(300));
         let child: u32 = String::from_utf8(answer.output).unwrap().trim().parse().unwrap();
-        let gone = || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
-        while !gone() {
-            assert!(begun.elapsed() < Duration::from_secs(300), "it runs still");
+        let is_removed =
+            || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
+        while !is_removed() {
+            assert!(started_at.elapsed() < Duration::from_secs(300), "it runs still");
             std::thread::yield_now();
         }
     }
@@ -171,8 +172,8 @@ mod tests {
         let lines: Vec<&str> = answer.complaint.lines().collect();
         assert!(lines.contains(&"STAYS=1") && !answer.complaint.contains("CARGO"), "{}", answer.complaint);
         assert!(answer.complaint.ends_with(dir.path().file_name().unwrap().to_str().unwrap()));
-        let begun = Instant::now();
-        assert!(helped(&[], true).status.is_none() && begun.elapsed() < Duration::from_secs(300));
+        let started_at = Instant::now();
+        assert!(helped(&[], true).status.is_none() && started_at.elapsed() < Duration::from_secs(300));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::evaluate::basis::{Budget, EvaluationFault, ExternalInputs};
-use super::evaluate::given::GivenVariables;
+use super::evaluate::inputs::GivenVariables;
 use super::evaluate::scope::{EvaluationScope, path};
 use super::evaluate::value::HclValue;
 use super::evaluate::variables;

@@ -33,11 +33,11 @@ impl Job {
     ///
     /// Errors: the parameters are not those that the job asks for.
     pub fn dispatched_child(&self, given: DispatchParameters, at: u64, unique: &str) -> Result<Job, DispatchRefusal> {
-        let Some(asks) = &self.launching.parameterized else { return Err(DispatchRefusal::NotParameterized) };
-        asks.check(&given)?;
+        let Some(parameters) = &self.launching.parameterized else { return Err(DispatchRefusal::NotParameterized) };
+        parameters.check(&given)?;
         let launching = JobLaunching { parameterized: None, ..self.launching.clone() };
         let mut child = self.child(format!("{}/dispatch-{at}-{unique}", self.id), launching);
-        for key in &asks.meta_optional {
+        for key in &parameters.meta_optional {
             child.meta.entry(key.clone()).or_default();
         }
         child.meta.extend(given.meta);
@@ -91,8 +91,8 @@ mod tests {
     }
     fn launching(payload: PayloadRule) -> JobLaunching {
         let list = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
-        let asks = Parameterized { payload, meta_required: list(&["to"]), meta_optional: list(&["from", "why"]) };
-        JobLaunching { parameterized: Some(Box::new(asks)), ..JobLaunching::default() }
+        let parameters = Parameterized { payload, meta_required: list(&["to"]), meta_optional: list(&["from", "why"]) };
+        JobLaunching { parameterized: Some(Box::new(parameters)), ..JobLaunching::default() }
     }
     fn given(bytes: Option<usize>, meta: &[(&str, &str)]) -> DispatchParameters {
         DispatchParameters {

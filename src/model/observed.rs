@@ -408,9 +408,9 @@ mod tests {
         for (source, action) in AllocSource::ALL.into_iter().flat_map(|source| actions.map(|action| (source, action))) {
             let has_no_runtime = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
                 || source == AllocSource::Process && matches!(action, RuntimeAction::Restart | RuntimeAction::Logs);
-            let said = command_elsewhere(source, "x", action);
-            assert_eq!(said.is_none(), has_no_runtime, "{source:?} {action:?}");
-            assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {action:?}");
+            let text = command_elsewhere(source, "x", action);
+            assert_eq!(text.is_none(), has_no_runtime, "{source:?} {action:?}");
+            assert!(text.is_none_or(|text| text.contains('x')), "{source:?} {action:?}");
         }
     }
 }

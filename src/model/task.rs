@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::device_used::DeviceUsed;
 use super::event::Event;
-use super::few::SmallMap;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
 use super::last_output::LastOutput;
 use super::network::DriverNetwork;
+use super::small_map::SmallMap;
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
 use super::words;
@@ -98,7 +98,7 @@ impl ServiceResult {
     }
     /// The word, if the exit status does not say the same.
     pub fn word_unlike(self, status: &ExitStatus) -> Option<&'static str> {
-        let is_said = match self {
+        let is_redundant = match self {
             ServiceResult::Success | ServiceResult::OomKill => true,
             ServiceResult::ExitCode => matches!(status, ExitStatus::Code(1..)),
             ServiceResult::Signal => matches!(status, ExitStatus::Signal(_)),
@@ -110,7 +110,7 @@ impl ServiceResult {
             | ServiceResult::StartLimitHit
             | ServiceResult::Resources => false,
         };
-        (!is_said).then_some(self.as_str())
+        (!is_redundant).then_some(self.as_str())
     }
 }
 

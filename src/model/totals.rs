@@ -100,15 +100,15 @@ impl TaskTotals {
         self.usage.add_counters(usage);
     }
     /// Whose the exit was that was just added.
-    pub fn note_exit(&mut self, exit: &Exit, whose: &Exemplar) {
+    pub fn note_exit(&mut self, exit: &Exit, exemplar: &Exemplar) {
         let latest = self.latest.get_or_insert_default();
         if let Some(kills) = exit.oom_kills.filter(|kills| *kills > 0) {
-            Exemplar { value: Value::Int(kills), ..whose.clone() }.replace(&mut latest.oom_kill);
+            Exemplar { value: Value::Int(kills), ..exemplar.clone() }.replace(&mut latest.oom_kill);
         }
         if exit.status.never_ran() {
             return;
         }
-        whose.clone().replace(&mut latest.exits[exit.outcome.index()]);
+        exemplar.clone().replace(&mut latest.exits[exit.outcome.index()]);
         let number = match (&exit.status, exit.outcome) {
             (ExitStatus::Code(code), Outcome::Error) => latest.exit_codes.entry(*code).or_default(),
             (ExitStatus::Signal(signal), Outcome::Signal) => latest.exit_signals.entry(*signal).or_default(),
@@ -116,15 +116,15 @@ impl TaskTotals {
                 return;
             }
         };
-        whose.clone().replace(number);
+        exemplar.clone().replace(number);
     }
-    pub fn add_escalation(&mut self, whose: Exemplar) {
+    pub fn add_escalation(&mut self, exemplar: Exemplar) {
         self.kill_escalations = self.kill_escalations.saturating_add(1);
-        whose.replace(&mut self.latest.get_or_insert_default().escalation);
+        exemplar.replace(&mut self.latest.get_or_insert_default().escalation);
     }
-    pub fn add_abandoned(&mut self, whose: Exemplar) {
+    pub fn add_abandoned(&mut self, exemplar: Exemplar) {
         self.abandoned = self.abandoned.saturating_add(1);
-        whose.replace(&mut self.latest.get_or_insert_default().abandoned);
+        exemplar.replace(&mut self.latest.get_or_insert_default().abandoned);
     }
     pub fn add_restart(&mut self, reason: RestartReason) {
         self.restarts[reason.index()] = self.restarts[reason.index()].saturating_add(1);
@@ -139,7 +139,7 @@ impl TaskTotals {
     /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of
     /// both.
     pub fn merge(&mut self, other: &TaskTotals) {
-        self.created = self.created.zip(other.created).map(|(ours, theirs)| ours.min(theirs));
+        self.created = self.created.zip(other.created).map(|(sum, added)| sum.min(added));
         self.usage.add_counters(&other.usage);
         add_each(&mut self.exits, &other.exits);
         add_each(&mut self.restarts, &other.restarts);
@@ -160,12 +160,12 @@ fn is_nothing(counts: &[u64; 3]) -> bool {
 }
 
 /// Counts by a closed list.
-pub fn add_each<const N: usize>(ours: &mut [u64; N], theirs: &[u64; N]) {
-    ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
+pub fn add_each<const N: usize>(sum: &mut [u64; N], added: &[u64; N]) {
+    sum.iter_mut().zip(added).for_each(|(sum, added)| *sum = sum.saturating_add(*added));
 }
 
-fn add_all<K: Ord + Clone>(ours: &mut BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
-    theirs.iter().for_each(|(key, n)| *ours.entry(key.clone()).or_default() += n);
+fn add_all<K: Ord + Clone>(sum: &mut BTreeMap<K, u64>, added: &BTreeMap<K, u64>) {
+    added.iter().for_each(|(key, n)| *sum.entry(key.clone()).or_default() += n);
 }
 
 #[derive(Debug, Clone, Default)]
@@ -249,18 +249,18 @@ mod tests {
     #[test]
     fn observed_workload_name_never_equals_a_job_name() {
         let mut totals = Totals::default();
-        let beside = |totals: &Totals, name: &str| totals.name_without_conflict(&JobId::from(name)).to_string();
-        assert_eq!(beside(&totals, "svc"), "svc");
+        let sibling = |totals: &Totals, name: &str| totals.name_without_conflict(&JobId::from(name)).to_string();
+        assert_eq!(sibling(&totals, "svc"), "svc");
         for (job, shown) in
             [("svc", "svc~observed"), ("svc~observed", "svc~observed~observed"), ("sv", "svc~observed~observed")]
         {
             totals.submitted(&JobId::from(job), &TaskName::from("t"), Timestamp(1));
-            assert_eq!(beside(&totals, "svc"), shown);
+            assert_eq!(sibling(&totals, "svc"), shown);
         }
-        assert_eq!(beside(&totals, "svd"), "svd");
+        assert_eq!(sibling(&totals, "svd"), "svd");
         let long = "x".repeat(200);
         totals.submitted(&JobId::from(long.as_str()), &TaskName::from("t"), Timestamp(1));
-        assert_eq!((beside(&totals, &long).len(), beside(&totals, &long) == long), (200, false));
+        assert_eq!((sibling(&totals, &long).len(), sibling(&totals, &long) == long), (200, false));
     }
 
     #[test]

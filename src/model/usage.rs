@@ -557,7 +557,7 @@ mod tests {
                 Nature::FullStall if !only => a.get(f),
                 Nature::TaskCounter | Nature::TaskLive | Nature::TaskPeak | Nature::Limit => a.get(f),
                 Nature::Live | Nature::Counter | Nature::Stall | Nature::FullStall | Nature::Peak | Nature::Recent => {
-                    a.get(f).map(|ours| ours.max(b.get(f).unwrap_or(0)))
+                    a.get(f).map(|total| total.max(b.get(f).unwrap_or(0)))
                 }
             });
             holds(&changed(&a, |u| u.hold_sum(&b)), |f| match f.nature() {

@@ -33,7 +33,7 @@ use self::parents::ParentTable;
 use self::shares::UserShares;
 use super::Config;
 use super::identity::{AllocCgroup, TaskNaming};
-use super::kept::{ObservedJournal, RecordLocation};
+use super::journal::{ObservedJournal, RecordLocation};
 use super::lives::{AllLives, Event, Lives, Measures, State};
 use super::naming::{Inquiries, RuntimePlaces, SourceReply};
 use super::processes::ProcessGroups;
@@ -86,7 +86,7 @@ impl Observer {
     /// thread or file descriptor available.
     pub fn start(parts: Parts) -> std::io::Result<Observer> {
         let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
-        let bell = inquiries.wake_signal();
+        let wake_signal = inquiries.wake_signal();
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
         let waiting = Arc::new(AtomicUsize::new(usize::MAX));
         let mut work = ObserverThread::new(parts, inquiries, Arc::clone(&delivered), Arc::clone(&waiting));
@@ -100,7 +100,7 @@ impl Observer {
             work.keep_usage();
         };
         let thread = std::thread::Builder::new().name("observer".into()).spawn(begin)?;
-        Ok(Observer { stop, wake: bell, delivered, waiting, is_short, thread: Mutex::new(Some(thread)) })
+        Ok(Observer { stop, wake: wake_signal, delivered, waiting, is_short, thread: Mutex::new(Some(thread)) })
     }
 
     /// Whether all running workloads have been found and named.
@@ -324,7 +324,7 @@ impl ObserverThread {
                 }
                 SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
                 SourceReply::Renamed(ids) => self.renamed(&ids),
-                SourceReply::Restarting(asked_at, ids) => self.set_waits(asked_at, &ids),
+                SourceReply::Restarting(requested_at, ids) => self.set_waits(requested_at, &ids),
             }
         }
     }
@@ -372,11 +372,11 @@ impl ObserverThread {
     /// Publishes the changes on the board.
     fn show(&mut self) {
         let delivered = std::mem::take(&mut *lock(&self.delivered));
-        let gone = self.allocs.forget(&delivered);
+        let removed = self.allocs.forget(&delivered);
         if let Some(parents) = self.parents.take_changed() {
             self.parts.board.set_parents(parents);
         }
-        if self.touched.is_empty() && self.changes.is_empty() && gone.is_empty() {
+        if self.touched.is_empty() && self.changes.is_empty() && removed.is_empty() {
             return;
         }
         let touched = std::mem::take(&mut self.touched);
@@ -384,7 +384,7 @@ impl ObserverThread {
         let changes = std::mem::take(&mut self.changes);
         let now = self.parts.clock.instant();
         self.seen.extend(changes.iter().map(|change| (change.key(), now)));
-        self.parts.board.observe(shown, &gone, |totals| {
+        self.parts.board.observe(shown, &removed, |totals| {
             changes.iter().for_each(|change| change.apply(totals));
             let keys: BTreeSet<_> = changes.iter().map(TotalsChange::key).collect();
             for key in keys {

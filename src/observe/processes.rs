@@ -126,7 +126,7 @@ impl ProcessGroups {
         for process in seen {
             by_group.entry(process.stat.group).or_default().push(process);
         }
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         self.groups.retain(|number, group| {
             if by_group.contains_key(number) {
                 return true;
@@ -134,7 +134,7 @@ impl ProcessGroups {
             group.ends(&[]);
             if let Some(reader) = &group.reader {
                 reader.report(group.usage(&[]), at);
-                news.push(GroupChange::Ended { key: group.key.clone() });
+                changes.push(GroupChange::Ended { key: group.key.clone() });
             }
             false
         });
@@ -152,13 +152,13 @@ impl ProcessGroups {
                     self.left_out += 1;
                     continue;
                 }
-                news.push(self.show(number, &seen, &native));
+                changes.push(self.show(number, &seen, &native));
             }
             if let Some(ProcessGroup { reader: Some(reader), .. }) = self.groups.get(&number) {
                 reader.report(self.groups[&number].usage(&seen), at);
             }
         }
-        news
+        changes
     }
 
     fn show(&mut self, number: u32, seen: &[SampledProcess], native: &str) -> GroupChange {
@@ -206,11 +206,11 @@ impl ProcessGroups {
         };
         // Kernel threads have group 0.
         all.retain(|process| process.stat.group != 0 && !is_known(process.id.pid));
-        let ask_all = self.samples.is_multiple_of(CGROUP_READ_EACH);
+        let query_all = self.samples.is_multiple_of(CGROUP_READ_EACH);
         self.samples = self.samples.wrapping_add(1);
         let before = std::mem::take(&mut self.outside);
         for process in &all {
-            let known = before.get(&process.id).copied().filter(|_| !ask_all);
+            let known = before.get(&process.id).copied().filter(|_| !query_all);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
                 Some(cgroup::places(&bytes).all(|place| !(filter.own)(&place)))
@@ -302,11 +302,12 @@ mod tests {
         }
         /// IDs that begin, keys that end.
         fn sample(&mut self, room: usize) -> Vec<String> {
-            let (own, wants) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
-            let filter = GroupFilter { own: &own, agent: 3, tasks: &[7].into(), is_shown: &wants, room };
-            let news = self.processes.sample(&filter);
-            news.into_iter()
-                .map(|news| match news {
+            let (own, accepts) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
+            let filter = GroupFilter { own: &own, agent: 3, tasks: &[7].into(), is_shown: &accepts, room };
+            let changes = self.processes.sample(&filter);
+            changes
+                .into_iter()
+                .map(|change| match change {
                     GroupChange::Started { naming, .. } => format!("+{}", naming.native),
                     GroupChange::Ended { key } => format!("-{key}"),
                 })
@@ -378,8 +379,8 @@ mod tests {
         host.sample(9);
         assert_eq!(host.sample(9), ["+moves/10"]);
         host.run(10, (2, 10), "moves", 2, "/task");
-        let news: Vec<String> = (0..CGROUP_READ_EACH).flat_map(|_| host.sample(9)).collect();
-        assert_eq!(news, ["-process:10:10"]);
+        let changes: Vec<String> = (0..CGROUP_READ_EACH).flat_map(|_| host.sample(9)).collect();
+        assert_eq!(changes, ["-process:10:10"]);
     }
 
     #[test]

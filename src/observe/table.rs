@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::exits::{ExitFacts, exit};
 use super::identity::{AllocCgroup, TaskNaming};
-use super::kept::EarlierTask;
+use super::journal::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
 use crate::board::PublishedAlloc;
 use crate::collectors::TaskReader;
@@ -217,11 +217,11 @@ impl ObservedAllocs {
     }
 
     /// Adds a task. Returns its alloc and the changes of totals.
-    pub fn begin(&mut self, begun: NewTask) -> (AllocId, Vec<TotalsChange>) {
+    pub fn begin(&mut self, new_task: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
-        let NewTask { path, source, own, naming, rule, labels, reader, own_reader, since } = begun;
+        let NewTask { path, source, own, naming, rule, labels, reader, own_reader, since } = new_task;
         // The ID uses the untruncated name, with a digest.
-        let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
+        let expected = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
         let cgroup = match own {
             AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
@@ -229,7 +229,7 @@ impl ObservedAllocs {
             AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
         let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
-        let id = self.free_id(AllocId::new(wanted), &naming, &path, its_own);
+        let id = self.free_id(AllocId::new(expected), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
@@ -241,8 +241,8 @@ impl ObservedAllocs {
             Some(at) => at,
             None => {
                 let key = (id.clone(), task.clone());
-                let gone = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
-                let earlier = self.earlier.remove(&key).or(gone);
+                let removed = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
+                let earlier = self.earlier.remove(&key).or(removed);
                 held.tasks.push(earlier.map(TrackedTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
@@ -282,9 +282,9 @@ impl ObservedAllocs {
         self.path_bytes += path.len();
         self.places.insert(path, (id.clone(), at));
         let Some(workload) = workload else { return (id, Vec::new()) };
-        let begun = since.map(|since| TotalsChange::Started(workload.clone(), task.clone(), since));
+        let change = since.map(|since| TotalsChange::Started(workload.clone(), task.clone(), since));
         let again = after.map(|after| TotalsChange::Restarted(workload, task, after));
-        (id, begun.into_iter().chain(again).collect())
+        (id, change.into_iter().chain(again).collect())
     }
 
     /// Updates the names. Returns the alloc if anything changed. Its ID stays.
@@ -387,9 +387,9 @@ impl ObservedAllocs {
         let mut changed = Vec::new();
         for (id, held) in &mut self.allocs {
             for task in &mut held.tasks {
-                let is_asked = task.shown.will_restart || task.is_unconfirmed;
+                let is_requested = task.shown.will_restart || task.is_unconfirmed;
                 let (Some(path), Some(since)) = (&task.shown.cgroup, task.shown.since) else { continue };
-                if !is_asked || since >= at {
+                if !is_requested || since >= at {
                     continue;
                 }
                 let waits = waited(path.as_str());
@@ -414,8 +414,8 @@ impl ObservedAllocs {
     /// Removes ended allocs whose series were delivered. Returns them.
     pub fn forget(&mut self, ids: &[AllocId]) -> Vec<AllocId> {
         let over = |id: &&AllocId| self.allocs.get(*id).is_some_and(|held| held.ended_at.is_some());
-        let gone: Vec<AllocId> = ids.iter().filter(over).cloned().collect();
-        for id in &gone {
+        let removed: Vec<AllocId> = ids.iter().filter(over).cloned().collect();
+        for id in &removed {
             let Some(held) = self.allocs.remove(id) else { continue };
             for (known, task) in held.identity.tasks.iter().zip(&held.tasks) {
                 let earlier = EarlierTask::of(&task.shown, task.attempts);
@@ -423,7 +423,7 @@ impl ObservedAllocs {
                 self.forgotten.insert((id.clone(), known.name.clone()), (ended_at, earlier));
             }
         }
-        gone
+        removed
     }
 
     /// Keys of workloads with a running or shown task.
@@ -466,7 +466,7 @@ impl ObservedAllocs {
 
     /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
     /// as an alloc's own cgroup.
-    fn free_id(&self, wanted: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
+    fn free_id(&self, expected: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
         let is_taken = |held: &TrackedAlloc| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
@@ -475,9 +475,9 @@ impl ObservedAllocs {
             let is_another = held.native != naming.native || (own.is_some() && held.identity.cgroup.as_ref() != own);
             runs || is_full || (is_another && held.ended_at.is_none())
         };
-        match self.allocs.get(&wanted) {
-            Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", digest(path))),
-            Some(_) | None => wanted,
+        match self.allocs.get(&expected) {
+            Some(held) if is_taken(held) => AllocId::new(format!("{expected}~{:016x}", digest(path))),
+            Some(_) | None => expected,
         }
     }
 }
@@ -591,9 +591,9 @@ mod tests {
     fn the_same_name_again_counts_on_top_of_what_was_and_its_workload_has_each_end() {
         let (mut allocs, mut totals) = (ObservedAllocs::default(), Totals::default());
         for n in 0..40 {
-            let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
+            let (id, change) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
             assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
-            begun.iter().for_each(|begun| begun.apply(&mut totals));
+            change.iter().for_each(|change| change.apply(&mut totals));
             let facts = ExitFacts {
                 status: ExitStatus::Code(3),
                 oom: n == 0,
@@ -779,10 +779,10 @@ mod tests {
             namespace: "gpu".to_owned(),
             ..TaskNaming::of("42")
         };
-        let begun = |path: &str, naming: TaskNaming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
-        allocs.begin(begun("/job/batch", known));
+        let new_task = |path: &str, naming: TaskNaming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
+        allocs.begin(new_task("/job/batch", known));
         let (id, _) =
-            allocs.begin(begun("/job/extern", TaskNaming { task: "extern".to_owned(), ..TaskNaming::of("42") }));
+            allocs.begin(new_task("/job/extern", TaskNaming { task: "extern".to_owned(), ..TaskNaming::of("42") }));
         let identity = allocs.published(&id).unwrap().identity;
         assert_eq!(
             (identity.name.as_str(), identity.workload.as_ref().map(JobId::as_str), identity.namespace.as_str()),

@@ -85,10 +85,15 @@ pub(super) enum LifeOwner {
 }
 
 impl CgroupTree {
-    /// `ours`: the parent cgroup of managed tasks.
-    pub fn new(ours: &str) -> CgroupTree {
-        let ours = ours.trim_end_matches('/').to_owned();
-        CgroupTree { root: CgroupNode::default(), managed_parent: ours, given: HashMap::new(), bundled: HashMap::new() }
+    /// `managed`: the parent cgroup of managed tasks.
+    pub fn new(managed: &str) -> CgroupTree {
+        let managed = managed.trim_end_matches('/').to_owned();
+        CgroupTree {
+            root: CgroupNode::default(),
+            managed_parent: managed,
+            given: HashMap::new(),
+            bundled: HashMap::new(),
+        }
     }
 
     /// Forgets all cgroups, but keeps the owners of directories.
@@ -148,8 +153,8 @@ impl CgroupTree {
             at.push('/');
             at.push_str(name);
             if !node.below.contains_key(name) {
-                let is_ours = path == self.managed_parent || path.strip_prefix('/') == Some(TASK_SLICE);
-                let what = if is_ours && depth == parts.len() {
+                let is_managed = path == self.managed_parent || path.strip_prefix('/') == Some(TASK_SLICE);
+                let what = if is_managed && depth == parts.len() {
                     NodeKind::Managed
                 } else {
                     self.recognise(&parts[..depth], at, user).map_or(NodeKind::Unknown, NodeKind::Recognised)
@@ -310,11 +315,11 @@ fn remove(node: &mut CgroupNode, place: HierarchySet, parts: &[&str]) -> bool {
     if !rest.is_empty() {
         return remove(child, place, rest);
     }
-    let is_gone = leave(child, place);
-    if is_gone {
+    let is_removed = leave(child, place);
+    if is_removed {
         node.below.remove(*first);
     }
-    is_gone
+    is_removed
 }
 
 /// Removes a hierarchy from a node and its descendants. Returns whether the node is gone.

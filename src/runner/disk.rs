@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Handle;
-use super::kept::datadir::DataDir;
+use super::persistence::datadir::DataDir;
 use crate::board::Board;
 use crate::board::disk::{DiskUse, DiskUses};
 use crate::host::clock::Clock;
@@ -71,9 +71,9 @@ impl DiskWatcher {
         let sign = Arc::clone(&stop);
         let work = move || while rounds.one(&sign) && sign.rest(ROUND) {};
         let thread = std::thread::Builder::new().name("disk".to_owned()).stack_size(256 << 10);
-        let begun =
+        let started =
             thread.spawn(work).inspect_err(|error| tracing::warn!(%error, "disk usage of allocs is not measured"));
-        begun.ok().map(|_| DiskWatcher(stop))
+        started.ok().map(|_| DiskWatcher(stop))
     }
 }
 

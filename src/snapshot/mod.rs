@@ -11,7 +11,6 @@
 pub mod aggregate;
 pub mod assemble;
 pub mod failed;
-pub mod itself;
 pub mod overflow;
 pub mod parents;
 pub mod pass;
@@ -20,6 +19,7 @@ pub mod restarts;
 pub mod retention;
 pub mod sampler;
 pub mod scrapers;
+pub mod self_metrics;
 mod workloads;
 
 use std::sync::Arc;

@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn unknown_restarts_are_absent_and_not_zero() {
-        let view = |observed, restarts, begun_after| {
-            let ended = Arc::new(TaskTotals { restarts, restart_causes: begun_after, ..TaskTotals::default() });
+        let view = |observed, restarts, causes| {
+            let ended = Arc::new(TaskTotals { restarts, restart_causes: causes, ..TaskTotals::default() });
             let (workload, task, source) = ("w".into(), "t".into(), None);
             WorkloadView { workload, task, source, usage: Usage::default(), ended, observed }
         };
@@ -85,8 +85,8 @@ mod tests {
         assert_eq!(none.restarts(false), [None, None, None, None, None, Some(0)]);
         let failed = view(true, [0; 4], [0, 2, 1]);
         assert_eq!(failed.restarts(false), [None, None, None, None, Some(2), Some(1)]);
-        let ours = view(false, [1, 2, 0, 4], [0; 3]);
-        assert_eq!(ours.restarts(true), [Some(1), Some(2), Some(0), Some(4), None, None]);
+        let managed = view(false, [1, 2, 0, 4], [0; 3]);
+        assert_eq!(managed.restarts(true), [Some(1), Some(2), Some(0), Some(4), None, None]);
         let both = view(false, [1, 2, 0, 4], [5, 6, 0]);
         assert_eq!(both.restarts(true), [Some(1), Some(7), Some(0), Some(4), Some(6), None]);
     }

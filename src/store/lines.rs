@@ -389,8 +389,8 @@ mod tests {
         }
         let bytes: u64 = files(dir.path()).unwrap().iter().map(|file| file.bytes).sum();
         assert!(bytes <= limits.bytes + limits.bytes / 8, "{bytes}");
-        let kept = lines(dir.path()).len();
-        assert!(kept > 50 && kept < 200, "{kept}");
+        let retained = lines(dir.path()).len();
+        assert!(retained > 50 && retained < 200, "{retained}");
         log.prune(SystemTime::now() + Duration::from_secs(7_200));
         assert_eq!(names(dir.path()), Vec::<String>::new(), "all of it is too old");
         // What comes then is in a file that is there.

@@ -77,17 +77,17 @@ impl SledStore {
     /// Asks sled, and the log where sled fails.
     fn read<T>(
         &self,
-        ask: impl FnOnce(&Mirror) -> Result<T, MirrorFault>,
-        look: impl FnOnce(Records) -> T,
+        request: impl FnOnce(&Mirror) -> Result<T, MirrorFault>,
+        check: impl FnOnce(Records) -> T,
     ) -> Result<T, StoreError> {
         let mut state = lock(&self.state);
         state.catch_up();
-        match state.mirror.as_ref().map(ask) {
+        match state.mirror.as_ref().map(request) {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(trouble)) => state.give_up_mirror(&trouble),
             None => {}
         }
-        state.log.records().map(look).map_err(|e| StoreError::Read { message: e.to_string() })
+        state.log.records().map(check).map_err(|e| StoreError::Read { message: e.to_string() })
     }
 }
 
@@ -165,8 +165,8 @@ impl State {
         self.mirror = Some(mirror);
         let changed = records.iter().filter(|(key, value)| old.get(*key) != Some(value));
         let changed = changed.map(|(key, value)| (key.as_str(), Some(value.as_slice())));
-        let gone = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
-        let writes: Vec<_> = changed.chain(gone).collect();
+        let removed = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
+        let writes: Vec<_> = changed.chain(removed).collect();
         if !writes.is_empty() || old_seq != self.seq {
             self.follow(writes.into_iter());
         }

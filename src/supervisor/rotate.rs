@@ -452,10 +452,10 @@ mod tests {
                 prop_assert!(files.len() <= max_files as usize);
                 prop_assert!(files.iter().all(|(_, bytes)| bytes.len() as u64 <= max_file_bytes));
                 prop_assert!(files.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1));
-                let kept = text(&files);
-                prop_assert!(stream.ends_with(&kept));
+                let retained = text(&files);
+                prop_assert!(stream.ends_with(&retained));
                 if files.first().is_some_and(|(index, _)| *index == 0) {
-                    prop_assert_eq!(&kept, &stream, "nothing was dropped yet, so everything is there");
+                    prop_assert_eq!(&retained, &stream, "nothing was dropped yet, so everything is there");
                 }
             }
             prop_assert_eq!(rotator.lost_bytes(), 0);

@@ -164,11 +164,11 @@ pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: Launch
     let why = errno_text(error.errno);
     let user = orders.account.as_ref().map_or("", |a| a.name.as_str());
     let directory = orders.directory.display();
-    let place = |wanted: &dyn Fn(usize, bool) -> bool| {
+    let place = |accepts: &dyn Fn(usize, bool) -> bool| {
         let places = orders.cgroup.iter().flat_map(|c| &c.places);
         let mut v1 = 0;
         for place in places {
-            if wanted(v1, place.unified) {
+            if accepts(v1, place.unified) {
                 return place.directory.display().to_string();
             }
             v1 += usize::from(!place.unified);

@@ -9,9 +9,9 @@ const GROWS_OLD: &[&str] = &["AllostatOtlpBacklog"];
 
 /// The groups of tests with a case of the alert.
 fn groups_of(alert: &str, files: &[String]) -> Vec<String> {
-    let mine = format!("alertname: {alert}\n");
+    let own = format!("alertname: {alert}\n");
     let of_file = |text: &String| -> Vec<String> {
-        text.split("\n  - name:").skip(1).filter(|group| group.contains(&mine)).map(str::to_owned).collect()
+        text.split("\n  - name:").skip(1).filter(|group| group.contains(&own)).map(str::to_owned).collect()
     };
     files.iter().flat_map(of_file).collect()
 }

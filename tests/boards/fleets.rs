@@ -267,9 +267,9 @@ fn fleet_script_upgrades_host_by_host_and_stops_at_the_first_that_is_not_ready()
     }
     for (bad, never) in [("dead", "nothing"), ("wrong", "systemctl")] {
         let (log, output) = fleet.roll_out(&format!("web-1\n{bad}\nweb-3\n"));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("{bad} failed; 1 hosts before it are done")), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains(&format!("{bad} failed; 1 hosts before it are done")), "{printed}");
         assert!(!log.contains("web-3") && !log.contains(&format!("{bad} {never}")), "{log}");
     }
     // Nothing is run on what could be an option of ssh.

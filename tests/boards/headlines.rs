@@ -196,10 +196,10 @@ fn headline_number_is_0_if_known_and_absent_if_unknown() {
             for panel in board.panels().into_iter().filter(|panel| panel["type"] == "stat") {
                 let place = format!("{} / {}", board.stem, text(panel, "title"));
                 let is_zero = zeros.iter().any(|some| some.contains(&place.as_str()));
-                let wanted = if is_zero { "[{labels: '{}', value: 0}]" } else { "[]" };
+                let expected = if is_zero { "[{labels: '{}', value: 0}]" } else { "[]" };
                 for expression in list(&panel["targets"]).iter().map(query_of) {
                     groups += &format!(
-                        "      - eval_time: 1h\n        expr: 'sum({expression})'\n        exp_samples: {wanted}\n"
+                        "      - eval_time: 1h\n        expr: 'sum({expression})'\n        exp_samples: {expected}\n"
                     );
                 }
                 seen.insert(place);

@@ -35,9 +35,9 @@ fn the_rule_tests_pass() {
 fn every_alert_has_a_firing_and_a_silent_test_case() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
     for rule in alerts() {
-        let mine = format!("alertname: {}\n", rule.name);
+        let own = format!("alertname: {}\n", rule.name);
         let cases: Vec<&str> =
-            tests.iter().flat_map(|text| text.split("- eval_time:")).filter(|case| case.contains(&mine)).collect();
+            tests.iter().flat_map(|text| text.split("- eval_time:")).filter(|case| case.contains(&own)).collect();
         let silent = cases.iter().filter(|case| case.contains("exp_alerts: []")).count();
         assert!(silent > 0, "{} has no silent case", rule.name);
         assert!(silent < cases.len(), "{} has no firing case", rule.name);
@@ -61,8 +61,8 @@ fn every_alert_has_a_test_in_which_it_ends() {
 
 /// In their order in time: somewhere it fires, and later it does not.
 fn ends(group: &str, alert: &str) -> bool {
-    let mine = format!("alertname: {alert}\n");
-    let cases = group.split("- eval_time:").skip(1).filter(|case| case.contains(&mine));
+    let own = format!("alertname: {alert}\n");
+    let cases = group.split("- eval_time:").skip(1).filter(|case| case.contains(&own));
     let mut fires = cases.map(|case| !case.contains("exp_alerts: []"));
     fires.any(|fires| fires) && fires.any(|fires| !fires)
 }

@@ -239,12 +239,13 @@ impl Run {
     /// A request that counts twice when it is sent twice: only where it was not received.
     fn restart(&mut self, request: &str) {
         let path = format!("/v1/allocs/{}/{request}", self.id);
-        let heard = |alloc: &Value| alloc["tasks"]["serve"]["event_counts"]["restart_signaled"].as_u64().unwrap_or(0);
+        let received =
+            |alloc: &Value| alloc["tasks"]["serve"]["event_counts"]["restart_signaled"].as_u64().unwrap_or(0);
         loop {
-            let before = heard(&self.until("its task to run", |alloc| state(alloc, "serve", "running")));
+            let before = received(&self.until("its task to run", |alloc| state(alloc, "serve", "running")));
             match self.request("POST", &path, "") {
                 Some(answer) => return assert_eq!(answer.status, 202, "{}: {}", self.what, answer.text()),
-                None if heard(&self.until("", |_| true)) > before => return,
+                None if received(&self.until("", |_| true)) > before => return,
                 None => {}
             }
         }
@@ -363,7 +364,7 @@ fn nothing_left(mut run: Run) -> Vec<(String, String)> {
         std::thread::sleep(Duration::from_millis(20));
     }
     // Its last write may be the one at which it dies: it gets no request any more.
-    while !run.agent.ask_to_end().is_some_and(|status| status.success()) {
+    while !run.agent.terminate().is_some_and(|status| status.success()) {
         run.deaths += 1;
         run.start();
     }

@@ -387,8 +387,8 @@ impl Agent {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let environment = environment(pid).unwrap_or_default();
-            let ours = |text: &[u8]| markers.iter().any(|marker| text.windows(marker.len()).any(|w| w == marker));
-            if pid != std::process::id() && (ours(&arguments) || ours(&environment)) {
+            let is_own = |text: &[u8]| markers.iter().any(|marker| text.windows(marker.len()).any(|w| w == marker));
+            if pid != std::process::id() && (is_own(&arguments) || is_own(&environment)) {
                 found.push(format!("{pid} {}", String::from_utf8_lossy(&arguments).replace('\0', " ")));
             }
         }

@@ -13,18 +13,18 @@ use crate::common::{Agent, AgentOptions, Docker, is_root, wait_for};
 
 /// CNI plugins that note what they are asked and answer with an address: real ones need iptables.
 fn plugins(dir: &Path) -> PathBuf {
-    let asked = dir.join("asked");
+    let requested = dir.join("asked");
     let answer = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "172.26.80.7/20", "interface": 0}]}"#;
     for kind in ["loopback", "bridge", "firewall", "portmap"] {
         let text = format!(
             "#!/bin/sh\ncat > /dev/null\necho {kind} $CNI_COMMAND >> {}\ntest $CNI_COMMAND = DEL || echo '{answer}'\n",
-            asked.display()
+            requested.display()
         );
         let path = dir.join(kind);
         std::fs::write(&path, text).expect("our own directory");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
-    asked
+    requested
 }
 
 fn with_plugins(docker: &Docker, dir: &Path) -> AgentOptions {
@@ -74,7 +74,7 @@ fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     }
     let Some(mut docker) = Docker::start() else { skip_test!("no-docker") };
     let dir = crate::common::test_dir();
-    let asked = plugins(dir.path());
+    let requested = plugins(dir.path());
     let mut agent = Agent::with(with_plugins(&docker, dir.path()));
     agent.run(&job("porch", "bridge"));
     let alloc = wait_for_output(&agent, "porch", 1);
@@ -82,8 +82,8 @@ fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     let namespace = Path::new("/run/netns").join(&id);
     let link = namespace_link(&namespace);
     for task in ["first", "second", "process"] {
-        let said = output(&agent, &alloc, task);
-        assert!(said.starts_with(&link), "{task}: {link}: {said}");
+        let printed = output(&agent, &alloc, task);
+        assert!(printed.starts_with(&link), "{task}: {link}: {printed}");
     }
     let first = output(&agent, &alloc, "first");
     for line in ["porch", "172.26.80.7 porch", "192.0.2.9 db", "nameserver 192.0.2.53", "search lab.example"] {
@@ -103,18 +103,18 @@ fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     docker.start_again();
     let alloc = wait_for_output(&agent, "porch", 2);
     for task in ["first", "second"] {
-        let said = output(&agent, &alloc, task);
-        assert_eq!(said.matches(&link).count(), 2, "{task}: {link}: {said}");
+        let printed = output(&agent, &alloc, task);
+        assert_eq!(printed.matches(&link).count(), 2, "{task}: {link}: {printed}");
     }
     assert_eq!((namespace_link(&namespace), docker.containers().len()), (link, 3));
-    let asked = || std::fs::read_to_string(&asked).expect("plugins were asked").lines().count();
-    assert_eq!(asked(), 4, "each plugin once");
+    let requested = || std::fs::read_to_string(&requested).expect("plugins were asked").lines().count();
+    assert_eq!(requested(), 4, "each plugin once");
 
     agent.cli(&["stop", &id]).ok();
     wait_for("its end", long(), || over(&agent, "porch"));
     wait_for("nothing to be left", long(), || (docker.containers().is_empty() && !namespace.exists()).then_some(()));
     agent.wait_without_cgroups(long());
-    assert_eq!(asked(), 8, "and once at the end");
+    assert_eq!(requested(), 8, "and once at the end");
     agent.stop();
 }
 
@@ -141,16 +141,16 @@ fn pause_container_without_its_network_namespace_is_removed_and_no_other_one() {
         String::from_utf8(made.stdout).expect("an ID").trim().to_owned()
     };
     let id = "0f0e0d0c-0b0a-4908-8706-050403020100";
-    let gone = format!("/run/netns/{id}");
-    create(&format!("--name=allostat-network-{id}"), id, &gone);
+    let removed = format!("/run/netns/{id}");
+    create(&format!("--name=allostat-network-{id}"), id, &removed);
     // Of another program that bears our labels.
-    let strangers = create("--name=strangers", id, &gone);
-    let kept = create("--name=kept", id, "/proc/self/ns/net");
+    let strangers = create("--name=strangers", id, &removed);
+    let retained = create("--name=kept", id, "/proc/self/ns/net");
     let agent = Agent::with(docker.driver());
     wait_for("the first sweep", long(), || {
         let mut left = docker.containers();
         left.sort_unstable();
-        let mut expected = [kept.clone(), strangers.clone()];
+        let mut expected = [retained.clone(), strangers.clone()];
         expected.sort_unstable();
         (left == expected).then_some(())
     });

@@ -132,21 +132,21 @@ fn the_old_dialect_only_recedes() {
     let mut places: Vec<&String> = found.iter().map(|(place, _)| place).chain(allowed.iter().map(|(p, _)| p)).collect();
     places.sort();
     places.dedup();
-    let (mut said, mut now) = (String::new(), String::new());
+    let (mut text, mut now) = (String::new(), String::new());
     for place in places {
         let here: Vec<&Offence> = found.iter().filter(|(at, _)| at == place).map(|(_, offence)| offence).collect();
         let most = allowed.iter().find(|(at, _)| at == place).map_or(0, |(_, most)| *most);
         if here.len() > most {
-            let _ = writeln!(said, "{place}: {} words of the old dialect, at most {most}; some of them:", here.len());
+            let _ = writeln!(text, "{place}: {} words of the old dialect, at most {most}; some of them:", here.len());
             for Offence { at, word, better } in here.iter().rev().take(5) {
-                let _ = writeln!(said, "  {at}: {word:?}; better: {better}");
+                let _ = writeln!(text, "  {at}: {word:?}; better: {better}");
             }
         }
         if !here.is_empty() {
             let _ = writeln!(now, "{} {place}", here.len().min(most));
         }
     }
-    assert!(said.is_empty(), "docs/glossary.md has the terms of the field\n{said}");
+    assert!(text.is_empty(), "docs/glossary.md has the terms of the field\n{text}");
     if std::env::var_os("ALLOSTAT_BLESS").is_some() {
         fs::write(ALLOWED, now).expect("the repository can be written");
     }

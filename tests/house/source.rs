@@ -223,8 +223,8 @@ fn comments_strings_and_tests_are_not_code() {
          let r = r#\"crate::api\"#; let c = '\"'; use crate::store::C;\n#[cfg(test)]\nmod tests {\n    \
          use crate::snapshot::D;\n}\nuse crate::runner::E;\n",
     );
-    let rooms: Vec<String> = source.modules_used().into_iter().map(|(_, room)| room).collect();
-    assert_eq!(rooms, ["model", "store", "runner"]);
+    let modules: Vec<String> = source.modules_used().into_iter().map(|(_, room)| room).collect();
+    assert_eq!(modules, ["model", "store", "runner"]);
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn groups_and_supers_are_followed() {
         "runner/drivers/raw.rs".into(),
         "use crate::{api::{A, B}, model::C};\nuse super::super::super::cli::D;\nuse super::super::board::E;\n",
     );
-    let rooms: Vec<(usize, String)> = source.modules_used();
-    assert_eq!(rooms, [(1, "api".into()), (1, "model".into()), (2, "cli".into())]);
+    let modules: Vec<(usize, String)> = source.modules_used();
+    assert_eq!(modules, [(1, "api".into()), (1, "model".into()), (2, "cli".into())]);
 }
 
 #[test]

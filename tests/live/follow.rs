@@ -121,18 +121,18 @@ fn follower_after_restarts_learns_once_how_many_events_are_gone() {
     let mut agent = without_devices();
     for name in ["first", "second"] {
         let lives = Work::looping(name, &["burn", "1"]).run(&agent);
-        let beside = Work::looping(&format!("beside-{name}"), &["burn", "1"]).run(&agent);
-        beside.wait_exits("success", 8);
+        let sibling = Work::looping(&format!("beside-{name}"), &["burn", "1"]).run(&agent);
+        sibling.wait_exits("success", 8);
         // What is kept of it lies before much that is not kept of the other one.
-        agent.cli(&["stop", &beside.id]).ok();
+        agent.cli(&["stop", &sibling.id]).ok();
         lives.wait_exits("success", lives.exits("success") + 8);
         agent.cli(&["stop", "--all"]).ok();
         agent.kill();
         agent.start_again();
     }
-    let (newest, kept) = (newest(&agent), event_numbers(&agent));
-    let gaps = kept.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
-    assert!(gaps >= 3, "otherwise there is nothing to merge: {kept:?}");
+    let (newest, retained) = (newest(&agent), event_numbers(&agent));
+    let gaps = retained.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
+    assert!(gaps >= 3, "otherwise there is nothing to merge: {retained:?}");
 
     let [out, err] = ["out", "err"].map(|name| agent.scratch().join(name));
     let file = |path: &PathBuf| std::fs::File::create(path).expect("a file can be made");
@@ -140,13 +140,13 @@ fn follower_after_restarts_learns_once_how_many_events_are_gone() {
     command.args(["events", "-f"]).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
     command.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
     let follower = Follower { child: command.spawn().expect("the binary under test must start"), file: out.clone() };
-    let expected = format!("{} older events are no longer kept\n", newest - kept.len() as u64);
-    let said = wait_for("what it has to say", Duration::from_secs(20) * patience(), || {
-        std::fs::read_to_string(&err).ok().filter(|said| !said.is_empty())
+    let expected = format!("{} older events are no longer kept\n", newest - retained.len() as u64);
+    let message = wait_for("what it has to say", Duration::from_secs(20) * patience(), || {
+        std::fs::read_to_string(&err).ok().filter(|message| !message.is_empty())
     });
-    assert_eq!(said, expected);
+    assert_eq!(message, expected);
     let text = std::fs::read_to_string(&out).expect("it is there");
-    assert_eq!((text.matches("missed").count(), text.lines().count()), (0, kept.len()), "{text}");
+    assert_eq!((text.matches("missed").count(), text.lines().count()), (0, retained.len()), "{text}");
     follower.interrupt();
     assert_eq!(std::fs::read_to_string(&err).expect("it is there"), expected, "once");
     agent.stop();
@@ -268,9 +268,9 @@ fn run_shows_events_by_following_and_by_polling_without_a_free_place() {
     };
     // `run` has the one place that is missing.
     let held = wait_for("`run` to follow", Duration::from_secs(10) * patience(), || {
-        let asked: Vec<_> = (0..CONNECTIONS).map(|_| follow()).collect();
-        let refused = asked.iter().filter(|(_, status)| status == "HTTP/1.1 503").count();
-        (refused == 1).then_some(asked)
+        let requests: Vec<_> = (0..CONNECTIONS).map(|_| follow()).collect();
+        let refused = requests.iter().filter(|(_, status)| status == "HTTP/1.1 503").count();
+        (refused == 1).then_some(requests)
     });
     let short = agent.cli(&["run", &job("short", &["burn", "1"])]).ok();
     for word in ["Received", "Started", "Terminated", "complete"] {

@@ -75,7 +75,7 @@ fn descriptor_exhaustion_ends_no_task_and_recovery_continues_when_one_is_free() 
     agent.set_descriptors(Some(FEW));
     agent.begin();
     wait_for("as many as fit to be found", Duration::from_secs(20) * patience(), || {
-        let answers = agent.asked("/v1/allocs").is_some_and(|response| response.status == 200);
+        let answers = agent.try_get("/v1/allocs").is_some_and(|response| response.status == 200);
         (answers && found(&agent).0 > 16).then_some(())
     });
     assert!(agent.log().contains("too few descriptors for all tasks"), "{}", agent.log());
@@ -153,9 +153,9 @@ fn agent_with_too_few_processes_exits_with_the_reason_and_does_not_hang() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 0 > \"$0/cgroup.procs\"; exec \"$@\""]).arg(&few.0).arg(allostat());
         command.args(["agent", "--listen", "none", "--data-dir"]).arg(dir.path().join("data"));
-        let (code, said) = refused(&mut command, Duration::from_secs(20));
-        assert_eq!(code, Some(73), "{most}: {said}");
-        assert!(said.contains("threads, and only") && said.contains("TasksMax="), "{most}: {said}");
+        let (code, error) = refused(&mut command, Duration::from_secs(20));
+        assert_eq!(code, Some(73), "{most}: {error}");
+        assert!(error.contains("threads, and only") && error.contains("TasksMax="), "{most}: {error}");
     }
 }
 
@@ -172,7 +172,7 @@ fn a_step_of_the_start_that_does_not_end_is_named_at_its_deadline() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).expect("our own directory");
     let mut command = Command::new(allostat());
     command.args(["agent", "--listen", "none", "--data-dir"]).arg(&data);
-    let (code, said) = refused(&mut command, Duration::from_secs(60));
-    assert_eq!(code, Some(73), "{said}");
-    assert!(said.contains("opening the data directory did not end within 30 s"), "{said}");
+    let (code, error) = refused(&mut command, Duration::from_secs(60));
+    assert_eq!(code, Some(73), "{error}");
+    assert!(error.contains("opening the data directory did not end within 30 s"), "{error}");
 }

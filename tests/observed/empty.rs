@@ -29,9 +29,9 @@ fn empty_cgroup_is_not_read_when_another_one_is_created_or_removed() {
     for directory in scene.observed.directories("empty") {
         inotify::add_watch(&kernel, directory.join("cgroup.procs"), WatchFlags::OPEN).unwrap();
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     (1..20).for_each(another);
-    let seconds = begun.elapsed().as_secs();
+    let seconds = started_at.elapsed().as_secs();
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = inotify::Reader::new(&kernel, &mut buffer);
     let mut opened = 0;

@@ -257,9 +257,9 @@ fn cgroups_of_some_milliseconds_right_below_a_service_are_counted() {
         }
         let all = used(above);
         assert!(all > 0.001, "{all} s in the kernel's file");
-        let whose = [("alloc_id", &*format!("systemd:{name}"))];
+        let labels = [("alloc_id", &*format!("systemd:{name}"))];
         wait_for(&format!("{all} s of {name}"), long(), || {
-            let shown = scene.agent.metrics().one("allostat_task_cpu_usage_seconds_total", &whose)?.f64();
+            let shown = scene.agent.metrics().one("allostat_task_cpu_usage_seconds_total", &labels)?.f64();
             assert!(shown <= all + 1e-6, "{shown} s are shown, {all} s were used");
             (shown >= all - 1e-6).then_some(())
         });

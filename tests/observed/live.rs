@@ -22,8 +22,8 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(more: &[(&str, &str)]) -> Scene {
-        let others = Cgroups::new();
-        let scene = Scene { agent: agent(&others, more), observed: others };
+        let observed_cgroups = Cgroups::new();
+        let scene = Scene { agent: agent(&observed_cgroups, more), observed: observed_cgroups };
         scene.wait_for_the_observer();
         scene
     }
@@ -75,8 +75,8 @@ impl Scene {
     }
 }
 
-pub fn agent(others: &Cgroups, more: &[(&str, &str)]) -> Agent {
-    let include = format!("cgroup:{}/*", others.parent);
+pub fn agent(observed: &Cgroups, more: &[(&str, &str)]) -> Agent {
+    let include = format!("cgroup:{}/*", observed.parent);
     let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
     let env = known.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     Agent::with(AgentOptions { env, ..AgentOptions::default() })
@@ -91,9 +91,9 @@ fn observed_workloads_are_in_the_first_snapshot_with_the_kernels_values() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let mut child = others.sleeper("a");
-    let scene = Scene { agent: agent(&others, &[]), observed: others };
+    let observed_cgroups = Cgroups::new();
+    let mut child = observed_cgroups.sleeper("a");
+    let scene = Scene { agent: agent(&observed_cgroups, &[]), observed: observed_cgroups };
     let alloc = scene.wait("a", "the cgroup", |_| true);
     assert_eq!((&alloc["source"], &alloc["status"]), (&"cgroup".into(), &"running".into()), "{alloc}");
     assert_eq!(alloc["tasks"]["a"]["state"], "running");
@@ -189,11 +189,11 @@ fn observed_cgroup_is_found_retains_final_series_and_continues_under_its_name() 
     scene.end("web", child);
     scene.wait("web", "its second end", |alloc| alloc["status"] == "complete");
     let body = scene.agent.metrics();
-    let whose = [("workload", scene.observed.parent.as_str()), ("task", "web")];
+    let labels = [("workload", scene.observed.parent.as_str()), ("task", "web")];
     let exits =
-        body.one("allostat_workload_exits_total", &[whose[0], whose[1], ("outcome", "unknown")]).map(Sample::f64);
+        body.one("allostat_workload_exits_total", &[labels[0], labels[1], ("outcome", "unknown")]).map(Sample::f64);
     assert_eq!(exits, Some(2.0), "one workload with two ends");
-    assert!(body.all("allostat_workload_events_total", &whose).is_empty(), "an observed workload has no events");
+    assert!(body.all("allostat_workload_events_total", &labels).is_empty(), "an observed workload has no events");
 }
 
 /// Promise (Observed workloads): An empty cgroup is no workload until it has a process; it is not read because another
@@ -252,12 +252,12 @@ fn commands_on_observed_allocs_are_refused_with_the_command_of_their_source() {
     let child = scene.run("a", IDLE);
     let id = scene.wait("a", "the cgroup", |_| true)["id"].as_str().unwrap().to_owned();
     for command in [&["stop", &id][..], &["restart", &id], &["signal", &id, "HUP"], &["logs", &id, "a"]] {
-        let said = scene.agent.cli(command);
-        assert!(said.code != Some(0) && said.stderr.contains("only observed here"), "{command:?}: {said:?}");
+        let output = scene.agent.cli(command);
+        assert!(output.code != Some(0) && output.stderr.contains("only observed here"), "{command:?}: {output:?}");
     }
     scene.agent.cli(&["stop", "--all"]).ok();
-    let said = scene.agent.cli(&["status", "--source", "cgroup"]).ok();
-    assert!(said.contains(&id) && said.contains("running"), "{said}");
+    let output = scene.agent.cli(&["status", "--source", "cgroup"]).ok();
+    assert!(output.contains(&id) && output.contains("running"), "{output}");
     assert!(scene.agent.cli(&["stats", &id]).ok().contains("pids current"));
     assert!(scene.agent.cli(&["status", &id]).ok().contains("run by"));
     scene.end("a", child);
@@ -308,12 +308,12 @@ fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let agent = agent(&others, &[("ALLOSTAT_MEMORY_LIMIT_MIB", "4"), ("ALLOSTAT_PROFILE", "full")]);
+    let observed_cgroups = Cgroups::new();
+    let agent = agent(&observed_cgroups, &[("ALLOSTAT_MEMORY_LIMIT_MIB", "4"), ("ALLOSTAT_PROFILE", "full")]);
     let shed = |what: &str| agent.metrics().one("allostat_agent_memory_shed", &[("what", what)]).map(Sample::f64);
     wait_for("all to be shed", long(), || (shed("detail") == Some(1.0)).then_some(()));
     assert_eq!((shed("new_observed"), shed("observed")), (Some(1.0), Some(1.0)));
-    let scene = Scene { agent, observed: others };
+    let scene = Scene { agent, observed: observed_cgroups };
     let mut child = scene.observed.sleeper("late");
     let left_out = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
     wait_for("the cgroup to be left out", long(), || (left_out() >= 1.0).then_some(()));

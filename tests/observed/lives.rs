@@ -59,11 +59,11 @@ fn excluded_cgroup_takes_no_place_and_is_not_counted_as_left_out() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let children = ["a", "b", "wanted"].map(|name| others.sleeper(name));
-    let exclude = format!("cgroup:{0}/a,cgroup:{0}/b", others.parent);
+    let observed_cgroups = Cgroups::new();
+    let children = ["a", "b", "wanted"].map(|name| observed_cgroups.sleeper(name));
+    let exclude = format!("cgroup:{0}/a,cgroup:{0}/b", observed_cgroups.parent);
     let more = [("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1"), ("ALLOSTAT_OBSERVE_EXCLUDE", exclude.as_str())];
-    let scene = Scene { agent: agent(&others, &more), observed: others };
+    let scene = Scene { agent: agent(&observed_cgroups, &more), observed: observed_cgroups };
     scene.wait("wanted", "the one that is wanted", |_| true);
     let left_out = wait_for("what is left out", long(), || {
         scene.agent.metrics().one("allostat_observed_left_out", &[("reason", "limit")]).map(Sample::f64)
@@ -80,9 +80,10 @@ fn cgroup_older_than_the_agent_and_over_the_limit_has_no_start_time() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let mut children = ["a", "b"].map(|name| (name, others.sleeper(name)));
-    let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1")]), observed: others };
+    let observed_cgroups = Cgroups::new();
+    let mut children = ["a", "b"].map(|name| (name, observed_cgroups.sleeper(name)));
+    let scene =
+        Scene { agent: agent(&observed_cgroups, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1")]), observed: observed_cgroups };
     let shown = wait_for("the first of them", long(), || Some(scene.allocs()).filter(|shown| !shown.is_empty()));
     let [first] = &shown[..] else { panic!("{shown:?}") };
     let at = usize::from(first["id"] == *scene.id("b"));

@@ -99,13 +99,13 @@ impl Scene {
     /// The ids and values of a family in one format.
     fn shown(&self, accept: &str) -> BTreeMap<String, f64> {
         let target = format!("/metrics?name[]={USED}");
-        let said = tcp(self.agent.address, "GET", &target, &[("Accept", accept)], b"").unwrap();
-        assert_eq!(said.status, 200, "{accept}");
+        let reported = tcp(self.agent.address, "GET", &target, &[("Accept", accept)], b"").unwrap();
+        assert_eq!(reported.status, 200, "{accept}");
         if accept == PROTOBUF {
-            let all = protobuf::series(&protobuf::decode(&said.body));
+            let all = protobuf::series(&protobuf::decode(&reported.body));
             return all.into_iter().map(|((_, labels), value)| (labels["alloc_id"].clone(), value)).collect();
         }
-        let families = openmetrics::check(said.text()).unwrap_or_else(|why| panic!("{why}"));
+        let families = openmetrics::check(reported.text()).unwrap_or_else(|why| panic!("{why}"));
         let samples = families[USED].samples.iter();
         samples.map(|sample| (sample.labels["alloc_id"].clone(), sample.value.parse().unwrap())).collect()
     }

@@ -21,12 +21,12 @@ pub struct User {
 
 impl User {
     pub fn of(uid: u32) -> User {
-        let others = Cgroups::new();
-        others.make("given");
-        for directory in others.directories("given") {
+        let observed_cgroups = Cgroups::new();
+        observed_cgroups.make("given");
+        for directory in observed_cgroups.directories("given") {
             chown(directory, Some(uid), Some(uid)).unwrap();
         }
-        User { uid, observed: others }
+        User { uid, observed: observed_cgroups }
     }
     /// Makes cgroups himself, as far as he may.
     fn make(&self, name: &str) {
@@ -76,7 +76,7 @@ fn user_cgroups_named_like_tasks_of_other_runtimes_belong_to_the_user() {
         user.run("hide.slice", &[], idle),
     ];
     let given = format!("cgroup:{}/given", user.observed.parent);
-    let mut wanted = [
+    let mut expected = [
         format!("docker:{USER}/{}", &ID[..12]),
         format!("nomad:{USER}/{UUID}"),
         format!("slurm:{USER}/7"),
@@ -85,13 +85,13 @@ fn user_cgroups_named_like_tasks_of_other_runtimes_belong_to_the_user() {
         format!("{given}/crio-conmon-z"),
         format!("{given}/hide.slice"),
     ];
-    wanted.sort_unstable();
+    expected.sort_unstable();
     let all = wait_for("all of them", long(), || {
         let mut all = running(&agent);
         all.sort_by_key(|alloc| alloc["id"].as_str().map(str::to_owned));
-        (all.len() == wanted.len()).then_some(all)
+        (all.len() == expected.len()).then_some(all)
     });
-    assert_eq!(all.iter().map(|alloc| alloc["id"].as_str().unwrap()).collect::<Vec<_>>(), wanted);
+    assert_eq!(all.iter().map(|alloc| alloc["id"].as_str().unwrap()).collect::<Vec<_>>(), expected);
     let is_his = |job: &str| job.starts_with(&format!("{USER}/")) || job.starts_with(&user.observed.parent);
     let jobs: Vec<_> = all.iter().filter_map(|alloc| alloc["job"].as_str()).collect();
     assert!(jobs.iter().all(|job| is_his(job)), "{jobs:?}");

@@ -249,8 +249,8 @@ fn receiver_that_refuses_everything_is_not_sent_each_point_alone() {
         ledger(&agent).filter(|[enqueued, _, _, _, queued]| *enqueued > 0 && *queued == 0)
     });
     assert_eq!((rejected, dropped), (enqueued, 0));
-    let asked = receiver.seen().len();
-    assert!(enqueued > 150 && asked == 101, "{asked} requests for {enqueued} points");
+    let requested = receiver.seen().len();
+    assert!(enqueued > 150 && requested == 101, "{requested} requests for {enqueued} points");
     agent.stop();
 }
 

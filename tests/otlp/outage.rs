@@ -84,7 +84,7 @@ fn start(what: &str, dir: &Path, until: Option<u64>) -> Child {
 
 /// All that it said, over kills behind the numbers in `kills`: what each of those processes said.
 fn killed(what: &str, dir: &Path, kills: &[u64]) -> Vec<Vec<u64>> {
-    let mut said = Vec::new();
+    let mut reported = Vec::new();
     for kill in kills.iter().copied().map(Some).chain([None]) {
         let mut child = start(what, dir, kill);
         let mut own = Vec::new();
@@ -98,9 +98,9 @@ fn killed(what: &str, dir: &Path, kills: &[u64]) -> Vec<Vec<u64>> {
         }
         let status = child.wait().expect("our own child");
         assert_eq!(status.success(), kill.is_none(), "{status} {own:?}");
-        said.push(own);
+        reported.push(own);
     }
-    said
+    reported
 }
 
 #[test]

@@ -38,9 +38,9 @@ fn plugin() -> std::path::PathBuf {
     path
 }
 
-fn check(mut heard: Value) {
-    let groups = heard["groups"].take();
-    let stats = heard["stats"].take();
+fn check(mut received: Value) {
+    let groups = received["groups"].take();
+    let stats = received["stats"].take();
     let expected = json!({
         "health": {"status": 1},
         "other health": ["NOT_FOUND", "unknown service x"],
@@ -65,7 +65,7 @@ fn check(mut heard: Value) {
         "socket": false,
         "rest": "",
     });
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
     let well = json!({"ID": "GPU-1", "healthy": true, "hw_locality": {"pci_bus_id": "0000:3b:00.0"}});
     let group = json!({
         "vendor": "nvidia", "device_type": "gpu", "device_name": "Scripted",
@@ -101,7 +101,7 @@ fn check(mut heard: Value) {
 #[test]
 fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
     match handshake(&[], None) {
-        Some(heard) => check(heard),
+        Some(received) => check(received),
         None => skip_test!("no-python"),
     }
 }
@@ -111,7 +111,7 @@ fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
 fn the_same_over_tls_with_the_certificate_that_it_showed() {
     for curve in ["P-521", "P-384"] {
         match handshake(&[], Some(curve)) {
-            Some(heard) => check(heard),
+            Some(received) => check(received),
             None => skip_test!("no-python"),
         }
     }
@@ -120,8 +120,8 @@ fn the_same_over_tls_with_the_certificate_that_it_showed() {
 #[test]
 fn a_client_with_another_certificate_is_not_believed() {
     match handshake(&[("STRANGER", "yes")], Some("P-521")) {
-        Some(heard) => {
-            assert_eq!((&heard["stranger"], &heard["exit"]), (&json!("UNAVAILABLE"), &json!(0)));
+        Some(received) => {
+            assert_eq!((&received["stranger"], &received["exit"]), (&json!("UNAVAILABLE"), &json!(0)));
         }
         None => skip_test!("no-python"),
     }
@@ -130,7 +130,7 @@ fn a_client_with_another_certificate_is_not_believed() {
 #[test]
 fn plugin_without_devices_reports_so_at_once_and_runs_on() {
     match handshake(&[("DEVICE_PLUGIN", "missing")], None) {
-        Some(heard) => assert_eq!((&heard["groups"], &heard["stats"]), (&json!([{}]), &json!([{}, {}]))),
+        Some(received) => assert_eq!((&received["groups"], &received["stats"]), (&json!([{}]), &json!([{}, {}]))),
         None => skip_test!("no-python"),
     }
 }
@@ -139,8 +139,8 @@ fn plugin_without_devices_reports_so_at_once_and_runs_on() {
 fn plugin_run_by_hand_reports_its_purpose() {
     let output = Command::new(plugin()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("only a Nomad client may start this command"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("only a Nomad client may start this command"), "{printed}");
 }
 
 /// Both halves, without anybody else's.

@@ -26,9 +26,9 @@ fn spawner(attempt: &Arc<dyn Attempt>) -> u32 {
 
 /// Another place for a task of the same driver.
 fn second_world(world: &World) -> World {
-    let mut beside = World::new();
-    beside.driver = Arc::clone(&world.driver);
-    beside
+    let mut sibling = World::new();
+    sibling.driver = Arc::clone(&world.driver);
+    sibling
 }
 
 /// A task that ends on request, with 3.
@@ -66,8 +66,8 @@ async fn killed_spawner_is_replaced_and_its_tasks_continue() {
         process::signal_pid(first, signal).unwrap();
         until("it to be dead", || (!lives(first)).then_some(())).await;
 
-        let beside = second_world(&world);
-        let second = beside.start(shell("exit 4")).await.unwrap();
+        let sibling = second_world(&world);
+        let second = sibling.start(shell("exit 4")).await.unwrap();
         assert_eq!(ended(&second).await.status, ExitStatus::Code(4));
 
         std::fs::write(world.dir.path().join("task/go"), "").unwrap();
@@ -96,12 +96,12 @@ async fn unresponsive_spawner_fails_one_start_only() {
 async fn a_program_that_is_no_supervisor_is_named() {
     let mut world = World::new();
     let build = ALL.iter().find(|driver| driver.name == "raw_exec").unwrap().build;
-    for (program, said) in [("/no/such", "No such file"), ("/bin/true", "it has ended before it answered")] {
+    for (program, text) in [("/no/such", "No such file"), ("/bin/true", "it has ended before it answered")] {
         let context = driver_context(Arc::clone(&world.sampling));
         world.driver =
             build(&DriverContext { supervisors: SupervisorPool::new(program.into(), None, 10_000), ..context });
         let error = world.start(shell("true")).await.err().expect("it must not start").to_string();
-        assert!(error.contains(program) && error.contains(said), "{error}");
+        assert!(error.contains(program) && error.contains(text), "{error}");
         assert!(world.task_cgroups().is_empty());
     }
 }

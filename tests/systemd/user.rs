@@ -67,8 +67,8 @@ fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
     let scope = agent.scope_path();
     assert_eq!(scope, format!("{MANAGER}/app.slice/allostat-data-tester-a.scope"));
     let config = "cpu_hard_limit = true\n pids_limit = 20";
-    let (limited, said) = agent.submit("limited", &["burn", "1000000"], config, "memory = 32\n cpu = 500");
-    assert!(!said.stderr.contains("will not be enforced"), "{}", said.stderr);
+    let (limited, output) = agent.submit("limited", &["burn", "1000000"], config, "memory = 32\n cpu = 500");
+    assert!(!output.stderr.contains("will not be enforced"), "{}", output.stderr);
     limited.ready();
     let pid = limited.pid();
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/limited", limited.id));
@@ -151,14 +151,14 @@ impl Demo {
         let dir = home().join(name);
         fs::create_dir_all(&dir).expect("our own directory");
         user_manager();
-        let said = home().join(format!("{name}.out"));
-        let file = fs::File::create(&said).expect("our own directory");
+        let reported = home().join(format!("{name}.out"));
+        let file = fs::File::create(&reported).expect("our own directory");
         let binary = allostat().display().to_string();
         let words = [wrapped, &[&binary, "demo", "--plain"]].concat();
         let mut command = Who::User.command(words[0]);
         command.args(&words[1..]).env("TMPDIR", &dir).env_remove("ALLOSTAT_ADDR");
         command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
-        Demo { child: command.spawn().expect("it must start"), dir, output_file: said }
+        Demo { child: command.spawn().expect("it must start"), dir, output_file: reported }
     }
     fn output(&self) -> String {
         fs::read_to_string(&self.output_file).unwrap_or_default()
@@ -218,11 +218,11 @@ fn demo_in_a_user_unit_has_cgroups_and_leaves_nothing_even_when_killed() {
         });
         assert!(limited > 0 && !demo.output().contains("no cgroups"), "{}", demo.output());
         demo.signal(signal);
-        let said = demo.output_file.clone();
+        let reported = demo.output_file.clone();
         let code = demo.wait_exit(&agent, &scope);
         if signal == Signal::INT {
-            let said = fs::read_to_string(said).unwrap_or_default();
-            assert!(code == Some(0) && said.contains("nothing is left behind."), "{code:?}: {said}");
+            let text = fs::read_to_string(reported).unwrap_or_default();
+            assert!(code == Some(0) && text.contains("nothing is left behind."), "{code:?}: {text}");
         }
     }
 }
@@ -237,8 +237,8 @@ fn demo_without_delegation_shows_how_to_get_it() {
     let agent = demo.agent();
     let notice = NOTICE.replace("allostat agent", "allostat demo");
     wait_for("it to say so", Duration::from_secs(20) * patience(), || {
-        let said = demo.output();
-        (said.contains("no cgroups: ") && said.contains(&notice)).then_some(())
+        let output = demo.output();
+        (output.contains("no cgroups: ") && output.contains(&notice)).then_some(())
     });
     demo.signal(rustix::process::Signal::INT);
     assert_eq!(demo.wait_exit(&agent, "/none"), Some(0));
@@ -254,8 +254,12 @@ fn user_without_delegation_sees_the_command_and_tasks_run_without_limits() {
     let started = Started::new(Agent::new(Who::User, "/data/tester/b"), false);
     let agent = &started.agent;
     assert!(started.output().contains(&format!("`{NOTICE}`")), "{}", started.output());
-    let (plain, said) = agent.submit("plain", &["hold", "1000000"], "", "memory = 64");
-    assert!(said.stderr.contains("`memory` will not be enforced") && said.stderr.contains(NOTICE), "{}", said.stderr);
+    let (plain, output) = agent.submit("plain", &["hold", "1000000"], "", "memory = 64");
+    assert!(
+        output.stderr.contains("`memory` will not be enforced") && output.stderr.contains(NOTICE),
+        "{}",
+        output.stderr
+    );
     plain.ready();
     let node = agent.cli(&["node"]).ok();
     assert!(node.contains(NOTICE), "{node}");

@@ -69,9 +69,9 @@ impl LibtestOutput {
         self.passed = self.ended_well.len().saturating_sub(self.ignored.len());
         self.failed.clear();
         for name in &lost {
-            let said =
+            let text =
                 if self.started.contains(name) || tests.len() == 1 { "did not end well" } else { "did not begin" };
-            self.whys.insert((*name).clone(), format!(": {said}: {how}"));
+            self.whys.insert((*name).clone(), format!(": {text}: {how}"));
             self.failed.push((*name).clone());
         }
         if lost.is_empty() {
@@ -123,9 +123,9 @@ fn why(details: &str, test: &str) -> String {
     let own = details.split_once(&format!("---- {test} stdout ----")).map(|(_, rest)| rest);
     let own = own.map(|rest| rest.split("\n---- ").next().unwrap_or(rest));
     let lines = own.unwrap_or_default().lines().skip_while(|line| !line.contains(" panicked at "));
-    let said: Vec<&str> = lines.take(4).filter(|line| !line.starts_with("note: ")).collect();
-    let said = said.join(" ");
-    let at = said.split_once(" panicked at ").map_or("", |(_, at)| at).trim();
+    let text: Vec<&str> = lines.take(4).filter(|line| !line.starts_with("note: ")).collect();
+    let text = text.join(" ");
+    let at = text.split_once(" panicked at ").map_or("", |(_, at)| at).trim();
     if at.is_empty() { String::new() } else { format!(": {}", at.chars().take(300).collect::<String>()) }
 }
 

@@ -35,9 +35,9 @@ impl Steps {
     }
 
     pub fn step<T>(&self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let (begun, cpu) = (Instant::now(), cpu_seconds());
+        let (started_at, cpu) = (Instant::now(), cpu_seconds());
         let done = work();
-        self.note(name.to_owned(), begun.elapsed(), Some(cpu_seconds() - cpu))?;
+        self.note(name.to_owned(), started_at.elapsed(), Some(cpu_seconds() - cpu))?;
         done
     }
 
@@ -59,9 +59,9 @@ impl Steps {
             std::thread::scope(|scope| {
                 // An error of ours cannot leave its thread, its text can.
                 let run = |name: &str, work: Box<dyn FnOnce() -> Result<T> + Send + '_>| {
-                    let begun = Instant::now();
+                    let started_at = Instant::now();
                     let done = work().map_err(|e| e.to_string());
-                    self.note(format!("  {name}"), begun.elapsed(), None).map_err(|e| e.to_string())?;
+                    self.note(format!("  {name}"), started_at.elapsed(), None).map_err(|e| e.to_string())?;
                     done
                 };
                 let steps = steps.into_iter();

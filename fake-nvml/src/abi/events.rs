@@ -98,8 +98,8 @@ fn next(number: usize) -> Result<Option<EventData>, Code> {
     for event in state.scenario.events.iter().filter(|event| event.id > seen) {
         set.seen = event.id;
         let uuid = state.scenario.devices.get(event.device).map(|device| &device.uuid);
-        let wanted = |one: &&Registration| Some(&one.uuid) == uuid && one.kinds & event.kind != 0;
-        if let Some(one) = set.registered.iter().find(wanted) {
+        let accepts = |one: &&Registration| Some(&one.uuid) == uuid && one.kinds & event.kind != 0;
+        if let Some(one) = set.registered.iter().find(accepts) {
             return Ok(Some(event_data(event, one.handle)));
         }
     }

@@ -63,8 +63,8 @@ impl BashLine {
         let current = self.words.last().map_or("", String::as_str);
         let all: Vec<&str> = values.filter(|value| value.starts_with(current)).collect();
         let is_option = |value: &str| current.is_empty() && value.starts_with('-');
-        let has_others = all.iter().any(|value| !is_option(value));
-        let all: Vec<&str> = all.into_iter().filter(|value| !has_others || !is_option(value)).collect();
+        let has_rest = all.iter().any(|value| !is_option(value));
+        let all: Vec<&str> = all.into_iter().filter(|value| !has_rest || !is_option(value)).collect();
         let ends = |value: &str| all.len() == 1 && self.quote.is_none() && !value.ends_with(['/', '=']);
         let shown = |value: &&str| {
             let text = self.inserted(value.get(self.unchanged..)?)?;

@@ -13,10 +13,10 @@ use super::reply::{TaskTable, WITH_BEFORE};
 use super::scene::{Details, EventLine};
 use super::state::{DetailView, ScreenView};
 use crate::api::encode;
+use crate::cli::api_types::{AllocRow, DeviceReport, EventPage};
 use crate::cli::connect::{AgentConnection, Purpose};
 use crate::cli::exit::{CliError, CliExit};
 use crate::cli::output::{Paint, printable};
-use crate::cli::shape::{AllocRow, DeviceReport, EventPage};
 use crate::cli::{CliSession, follow};
 use crate::config::{ConfigError, ConfigSources};
 use crate::daemon::{self, StandaloneSampler};
@@ -143,13 +143,13 @@ impl TopFeed {
         daemon::until_named(|| own.onlooker.is_settled());
     }
 
-    pub fn poll(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
+    pub fn poll(&mut self, query: &FeedQuery) -> Result<FeedUpdate, CliError> {
         match self {
-            TopFeed::Agent(feed) => feed.poll(wanted),
+            TopFeed::Agent(feed) => feed.poll(query),
             TopFeed::Own(own) => {
                 let snapshot = own.onlooker.snapshot();
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&snapshot, Detail::Full), None)?);
-                let details = wanted.open.as_ref().map(|open| own.details(open, &snapshot));
+                let details = query.open.as_ref().map(|open| own.details(open, &snapshot));
                 Ok(FeedUpdate { tasks, devices: None, growth: None, events: Vec::new(), details })
             }
         }
@@ -178,7 +178,7 @@ pub fn table_with_rates(agent: &mut AgentConnection) -> Result<TaskTable, CliErr
 }
 
 impl AgentFeed {
-    fn poll(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
+    fn poll(&mut self, query: &FeedQuery) -> Result<FeedUpdate, CliError> {
         let before = self.tasks.take();
         let tasks = match before.as_deref() {
             None if self.has_before => {
@@ -193,12 +193,12 @@ impl AgentFeed {
         };
         let tasks = Arc::new(tasks);
         self.tasks = Some(Arc::clone(&tasks));
-        let devices = match tasks.devices > 0 || wanted.view == ScreenView::Devices {
+        let devices = match tasks.devices > 0 || query.view == ScreenView::Devices {
             true => Some(self.agent.get("/v1/devices")?),
             false => None,
         };
-        let events = if wanted.view == ScreenView::Events { self.events()? } else { Vec::new() };
-        let details = wanted.open.as_ref().map(|open| self.details(open)).transpose()?;
+        let events = if query.view == ScreenView::Events { self.events()? } else { Vec::new() };
+        let details = query.open.as_ref().map(|open| self.details(open)).transpose()?;
         let growth = self.growth.poll(&mut self.agent);
         Ok(FeedUpdate { tasks, devices, growth, events, details })
     }
@@ -255,14 +255,14 @@ impl AgentFeed {
 
 impl Details {
     fn none(open: &DetailView) -> Details {
-        let gone = || "it is gone".to_owned();
+        let removed = || "it is gone".to_owned();
         Details {
             key: open.key.clone(),
             facts: Vec::new(),
-            processes: Err(gone()),
+            processes: Err(removed()),
             hour: None,
             events: Vec::new(),
-            log: Err(gone()),
+            log: Err(removed()),
         }
     }
 }
@@ -307,21 +307,21 @@ mod tests {
 
     /// What four looks ask an agent that answers so, the second of them in vain.
     fn requests_of_four_polls(knows_since: bool) -> Vec<String> {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let note = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&requests);
         let answers: Answers = Arc::new(move |target| {
             if target == "/v1/history/series" {
                 return Some((404, r#"{"code":"not_found","message":"an older agent"}"#.to_owned()));
             }
-            let mut asked = note.lock().unwrap();
-            asked.push(target.to_owned());
+            let mut requests = note.lock().unwrap();
+            requests.push(target.to_owned());
             let since = target.strip_prefix("/v1/tasks?since=");
             if target == WITH_BEFORE {
                 let whole = r#"{"since":0,"taken_at":1,"before":{"ticked_at":1,"host":{}},"tasks":[]}"#;
                 let refused = r#"{"code":"bad_parameter","message":"x"}"#;
                 return Some(if knows_since { (200, whole.to_owned()) } else { (400, refused.to_owned()) });
             }
-            match (asked.len() + usize::from(knows_since), since) {
+            match (requests.len() + usize::from(knows_since), since) {
                 (3, _) => None,
                 (_, Some(_)) if !knows_since => Some((400, r#"{"code":"bad_parameter","message":"x"}"#.to_owned())),
                 (n, _) if knows_since => {
@@ -341,9 +341,9 @@ mod tests {
             hour: HourFeed::default(),
             processes: None,
         };
-        let looks = [(); 4].map(|()| feed.poll(&FeedQuery::default()).is_ok());
-        assert_eq!(looks, [true, false, true, true]);
-        asked.lock().unwrap().clone()
+        let polled = [(); 4].map(|()| feed.poll(&FeedQuery::default()).is_ok());
+        assert_eq!(polled, [true, false, true, true]);
+        requests.lock().unwrap().clone()
     }
 
     #[test]

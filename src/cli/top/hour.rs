@@ -111,7 +111,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(feed.poll(&mut agent, "off", "t"), None);
         }
-        let asked = ["/v1/allocs/a%3A%2Fb/history", "/v1/allocs/a%3A%2Fb/history", "/v1/allocs/off/history"];
-        assert_eq!(*requests.lock().unwrap(), asked);
+        let requested = ["/v1/allocs/a%3A%2Fb/history", "/v1/allocs/a%3A%2Fb/history", "/v1/allocs/off/history"];
+        assert_eq!(*requests.lock().unwrap(), requested);
     }
 }

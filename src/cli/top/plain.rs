@@ -52,9 +52,9 @@ pub fn print(session: &mut CliSession<'_>, mut feed: TopFeed, choice: &TableOpti
 /// Of one answer where an agent gives what was before it, and else of two. `false`: the second one was no newer.
 fn frame_with_rates(feed: &mut TopFeed) -> Result<(RateFrame, bool), CliError> {
     let mut tracker = RateTracker::default();
-    let look = feed.poll(&FeedQuery::default())?;
-    let first = frame_of(&mut tracker, &look);
-    if look.tasks.has_before() {
+    let update = feed.poll(&FeedQuery::default())?;
+    let first = frame_of(&mut tracker, &update);
+    if update.tasks.has_before() {
         return Ok((first, true));
     }
     let began = Instant::now();
@@ -69,10 +69,10 @@ fn frame_with_rates(feed: &mut TopFeed) -> Result<(RateFrame, bool), CliError> {
     }
 }
 
-pub fn frame_of(tracker: &mut RateTracker, look: &FeedUpdate) -> RateFrame {
-    look.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
-    let devices = look.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
-    tracker.frame(&look.tasks, &devices)
+pub fn frame_of(tracker: &mut RateTracker, update: &FeedUpdate) -> RateFrame {
+    update.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
+    let devices = update.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
+    tracker.frame(&update.tasks, &devices)
 }
 
 /// `screen`: its columns; on none the table has those of a wide one, and nothing in it is cut.

@@ -11,8 +11,8 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::cli::answer;
+use crate::cli::api_types::{DeviceReport, ExitRow};
 use crate::cli::exit::CliError;
-use crate::cli::shape::{DeviceReport, ExitRow};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
@@ -125,12 +125,12 @@ impl TaskTable {
             CliError::failed(format!("/v1/tasks answered what this version does not understand: {what}"))
                 .hint("is the agent of another version?")
         };
-        let news: TaskTable<RowUpdate> = answer::read(body).map_err(|error| odd(&error))?;
-        let before = before.filter(|before| news.since == Some(before.taken_at));
+        let updates: TaskTable<RowUpdate> = answer::read(body).map_err(|error| odd(&error))?;
+        let before = before.filter(|before| updates.since == Some(before.taken_at));
         let rows = before.map_or(&[][..], |before| &before.tasks);
-        let tasks = news.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();
+        let tasks = updates.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();
         let tasks = tasks.ok_or_else(|| odd(&"a row that it never sent"))?;
-        let TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, .. } = news;
+        let TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, .. } = updates;
         Ok(TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, tasks })
     }
 

@@ -25,8 +25,8 @@ impl TaskFeed {
         TaskFeed { feed: TopFeed::of_agent(agent), tracker: RateTracker::default() }
     }
     pub fn poll(&mut self) -> Result<RateFrame, CliError> {
-        let look = self.feed.poll(&FeedQuery::default())?;
-        Ok(plain::frame_of(&mut self.tracker, &look))
+        let update = self.feed.poll(&FeedQuery::default())?;
+        Ok(plain::frame_of(&mut self.tracker, &update))
     }
 }
 

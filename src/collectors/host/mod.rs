@@ -1,5 +1,6 @@
 //! Metrics of the host: the few that nearly every dashboard shows. node_exporter has the rest.
 
+mod blocking_probe;
 mod clock;
 mod cpu;
 mod disk;
@@ -11,7 +12,6 @@ mod mounts;
 mod network;
 mod pressure;
 mod raid;
-mod slow;
 mod vmstat;
 
 use super::{AgentDirectory, Collector};

@@ -89,7 +89,7 @@ impl PluginSession<'_> {
         let line =
             line.ok_or_else(|| PluginError::new(PluginFault::Died, "the process ended before its handshake line"))?;
         let handshake = Handshake::parse(&line).map_err(|e| protocol(e.to_string()))?;
-        let tls = handshake.certificate.map(|theirs| self.identity.client(theirs)).transpose();
+        let tls = handshake.certificate.map(|peer| self.identity.client(peer)).transpose();
         let tls = tls.map_err(|e| protocol(chain(&e)))?;
         Ok(Client::connect(&handshake.listens, tls, timeouts.call).await?)
     }

@@ -240,9 +240,9 @@ pub(super) fn events(
     shared: &NvidiaState,
     clock: &dyn Clock,
     reports: &PluginReports,
-    wanted: &Receiver<Vec<crate::model::id::DeviceId>>,
+    watched_rx: &Receiver<Vec<crate::model::id::DeviceId>>,
 ) {
-    let mut ids = match wanted.recv() {
+    let mut ids = match watched_rx.recv() {
         Ok(ids) => ids,
         Err(_) => return,
     };
@@ -250,13 +250,13 @@ pub(super) fn events(
         match library.events(&ids) {
             Ok(events) => {
                 expose_dangerous(shared, &events.of);
-                match count(&events, shared, clock, wanted) {
+                match count(&events, shared, clock, watched_rx) {
                     Some(now) => ids = now,
                     None => return,
                 }
             }
             // The driver does not support events.
-            Err(GpuError::Unsupported(_)) => match wanted.recv() {
+            Err(GpuError::Unsupported(_)) => match watched_rx.recv() {
                 Ok(now) => ids = now,
                 Err(_) => return,
             },
@@ -286,10 +286,10 @@ fn count(
     events: &GpuEvents<'_>,
     shared: &NvidiaState,
     clock: &dyn Clock,
-    wanted: &Receiver<Vec<DeviceId>>,
+    watched_rx: &Receiver<Vec<DeviceId>>,
 ) -> Option<Vec<DeviceId>> {
     loop {
-        match wanted.try_recv() {
+        match watched_rx.try_recv() {
             Ok(ids) => return Some(ids),
             Err(TryRecvError::Disconnected) => return None,
             Err(TryRecvError::Empty) => {}

@@ -53,12 +53,12 @@ fn without(stuck: &BTreeSet<DeviceId>, mut groups: Vec<DeviceGroup>) -> Vec<Devi
 impl PluginFeed {
     /// The threads end with [`PluginFeed::end`], or with the process.
     pub(super) fn start(plugin: Arc<dyn DevicePlugin>) -> PluginFeed {
-        let said = Arc::new(FeedState {
+        let message = Arc::new(FeedState {
             groups: watch::Sender::new(None),
             readings: Mutex::default(),
             stuck: Mutex::default(),
         });
-        let feed = PluginFeed { plugin, ends: Arc::default(), reported: said };
+        let feed = PluginFeed { plugin, ends: Arc::default(), reported: message };
         let (to, reports) = sync_channel(WAITING);
         let reporter = PluginReports::new(to, Arc::clone(&feed.ends), TICK);
         let (runs, listens) = (feed.clone(), feed.clone());
@@ -147,9 +147,9 @@ impl PluginFeed {
         let is_there = |id: &DeviceId| groups.iter().flat_map(|group| &group.devices).any(|device| device.id == *id);
         lock(&self.reported.readings).retain(|id, _| is_there(id));
         // An identical list is no change.
-        self.reported.groups.send_if_modified(|said| {
-            let changes = said.as_deref() != Some(&groups);
-            *said = Some(Arc::new(groups));
+        self.reported.groups.send_if_modified(|device_groups| {
+            let changes = device_groups.as_deref() != Some(&groups);
+            *device_groups = Some(Arc::new(groups));
             changes
         });
     }
@@ -199,8 +199,8 @@ mod tests {
         reports.into_iter().for_each(|report| to.send(report).unwrap());
         drop(to);
         feed.listen(&from);
-        let said = feed.groups().borrow().clone().unwrap_or_default();
-        let devices = feed.well(&said).into_iter().flat_map(|group| group.devices);
+        let groups = feed.groups().borrow().clone().unwrap_or_default();
+        let devices = feed.well(&groups).into_iter().flat_map(|group| group.devices);
         let received = devices.map(|device| (device.id.as_str().to_owned(), device.unhealthy)).collect();
         (feed, received)
     }
@@ -223,8 +223,8 @@ mod tests {
         let (feed, _) = after(vec![PluginReport::Groups(groups(&["a"])), reading("a")]);
         assert_eq!(feed.readings().len(), 1);
         feed.fail(&PluginError::new(PluginFault::Died, "gone"));
-        let said = feed.groups().borrow().clone().unwrap();
-        assert_eq!((said[0].devices[0].unhealthy.as_deref(), feed.readings().len()), (Some("gone"), 0));
+        let device_groups = feed.groups().borrow().clone().unwrap();
+        assert_eq!((device_groups[0].devices[0].unhealthy.as_deref(), feed.readings().len()), (Some("gone"), 0));
     }
 
     #[test]

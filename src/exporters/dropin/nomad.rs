@@ -103,9 +103,9 @@ fn percent(cores: Option<f64>) -> Option<Value> {
 }
 
 macro_rules! gauges {
-    ($($name:ident $called:literal = $ours:literal, $differs:literal, $help:literal;)*) => {
+    ($($name:ident $called:literal = $field:literal, $differs:literal, $help:literal;)*) => {
         $(static $name: MetricDesc =
-            MetricDesc::gauge($called, Unit::None, $help, &["host"]).from_source($ours).absent_when($differs);)*
+            MetricDesc::gauge($called, Unit::None, $help, &["host"]).from_source($field).absent_when($differs);)*
         static GAUGES: &[&MetricDesc] = &[$(&$name),*];
     };
 }
@@ -180,10 +180,10 @@ impl PageSource for Client {
         gauge(&PENDING, Some(Value::Int(pending)));
         gauge(&RUNNING, Some(Value::Int(running)));
         gauge(&TERMINAL, Some(Value::Int(complete + failed)));
-        let asked: Vec<&Resources> = requested_resources(snapshot).collect();
-        let cpu: u64 = asked.iter().filter_map(|of| of.cpu_shares).sum();
-        let memory = asked.iter().filter_map(|of| of.memory_bytes).sum::<u64>() / MIB;
-        let most = asked.iter().filter_map(|of| of.memory_max_bytes.or(of.memory_bytes)).sum::<u64>() / MIB;
+        let requests: Vec<&Resources> = requested_resources(snapshot).collect();
+        let cpu: u64 = requests.iter().filter_map(|of| of.cpu_shares).sum();
+        let memory = requests.iter().filter_map(|of| of.memory_bytes).sum::<u64>() / MIB;
+        let most = requests.iter().filter_map(|of| of.memory_max_bytes.or(of.memory_bytes)).sum::<u64>() / MIB;
         gauge(&ALLOCATED_CPU, Some(Value::Int(cpu)));
         gauge(&ALLOCATED_MEMORY, Some(Value::Int(memory)));
         gauge(&ALLOCATED_MAX, Some(Value::Int(most)));
@@ -241,18 +241,18 @@ fn reading(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView)) -> Peer
     let runs = task.attempt.is_some();
     let usage = task.attempt.clone().unwrap_or_default();
     // What has ended has nothing of the host any more.
-    let asked = alloc
+    let requested = alloc
         .status
         .as_ref()
         .filter(|_| !alloc.ended)
         .and_then(|status| status.task_group()?.task(known.name.as_str()));
-    let asked = asked.map(|task| &task.resources);
+    let requested = requested.map(|task| &task.resources);
     let reading = PeerReading {
         usage,
         runs,
-        requested_cpu_mhz: asked.and_then(|of| of.cpu_shares),
-        requested_memory_bytes: asked.and_then(|of| of.memory_bytes),
-        requested_memory_max_bytes: asked.and_then(|of| of.memory_max_bytes),
+        requested_cpu_mhz: requested.and_then(|of| of.cpu_shares),
+        requested_memory_bytes: requested.and_then(|of| of.memory_bytes),
+        requested_memory_max_bytes: requested.and_then(|of| of.memory_max_bytes),
         ..PeerReading::default()
     };
     match &task.managed {
@@ -304,13 +304,13 @@ const LONGEST: u64 = 300 * 1_000_000_000;
 impl CpuWindow {
     /// What each task and the host used since the scrape before. Absent: of one that was not there then.
     fn measure(&self, snapshot: &Snapshot) -> (Cores, Option<HostCpu>) {
-        let mut kept = lock(&self.0);
+        let mut retained = lock(&self.0);
         // A scraper that comes twice within a tick gets the same answer.
-        if kept[1].as_ref().is_none_or(|latest| latest.epoch < snapshot.epoch) {
-            let latest = kept[1].replace(UsageAtTick::at(snapshot));
-            kept[0] = latest;
+        if retained[1].as_ref().is_none_or(|latest| latest.epoch < snapshot.epoch) {
+            let latest = retained[1].replace(UsageAtTick::at(snapshot));
+            retained[0] = latest;
         }
-        let [Some(before), Some(now)] = &*kept else { return (Cores::new(), None) };
+        let [Some(before), Some(now)] = &*retained else { return (Cores::new(), None) };
         let windows = [0, 1].map(|kind| {
             let window = now.at[kind]?.since(before.at[kind]?).0;
             (1..=LONGEST).contains(&window).then_some(window)
@@ -319,9 +319,9 @@ impl CpuWindow {
         let cores = |now: Option<u64>, before: Option<u64>, window: u64| {
             Some(now?.checked_sub(before?)? as f64 / window as f64)
         };
-        let both = now.used.iter().filter_map(|(whose, now)| {
-            let (window, before) = (windows[now.kind]?, before.used.get(whose)?);
-            Some((whose.clone(), [0, 1, 2].map(|n| cores(now.cpu[n], before.cpu[n], window))))
+        let both = now.used.iter().filter_map(|(subject, now)| {
+            let (window, before) = (windows[now.kind]?, before.used.get(subject)?);
+            Some((subject.clone(), [0, 1, 2].map(|n| cores(now.cpu[n], before.cpu[n], window))))
         });
         (both.collect(), host(before, now))
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::place::History;
+use super::location::History;
 use super::record::{self, BriefRecord, HistoryQuery, IdMatch};
 use crate::exporters::prometheus::{BodyStream, PieceWriter};
 use crate::model::answer::Detail;
@@ -135,7 +135,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::super::place::Config;
+    use super::super::location::Config;
     use super::*;
     use crate::exporters::prometheus::BodyStart;
     use crate::store::lines::LineLog;
@@ -192,8 +192,8 @@ mod tests {
             found(&odd, HistoryQuery { id: Some(id.to_owned()), limit: 10, ..HistoryQuery::default() }).0.len()
         };
         assert_eq!(["\"日\\", "named-\"日\\", "日", "docker:\""].map(by_odd), [1, 1, 0, 1], "escaped in the record");
-        let begun = HistoryQuery { id: Some("docker:".to_owned()), limit: 2, ..HistoryQuery::default() };
-        assert_eq!(found(&lines, begun), (every[..2].to_vec(), true), "of those that begin so as well");
+        let started = HistoryQuery { id: Some("docker:".to_owned()), limit: 2, ..HistoryQuery::default() };
+        assert_eq!(found(&lines, started), (every[..2].to_vec(), true), "of those that begin so as well");
         let later = HistoryQuery { id: Some("docker:a".to_owned()), limit: 1, ..HistoryQuery::default() };
         assert_eq!(
             found(&lines, later),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::place::History;
+use super::location::History;
 use super::record::{BriefRecord, ended_at, record};
 use crate::model::id::AllocId;
 use crate::model::units::Timestamp;
@@ -161,7 +161,7 @@ impl HistoryWriter {
             self.ended(snapshot).map(|(alloc, at)| (alloc.identity.id.to_string(), at)).collect();
         let Some(oldest) = sought.iter().map(|(_, at)| at.as_system()).min() else { return sought };
         let mut found = HashSet::new();
-        let looked = lines::newest_first(&self.history.dir, Some(oldest), |line| {
+        let checked = lines::newest_first(&self.history.dir, Some(oldest), |line| {
             if let Some(brief) = BriefRecord::read(line)
                 && let Some(one) = sought.take(&(brief.alloc.id.into_owned(), brief.ended_at))
             {
@@ -169,7 +169,7 @@ impl HistoryWriter {
             }
             if sought.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        if let Err(error) = looked {
+        if let Err(error) = checked {
             tracing::warn!(
                 error = error.to_string(),
                 "failed to read the history of ends; some ends may be recorded twice"
@@ -219,11 +219,11 @@ fn hash(line: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::Config;
+    use super::super::location::Config;
     use super::*;
     use crate::model::alloc::AllocIdentity;
     use crate::model::observed::ObservedAlloc;
-    use crate::snapshot::itself::tests::info;
+    use crate::snapshot::self_metrics::tests::info;
     use crate::snapshot::{Aggregation, PerTask};
 
     #[test]

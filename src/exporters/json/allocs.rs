@@ -11,7 +11,6 @@ use super::{EventAnswer, by, by_name, event, number, restarts};
 use crate::board::services::AllocHealth;
 use crate::model::alloc::{AllocSource, AllocState, AllocStatus, Desired, Measured, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
-use crate::model::few::SmallMap;
 use crate::model::id::{AllocId, CgroupPath, DeviceId, GroupName, JobId, ProcessId, TaskName};
 use crate::model::job::{Job, JobKind, Lifecycle};
 use crate::model::last_output::LastOutput;
@@ -19,6 +18,7 @@ use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork, NetworkMode}
 use crate::model::placement::NotPlaced;
 use crate::model::sensitive::HIDDEN;
 use crate::model::service::CheckStatus;
+use crate::model::small_map::SmallMap;
 use crate::model::task::{Exit, ExitStatus, Failure, Outcome, ServiceResult, ShownState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
@@ -427,8 +427,9 @@ fn network_answer(network: &AllocNetwork, status: Option<&AllocStatus>, detail: 
 /// Without sensitive values: whole if its job has one there, for characters that no host name has are replaced.
 fn shown_hostname(network: &AllocNetwork, status: &AllocStatus) -> String {
     let hide = |text| status.job.sensitive.hide(text);
-    let asked = status.job.group(status.group.as_str()).and_then(|group| group.network.as_ref()?.hostname.as_deref());
-    match asked.map(hide) {
+    let requested =
+        status.job.group(status.group.as_str()).and_then(|group| group.network.as_ref()?.hostname.as_deref());
+    match requested.map(hide) {
         Some(Cow::Owned(_)) => HIDDEN.to_owned(),
         _ => hide(&network.hostname).into_owned(),
     }

@@ -16,7 +16,7 @@ use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::Snapshot;
-use crate::snapshot::itself::{NEEDED_FILES, OPEN_FILES, OPEN_FILES_LIMIT};
+use crate::snapshot::self_metrics::{NEEDED_FILES, OPEN_FILES, OPEN_FILES_LIMIT};
 
 /// What a snapshot knows of this host and this agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -90,8 +90,8 @@ pub struct WorkloadAnswer {
 
 pub fn node(snapshot: &Snapshot) -> NodeSummary {
     let files = [&OPEN_FILES, &NEEDED_FILES, &OPEN_FILES_LIMIT].map(|desc| snapshot.agent.int(desc));
-    let kept_files = match files {
-        [Some(kept), Some(wanted), Some(limit)] => Some(OpenFiles { open: kept, needed: wanted, limit }),
+    let open_files = match files {
+        [Some(retained), Some(requested), Some(limit)] => Some(OpenFiles { open: retained, needed: requested, limit }),
         _ => None,
     };
     let node = &snapshot.node;
@@ -101,7 +101,7 @@ pub fn node(snapshot: &Snapshot) -> NodeSummary {
         taken_at: snapshot.taken_at,
         usage: host::usage(snapshot),
         agent: host::agent(snapshot),
-        open_files: kept_files,
+        open_files,
         allocs: by(AllocState::ALL.map(AllocState::as_str), snapshot.counts.allocs),
         tasks: by(TaskState::ALL.map(TaskState::as_str), snapshot.counts.tasks),
         allocated: Allocated {

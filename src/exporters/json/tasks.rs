@@ -157,7 +157,7 @@ impl Serialize for TaskRows<'_> {
                             task.before.as_ref().filter(|_| self.with_before).and_then(|b| TaskBefore::of(task, b));
                         rows.serialize_element(&row)?;
                     }
-                    Some(news) => rows.serialize_element(&news)?,
+                    Some(change) => rows.serialize_element(&change)?,
                 }
             }
         }
@@ -228,17 +228,17 @@ impl Serialize for RowChange<'_> {
             RowChange::Same(row) => return row.serialize(to),
             RowChange::Numbers { row, at, before, now } => (row, at, before, now),
         };
-        let mut news = to.serialize_seq(None)?;
-        news.serialize_element(row)?;
-        news.serialize_element(at)?;
+        let mut changes = to.serialize_seq(None)?;
+        changes.serialize_element(row)?;
+        changes.serialize_element(at)?;
         for (place, field) in LISTED_FIELDS.iter().enumerate() {
             let value = now.get(*field);
             if value != before.get(*field) {
-                news.serialize_element(&place)?;
-                news.serialize_element(&value)?;
+                changes.serialize_element(&place)?;
+                changes.serialize_element(&value)?;
             }
         }
-        news.end()
+        changes.end()
     }
 }
 

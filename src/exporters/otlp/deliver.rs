@@ -110,9 +110,9 @@ fn go_on(
             way.rest.pop();
             continue;
         };
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let (code, answer) = sender.send(&request);
-        outbox.count_request(code.clone(), is_retry, asked.elapsed());
+        outbox.count_request(code.clone(), is_retry, requested_at.elapsed());
         is_retry = false;
         match answer {
             PushAnswer::Later { after, message } => return Some(DeliveryRetry { after, code, message }),
@@ -166,11 +166,11 @@ fn refused(outbox: &Outbox, reason: &str, points: u64) {
 }
 
 /// As long as the collector asked, else anything up to a bound that doubles: many agents must not come together.
-pub(super) fn wait(tries: u32, asked: Option<Duration>) -> Duration {
+pub(super) fn wait(tries: u32, interval: Option<Duration>) -> Duration {
     let bound = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tries.min(16))).min(LONGEST_WAIT);
     let spread = bound.mul_f64(random());
-    match asked {
-        Some(asked) => asked.min(MAX_RETRY_AFTER) + spread.min(FIRST_WAIT),
+    match interval {
+        Some(interval) => interval.min(MAX_RETRY_AFTER) + spread.min(FIRST_WAIT),
         None => spread,
     }
 }
@@ -190,8 +190,8 @@ mod tests {
         let secs = Duration::from_secs;
         for tries in 0..200 {
             assert!(wait(tries, None) <= LONGEST_WAIT);
-            let asked = wait(tries, Some(secs(7)));
-            assert!(asked >= secs(7) && asked <= secs(8), "{asked:?}");
+            let interval = wait(tries, Some(secs(7)));
+            assert!(interval >= secs(7) && interval <= secs(8), "{interval:?}");
         }
         assert!(wait(0, None) <= FIRST_WAIT);
         assert!((0..100).map(|_| wait(10, None)).max() > Some(secs(30)));

@@ -172,8 +172,8 @@ impl Config {
                 found.push((keys(&["client_certificate", "client_key"]), message));
             }
             let endpoint = own.endpoint.as_ref().or(self.endpoint.as_ref());
-            let unsaid = endpoint.filter(|endpoint| endpoint.scheme == Scheme::Unspecified);
-            if let Some(endpoint) = unsaid.filter(|_| of.protocol != Protocol::Grpc) {
+            let unspecified = endpoint.filter(|endpoint| endpoint.scheme == Scheme::Unspecified);
+            if let Some(endpoint) = unspecified.filter(|_| of.protocol != Protocol::Grpc) {
                 let message = format!(
                     "the endpoint {endpoint} says neither http:// nor https://, which only gRPC has a default for (insecure)"
                 );

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::ahead::Visits;
 use super::body_stream::{BodyStream, PIECE};
 use super::encode::{Encoder, write};
 use super::page::Sink;
+use super::precompute::Visits;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::model::answer::{Encoding, Format};
 use crate::model::profile::Profile;

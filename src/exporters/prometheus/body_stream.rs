@@ -64,10 +64,10 @@ impl BodyStream {
             let sent = Arc::new(SentPages::default());
             let mut send = |bytes, len| {
                 let piece = Bytes::from_owner(OnPage { bytes, len, sent: Arc::clone(&sent) });
-                let asked = Instant::now();
+                let requested_at = Instant::now();
                 // Fails without a reader: then the page comes back at once.
                 let _ = sender.blocking_send(Step::Piece(piece));
-                waited += asked.elapsed();
+                waited += requested_at.elapsed();
             };
             let mut full = |bytes, len| {
                 send(bytes, len);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::labels::{AllocLabels, Blocks, LabelCache, RowLabelText, WorkloadLabels, close};
 use super::page::{PageBuffer, Sink, TextPiece};
-use super::{exemplar, header, itself, protobuf};
+use super::{body_info, exemplar, header, protobuf};
 use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, PageSource, Point, Rows, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
@@ -70,10 +70,10 @@ fn write_body(
 ) -> (Vec<u8>, usize) {
     let blocks = Blocks::new(&labels.allocs, &labels.workloads);
     let mut body = BodyWriter { page, format, walk, blocks: &blocks, other_labels: Vec::new(), counts: Vec::new() };
-    itself::profile(&mut body, walk);
+    body_info::profile(&mut body, walk);
     expose(&mut body);
     let counts = std::mem::take(&mut body.counts);
-    itself::series(&mut body, walk, &counts);
+    body_info::series(&mut body, walk, &counts);
     if format == Format::OpenMetrics {
         body.page.text("# EOF\n");
     }
@@ -121,9 +121,9 @@ impl Listener for BodyWriter<'_, '_> {
         let name = TextPiece::new(head.desc.name);
         let tails: Vec<TextPiece> = head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect();
         let created = created(head, format);
-        let (others, kind) = (self.labels_of_other_rows(head.rows), head.desc.kind);
-        let others: Vec<&RowLabelText> = others.iter().collect();
-        let blocks = self.blocks.of(head.rows).unwrap_or(&others);
+        let (other_labels, kind) = (self.labels_of_other_rows(head.rows), head.desc.kind);
+        let other_labels: Vec<&RowLabelText> = other_labels.iter().collect();
+        let blocks = self.blocks.of(head.rows).unwrap_or(&other_labels);
         let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
         for (row, (cells, labels)) in rows.zip(blocks).enumerate() {
@@ -159,9 +159,9 @@ impl Listener for BodyWriter<'_, '_> {
             (bounds.iter().map(|le| of(Some(("le", le.as_str())))).collect::<Vec<_>>(), of(None))
         };
         let tails: Vec<(Vec<TextPiece>, TextPiece)> = head.cells.iter().map(tail).collect();
-        let others = self.labels_of_other_rows(head.rows);
-        let others: Vec<&RowLabelText> = others.iter().collect();
-        let blocks = self.blocks.of(head.rows).unwrap_or(&others);
+        let other_labels = self.labels_of_other_rows(head.rows);
+        let other_labels: Vec<&RowLabelText> = other_labels.iter().collect();
+        let blocks = self.blocks.of(head.rows).unwrap_or(&other_labels);
         let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
         for histogram in all {

@@ -88,8 +88,8 @@ impl RecentHour {
         self.slot += 1;
         self.epoch = snapshot.epoch;
         self.times.push_back(at);
-        let kept = Nanos::from_duration(RETENTION);
-        while self.times.len() > most || self.times.front().is_some_and(|first| at.since(*first) > kept) {
+        let retained = Nanos::from_duration(RETENTION);
+        while self.times.len() > most || self.times.front().is_some_and(|first| at.since(*first) > retained) {
             self.times.pop_front();
         }
         let host = host(snapshot, &snapshot.host);
@@ -146,8 +146,8 @@ impl RecentHour {
             // Those that run have a point in this slot or in the one before.
             let ended = self.allocs.iter().filter(|(_, alloc)| alloc.next() < self.slot);
             let oldest = ended.min_by_key(|(_, alloc)| (alloc.next(), alloc.order)).map(|(id, _)| id.clone());
-            let Some(gone) = oldest.and_then(|id| self.allocs.remove(&id)) else { return false };
-            self.bytes = self.bytes.saturating_sub(size_of_alloc(&gone));
+            let Some(removed) = oldest.and_then(|id| self.allocs.remove(&id)) else { return false };
+            self.bytes = self.bytes.saturating_sub(size_of_alloc(&removed));
         }
         true
     }

@@ -146,21 +146,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let asked = std::thread::spawn(move || {
+        let request = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = Vec::new();
+            let mut requests = Vec::new();
             let mut piece = [0; 4096];
-            while !asked.ends_with(b"end\r\n0\r\n\r\n") && !asked.ends_with(b"\r\n\r\n") {
+            while !requests.ends_with(b"end\r\n0\r\n\r\n") && !requests.ends_with(b"\r\n\r\n") {
                 let n = stream.read(&mut piece).unwrap();
-                asked.extend_from_slice(&piece[..n]);
-                if asked.ends_with(b"\r\n\r\n") && asked.starts_with(b"POST") && !asked.ends_with(b"0\r\n\r\n") {
+                requests.extend_from_slice(&piece[..n]);
+                if requests.ends_with(b"\r\n\r\n") && requests.starts_with(b"POST") && !requests.ends_with(b"0\r\n\r\n")
+                {
                     continue;
                 }
             }
             let _ = stream.write_all(answer);
-            String::from_utf8(asked).unwrap()
+            String::from_utf8(requests).unwrap()
         });
-        (dir, Address::Unix(socket), asked)
+        (dir, Address::Unix(socket), request)
     }
 
     #[tokio::test]
@@ -168,7 +169,7 @@ mod tests {
         let (_dir, address, _) =
             server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
         let at = (&address, Trust::OwnUser);
-        let asked = request(at, (RequestMethod::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
+        let pending = request(at, (RequestMethod::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
         let mut answer = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
         let mut all = Vec::new();
         while let Some(piece) = answer.piece().await.unwrap() {
@@ -176,7 +177,7 @@ mod tests {
         }
         assert_eq!((answer.is_success(), all.as_slice()), (true, &b"abcde"[..]));
 
-        let (_dir, address, asked) = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there");
+        let (_dir, address, pending) = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there");
         let answer = request(
             (&address, Trust::OwnUser),
             (RequestMethod::Delete, "/x?y=1"),
@@ -186,13 +187,13 @@ mod tests {
         let answer = answer.await.unwrap();
         assert!(answer.status == 404 && !answer.is_success());
         assert!(answer.whole(8).await.is_err(), "one byte more than is taken");
-        let asked = asked.join().unwrap();
+        let requested = asked.join().unwrap();
         assert!(asked.starts_with("DELETE /x?y=1 HTTP/1.1\r\n") && asked.contains("x-a: b\r\n"), "{asked}");
     }
 
     #[tokio::test]
     async fn piped_request_body_arrives_complete() {
-        let (_dir, address, asked) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let (_dir, address, pending) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let (sender, pieces) = tokio::sync::mpsc::channel(1);
         let feed = tokio::spawn(async move {
             for piece in ["be", "gin", "end"] {
@@ -204,7 +205,7 @@ mod tests {
             .unwrap();
         assert_eq!(answer.whole(10).await.unwrap().status, 200);
         feed.await.unwrap();
-        let asked = asked.join().unwrap();
+        let requested = asked.join().unwrap();
         assert!(asked.contains("2\r\nbe\r\n3\r\ngin\r\n3\r\nend\r\n0\r\n\r\n"), "{asked}");
     }
 }

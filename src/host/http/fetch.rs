@@ -160,18 +160,18 @@ fn decoded(text: &str) -> String {
 }
 
 fn without_dots(path: &str) -> String {
-    let mut kept: Vec<&str> = Vec::new();
+    let mut retained: Vec<&str> = Vec::new();
     for component in path.split('/').skip(1) {
         match component {
             ".." => {
-                kept.pop();
+                retained.pop();
             }
             "." => {}
-            other => kept.push(other),
+            other => retained.push(other),
         }
     }
     let is_directory = path.ends_with("/.") || path.ends_with("/..");
-    format!("/{}{}", kept.join("/"), if is_directory { "/" } else { "" })
+    format!("/{}{}", retained.join("/"), if is_directory { "/" } else { "" })
 }
 
 /// A download request.
@@ -224,13 +224,13 @@ pub fn fetch<'a>(request: FetchRequest<'a>) -> impl Future<Output = Result<HttpA
                 headers.push(("host", &authority));
             }
             let target = url.target();
-            let asked = request(
+            let requested = request(
                 (&address, Trust::Named),
                 (RequestMethod::Get, &target),
                 &headers,
                 Payload::Whole(Bytes::new()),
             );
-            let answer = tokio::time::timeout(request.patience, asked).await;
+            let answer = tokio::time::timeout(request.patience, requested).await;
             let late = |_| HttpError::Timeout { address: address.clone(), after: request.patience };
             let answer = answer.map_err(late)??;
             match (answer.status, answer.header("location")) {

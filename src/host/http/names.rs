@@ -64,8 +64,8 @@ struct NameQueries {
 }
 
 impl NameCache {
-    fn new(look_up: fn(&str) -> io::Result<Vec<IpAddr>>) -> Arc<NameCache> {
-        Arc::new(NameCache { resolve: look_up, state: Mutex::default() })
+    fn new(lookup: fn(&str) -> io::Result<Vec<IpAddr>>) -> Arc<NameCache> {
+        Arc::new(NameCache { resolve: lookup, state: Mutex::default() })
     }
 
     async fn addresses(self: &Arc<Self>, host: &str) -> io::Result<Arc<[IpAddr]>> {
@@ -86,12 +86,12 @@ impl NameCache {
         {
             return Ok(Ok(answer.clone()));
         }
-        if let Some(asked) = state.pending.get(host) {
-            return Ok(Err(asked.subscribe()));
+        if let Some(waiter) = state.pending.get(host) {
+            return Ok(Err(waiter.subscribe()));
         }
         if state.waiting.len() >= MOST {
-            let NameQueries { waiting, pending: asked, .. } = &mut *state;
-            waiting.retain(|name| has_waiters(asked, name));
+            let NameQueries { waiting, pending: waiter, .. } = &mut *state;
+            waiting.retain(|name| has_waiters(waiter, name));
         }
         if state.waiting.len() >= MOST {
             return Err(io::Error::other(format!("{MOST} names wait for the name server")));
@@ -138,12 +138,12 @@ impl NameCache {
 }
 
 /// Whether a caller still waits; if not, the question is forgotten.
-fn has_waiters(asked: &mut HashMap<String, watch::Sender<Option<Answer>>>, host: &str) -> bool {
-    let is_wanted = asked.get(host).is_some_and(|asked| asked.receiver_count() > 0);
-    if !is_wanted {
-        asked.remove(host);
+fn has_waiters(pending: &mut HashMap<String, watch::Sender<Option<Answer>>>, host: &str) -> bool {
+    let is_selected = pending.get(host).is_some_and(|pending| pending.receiver_count() > 0);
+    if !is_selected {
+        pending.remove(host);
     }
-    is_wanted
+    is_selected
 }
 
 impl NameQueries {
@@ -158,8 +158,8 @@ impl NameQueries {
     }
 
     fn close(&mut self, host: String, answer: Answer) {
-        if let Some(asked) = self.pending.remove(&host) {
-            asked.send_replace(Some(answer.clone()));
+        if let Some(pending) = self.pending.remove(&host) {
+            pending.send_replace(Some(answer.clone()));
         }
         if self.answered.len() >= MOST {
             self.answered.retain(|_, (_, at)| at.elapsed() < FRESH);
@@ -200,8 +200,8 @@ mod tests {
             }
             for n in THREADS..10_000 {
                 let host = format!("dead{n}");
-                let asked = tokio::time::timeout(Duration::ZERO, names.addresses(&host));
-                assert!(asked.await.is_err());
+                let pending = tokio::time::timeout(Duration::ZERO, names.addresses(&host));
+                assert!(pending.await.is_err());
             }
             assert_eq!((names.lock().threads, held.len()), (THREADS, THREADS));
             assert!(names.lock().waiting.len() <= MOST);

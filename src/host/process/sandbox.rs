@@ -115,11 +115,11 @@ impl RunningSandbox {
         main: u32,
         (own_pids, own_ipc): (bool, bool),
         network: Option<&Path>,
-        (kept, filters): (Capabilities, Vec<Vec<libc::sock_filter>>),
+        (retained, filters): (Capabilities, Vec<Vec<libc::sock_filter>>),
     ) -> io::Result<RunningSandbox> {
         let network = network.map(File::open).transpose()?.map(OwnedFd::from);
         let root = RootPlan { directory: c"/".to_owned(), pivots: false, whole_trees: false, steps: Vec::new() };
-        let sandbox = Sandbox { root, own_pids, own_ipc, network, capabilities: kept, filters };
+        let sandbox = Sandbox { root, own_pids, own_ipc, network, capabilities: retained, filters };
         let (pids, namespaces) = sandbox.join(main).map_err(|e| io::Error::from_raw_os_error(e.errno))?;
         // A dummy pipe: the init belongs to another supervisor.
         let (_, keep) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -299,9 +299,9 @@ fn harden() -> Result<(), Errno> {
 }
 
 /// Drops capabilities from the bounding set, before the main process changes its user.
-pub(super) fn bound(kept: Capabilities) -> Result<(), Errno> {
+pub(super) fn bound(capabilities: Capabilities) -> Result<(), Errno> {
     for number in 0..64 {
-        if kept.bits() & (1 << number) != 0 {
+        if capabilities.bits() & (1 << number) != 0 {
             continue;
         }
         match rustix::thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
@@ -315,8 +315,8 @@ pub(super) fn bound(kept: Capabilities) -> Result<(), Errno> {
 }
 
 /// Sets the capabilities after the change of user (also for users other than root, as in Nomad), and no_new_privs.
-pub(super) fn give_up(kept: Capabilities) -> Result<(), Errno> {
-    let set = CapabilitySet::from_bits_retain(kept.bits());
+pub(super) fn give_up(capabilities: Capabilities) -> Result<(), Errno> {
+    let set = CapabilitySet::from_bits_retain(capabilities.bits());
     rustix::thread::set_capabilities(None, CapabilitySets { effective: set, permitted: set, inheritable: set })?;
     for one in set.iter() {
         rustix::thread::configure_capability_in_ambient_set(one, true)?;

@@ -270,14 +270,14 @@ impl RowPlan {
     /// read here, with the reasons. Errors: no value can be read.
     pub fn of(
         btf: &Btf<'_>,
-        wanted: &[RowValue],
+        values: &[RowValue],
         processors: &[u64],
     ) -> Result<(RowPlan, Vec<(RowValue, BtfError)>), BtfError> {
         let cgroup = btf.member("bpf_iter__cgroup", "cgroup")?.offset;
         let id = [pointer(btf, "cgroup", "kn")?, number(btf, "kernfs_node", "id")?.offset];
         let mut refused = Vec::new();
         let mut found: Vec<(Vec<u32>, RowValue, BtfMember)> = Vec::new();
-        for spec in SPECS.iter().filter(|spec| wanted.contains(&spec.value)) {
+        for spec in SPECS.iter().filter(|spec| values.contains(&spec.value)) {
             match spec.find(btf) {
                 Ok(_) if spec.value == RowValue::CpuacctUsage && processors.is_empty() => {
                     refused.push((spec.value, BtfError::Missing("per-CPU offset".to_owned())));
@@ -670,8 +670,8 @@ pub(crate) mod tests {
         assert_eq!(plan.groups[0].copies, [(256, 24, 16)]);
         let bytes = kernel(None, 8);
         let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &VALUES, &[]).unwrap();
-        let gone = BtfError::Missing("memory.watermark in struct mem_cgroup".into());
-        assert_eq!(refused[0], (RowValue::MemoryWatermark, gone));
+        let removed = BtfError::Missing("memory.watermark in struct mem_cgroup".into());
+        assert_eq!(refused[0], (RowValue::MemoryWatermark, removed));
         assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryWatermark), None);
         assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryUsage), Some(100));
         // An unsupported width.

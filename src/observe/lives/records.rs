@@ -107,8 +107,8 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             return;
         }
         let has_run = if life.found.is_plain() { life.notes.has_run_itself() } else { life.notes.has_run() };
-        let is_of_others = !life.found.is_closed && (life.was_above || self.lives.removed_below.is_some());
-        if !has_run || life.records.is_empty() || is_of_others {
+        let is_foreign = !life.found.is_closed && (life.was_above || self.lives.removed_below.is_some());
+        if !has_run || life.records.is_empty() || is_foreign {
             return;
         }
         let is_counted = self.lives.counted.take().is_some();

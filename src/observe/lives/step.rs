@@ -11,7 +11,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{AllocCgroup, TaskNaming};
-use crate::observe::questions::END_IS_AWAITED;
+use crate::observe::query_queue::END_IS_AWAITED;
 use crate::telemetry::observed::EndMissed;
 
 /// A runtime creates a container's cgroups in sequence; after this time all of them exist.
@@ -276,7 +276,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         &mut self,
         life: &mut MeasuredLife<M>,
         naming: Option<TaskNaming>,
-        is_gone: bool,
+        is_removed: bool,
     ) -> Result<(), HiddenReason> {
         let remembered = self.lives.name.as_ref().map(|known| known.0.clone());
         // No further information will come.
@@ -291,7 +291,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
             life.found.own = AllocCgroup::None;
         }
-        let inode = life.inode.filter(|_| !is_gone);
+        let inode = life.inode.filter(|_| !is_removed);
         let (found, naming) = (Box::new(life.found.clone()), Box::new(naming));
         self.act(Action::Show { found, task: life.task.clone(), naming, inode });
         Ok(())

@@ -418,14 +418,14 @@ fn container_excluded_by_name_is_set_aside_and_checked_again_if_still_unnamed() 
 
 #[test]
 fn slices_and_helper_cgroups_have_no_owner() {
-    let whose = |path: &str| CgroupTree::new("/allostat").owner_of(path);
-    assert_eq!(whose("/system.slice"), LifeOwner::None);
-    assert_eq!(whose("/batch/1"), LifeOwner::Plain);
+    let owner = |path: &str| CgroupTree::new("/allostat").owner_of(path);
+    assert_eq!(owner("/system.slice"), LifeOwner::None);
+    assert_eq!(owner("/batch/1"), LifeOwner::Plain);
     let id = "0123456789abcdef".repeat(4);
-    assert_eq!(whose(&format!("/machine.slice/libpod-conmon-{id}.scope")), LifeOwner::None);
-    let LifeOwner::Task(path, _) = whose(&format!("/docker/{id}/a/b.service")) else { panic!("a container") };
+    assert_eq!(owner(&format!("/machine.slice/libpod-conmon-{id}.scope")), LifeOwner::None);
+    let LifeOwner::Task(path, _) = owner(&format!("/docker/{id}/a/b.service")) else { panic!("a container") };
     assert_eq!(path, format!("/docker/{id}"));
-    let LifeOwner::Task(path, _) = whose("/system.slice/x.service/worker") else { panic!("a unit") };
+    let LifeOwner::Task(path, _) = owner("/system.slice/x.service/worker") else { panic!("a unit") };
     assert_eq!(path, "/system.slice/x.service");
 }
 

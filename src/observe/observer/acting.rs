@@ -8,7 +8,7 @@ use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::model::task::ExitStatus;
 use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
-use crate::observe::kept::StartedTask;
+use crate::observe::journal::StartedTask;
 use crate::observe::lives::{Action, Event, LifeNotes, step};
 use crate::observe::naming::{EndedLife, Inquiry, QuestionTopic};
 use crate::observe::table::NewTask;
@@ -16,13 +16,13 @@ use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
 
 /// What the runtime reported, with what only the kernel did.
-fn completed(said: ExitFacts, is_victim: bool, recorded: Option<&ExitFacts>) -> ExitFacts {
-    let status = match (said.status, recorded) {
+fn completed(reported: ExitFacts, is_victim: bool, recorded: Option<&ExitFacts>) -> ExitFacts {
+    let status = match (reported.status, recorded) {
         (ExitStatus::Unknown(_), Some(recorded)) => recorded.status.clone(),
         (known, _) => known,
     };
-    let finished_at = said.finished_at.or(recorded.and_then(|recorded| recorded.finished_at));
-    ExitFacts { oom: said.oom || is_victim, status, finished_at, ..said }
+    let finished_at = reported.finished_at.or(recorded.and_then(|recorded| recorded.finished_at));
+    ExitFacts { oom: reported.oom || is_victim, status, finished_at, ..reported }
 }
 
 impl ObserverThread {
@@ -101,12 +101,12 @@ impl ObserverThread {
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(source, own, naming);
         let (reader, own_reader) = (Arc::clone(&task.reader), task.own_reader.clone());
-        let begun = NewTask { path: path.to_owned(), source, own, naming, rule, labels, reader, own_reader, since };
-        let (id, change) = self.allocs.begin(begun);
+        let new_task = NewTask { path: path.to_owned(), source, own, naming, rule, labels, reader, own_reader, since };
+        let (id, change) = self.allocs.begin(new_task);
         if let (Some(inode), Some((task, earlier))) = (inode, self.allocs.earlier(path)) {
             let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));
-            let begun = StartedTask { alloc, task, workload, source, path, inode, since, is_counted };
-            self.journal.begins(begun, to_keep, earlier);
+            let new_task = StartedTask { alloc, task, workload, source, path, inode, since, is_counted };
+            self.journal.begins(new_task, to_keep, earlier);
         }
         self.changes.extend(change);
         self.touched.insert(id);
@@ -143,7 +143,7 @@ impl ObserverThread {
         let recorded = recorded.and_then(|(notes, by)| notes.facts(by, |at| self.wall(at)));
         // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.
         let victim = recorded.as_ref().is_some_and(|exit| exit.oom);
-        let facts = facts.map(|said| completed(said, victim, recorded.as_ref())).or(recorded);
+        let facts = facts.map(|reported| completed(reported, victim, recorded.as_ref())).or(recorded);
         if let Some(reader) = self.allocs.reader(path) {
             // The last reading is later than the end of the last process.
             let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));

@@ -53,9 +53,9 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     fn keeps(&self, found: &RecognisedTask, naming: &TaskNaming) -> bool {
         let config = &self.work.parts.config;
         // Its ID stays, although the name was unknown then.
-        let is_wanted_as =
+        let is_shown_as =
             |id: &str| config.shows_source(naming.source.unwrap_or(found.source)) && config.shows_as(id, naming);
-        config.shows(found.source, naming) || self.work.allocs.id(self.path).is_some_and(|id| is_wanted_as(id.as_str()))
+        config.shows(found.source, naming) || self.work.allocs.id(self.path).is_some_and(|id| is_shown_as(id.as_str()))
     }
     fn measure(&self, life: &BriefLife<CgroupMeasures>) -> Result<Arc<MeasuredTask>, HiddenReason> {
         let work = self.work;

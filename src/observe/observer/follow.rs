@@ -20,11 +20,11 @@ impl ObserverThread {
     pub(super) fn follow(&mut self) {
         let now = self.parts.clock.instant();
         let (mut open, mut placed) = (Vec::new(), 0);
-        self.scanner.tree().each_task(|path, whose| {
+        self.scanner.tree().each_task(|path, cgroup| {
             let lives = self.lives.get(path);
             placed += usize::from(lives.is_some_and(Lives::is_placed));
             if lives.is_none_or(|lives| lives.is_open(now, || self.has_room_at(path))) {
-                open.push((path.to_owned(), recognised(whose)));
+                open.push((path.to_owned(), recognised(cgroup)));
             }
         });
         if placed < self.lives.placed() {
@@ -42,7 +42,7 @@ impl ObserverThread {
         let now = self.parts.clock.instant();
         let above = touched.iter().flat_map(|path| CgroupPath::above(path));
         let paths: BTreeSet<&str> = touched.iter().map(|path| &**path).chain(above).collect();
-        let (mut open, mut gone, mut is_of_units) = (Vec::new(), Vec::new(), false);
+        let (mut open, mut removed, mut is_of_units) = (Vec::new(), Vec::new(), false);
         for path in paths {
             let is_above = !touched.contains(path);
             let lives = self.lives.get(path);
@@ -54,7 +54,7 @@ impl ObserverThread {
                 }
                 None if lives.is_some_and(Lives::is_placed) => {
                     is_of_units |= is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
-                    gone.push(path.to_owned());
+                    removed.push(path.to_owned());
                 }
                 None => {}
             }
@@ -62,7 +62,7 @@ impl ObserverThread {
         if is_of_units {
             return self.follow();
         }
-        for path in gone {
+        for path in removed {
             self.happens(&path, Event::NoTask);
         }
         for (path, found) in open {
@@ -84,8 +84,8 @@ impl ObserverThread {
         let mut there = HashSet::new();
         self.scanner.tree().each_task(|path, _| _ = there.insert(path.to_owned()));
         let placed = self.lives.iter().filter(|(_, lives)| lives.is_placed()).map(|(path, _)| Arc::clone(path));
-        let gone: Vec<Arc<str>> = placed.filter(|path| !there.contains(&**path)).collect();
-        gone.iter().for_each(|path| self.happens(path, Event::NoTask));
+        let removed: Vec<Arc<str>> = placed.filter(|path| !there.contains(&**path)).collect();
+        removed.iter().for_each(|path| self.happens(path, Event::NoTask));
     }
 
     /// Finds tasks whose cgroup was removed or replaced without a report.
@@ -104,11 +104,11 @@ impl ObserverThread {
     /// checked in one hierarchy per round.
     pub(super) fn check_empty(&mut self) {
         let (last, turn) = &self.check_round;
-        let looked: Vec<Arc<str>> = self.lives.empty_after(last).take(CHECKS_PER_SECOND).map(Arc::clone).collect();
+        let checked: Vec<Arc<str>> = self.lives.empty_after(last).take(CHECKS_PER_SECOND).map(Arc::clone).collect();
         let is_woken =
             |path: &&Arc<str>| self.scanner.has_woken(*turn, path, self.lives.get(path).is_some_and(Lives::is_own));
-        let woken: Vec<Arc<str>> = looked.iter().filter(is_woken).map(Arc::clone).collect();
-        self.check_round = match looked.last().filter(|_| looked.len() == CHECKS_PER_SECOND) {
+        let woken: Vec<Arc<str>> = checked.iter().filter(is_woken).map(Arc::clone).collect();
+        self.check_round = match checked.last().filter(|_| checked.len() == CHECKS_PER_SECOND) {
             Some(last) => (last.to_string(), *turn),
             None => (String::new(), turn.wrapping_add(1)),
         };
@@ -198,8 +198,8 @@ impl ObserverThread {
     }
 }
 
-fn recognised(whose: TaskCgroup<'_>) -> Option<RecognisedTask> {
-    match whose {
+fn recognised(cgroup: TaskCgroup<'_>) -> Option<RecognisedTask> {
+    match cgroup {
         TaskCgroup::Recognised(found) => Some(found.clone()),
         TaskCgroup::Plain => None,
     }

@@ -21,16 +21,16 @@ impl ObserverThread {
         let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
         let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.lives.waiting());
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
-        let wants = |native: &str| self.parts.config.shows_as(&id(native), &TaskNaming::of(native));
+        let accepts = |native: &str| self.parts.config.shows_as(&id(native), &TaskNaming::of(native));
         let filter = GroupFilter {
             own: &|place| self.is_in_a_task(place),
             agent: std::process::id(),
             tasks: &tasks,
-            is_shown: &wants,
+            is_shown: &accepts,
             room: room + processes.running(),
         };
-        for news in processes.sample(&filter) {
-            match news {
+        for change in processes.sample(&filter) {
+            match change {
                 GroupChange::Started { key, naming, reader, since } => self.group_started(key, *naming, reader, since),
                 GroupChange::Ended { key } => self.end_task(&key, None, None),
             }
@@ -53,8 +53,8 @@ impl ObserverThread {
     ) {
         let (source, own, labels, since) = (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
         let (naming, rule) = self.parts.config.ruled(source, own, naming);
-        let begun = NewTask { path, source, own, naming, rule, labels, reader, own_reader: None, since };
-        let (id, change) = self.allocs.begin(begun);
+        let task = NewTask { path, source, own, naming, rule, labels, reader, own_reader: None, since };
+        let (id, change) = self.allocs.begin(task);
         self.changes.extend(change);
         self.touched.insert(id);
     }

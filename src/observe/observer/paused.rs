@@ -28,8 +28,8 @@ impl ObserverThread {
         }
     }
     /// `waiting`: the containers that waited for their restart at this time or later.
-    pub(super) fn set_waits(&mut self, asked_at: Timestamp, waiting: &BTreeSet<String>) {
+    pub(super) fn set_waits(&mut self, requested_at: Timestamp, waiting: &BTreeSet<String>) {
         let waited = |path: &str| docker::container_at(path).is_some_and(|id| waiting.contains(id));
-        self.touched.extend(self.allocs.set_waits(asked_at, waited));
+        self.touched.extend(self.allocs.set_waits(requested_at, waited));
     }
 }

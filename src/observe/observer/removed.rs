@@ -33,8 +33,8 @@ impl ObserverThread {
             self.parts.metrics.observed.missed(EndMissed::Unnamed, 1);
             return;
         };
-        let ours = self.parts.managed_parent.as_str().trim_end_matches('/');
-        if path.strip_prefix(ours).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
+        let managed = self.parts.managed_parent.as_str().trim_end_matches('/');
+        if path.strip_prefix(managed).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
             return;
         }
         let measured = self.reader_of(&path);

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::ObserverThread;
 use crate::model::id::{JobId, TaskName};
-use crate::observe::kept::{EarlierUsage, ObservedJournal, RecordedTask};
+use crate::observe::earlier_agent;
+use crate::observe::journal::{EarlierUsage, ObservedJournal, RecordedTask};
 use crate::observe::lives::{Event, RecoveredLife};
 use crate::observe::processes::ProcessGroups;
 use crate::observe::table::TotalsChange;
 use crate::observe::texts::TextCounts;
-use crate::observe::unseen;
 
 /// How long, and for how many workloads, totals are kept after the last task ended.
 const RETAINED_FOR: Duration = Duration::from_secs(86_400);
@@ -26,8 +26,8 @@ impl ObserverThread {
 
     /// Continues from the state of an earlier agent.
     pub(super) fn go_on(&mut self) {
-        let (kept, EarlierUsage { workloads, tasks }) = ObservedJournal::open(self.parts.keep.take());
-        self.journal = kept;
+        let (journal, EarlierUsage { workloads, tasks }) = ObservedJournal::open(self.parts.keep.take());
+        self.journal = journal;
         // Published together with the running tasks: without those the sum would drop.
         let earlier = |(workload, task, totals)| TotalsChange::Earlier(workload, task, totals);
         self.changes.extend(workloads.into_iter().map(earlier));
@@ -58,14 +58,14 @@ impl ObserverThread {
     }
 
     fn count_unseen(&mut self, task: &mut RecordedTask) {
-        self.changes.extend(unseen::count_unseen(task));
+        self.changes.extend(earlier_agent::count_unseen(task));
         self.journal.write_task(task);
     }
 
     fn end_unseen(&mut self, task: RecordedTask) {
         let (alloc, name) = (task.alloc.clone(), task.task.clone());
         self.journal.drop_task(&task.path);
-        let (earlier, change) = unseen::ended_unseen(task, self.parts.clock.now());
+        let (earlier, change) = earlier_agent::ended_unseen(task, self.parts.clock.now());
         self.changes.extend(change);
         self.allocs.remember(alloc, name, earlier);
     }
@@ -86,13 +86,13 @@ impl ObserverThread {
         let is_old = |(n, (at, _)): &(usize, (Instant, _))| {
             *at < now && (*n < too_many || now.saturating_duration_since(*at) > RETAINED_FOR)
         };
-        let gone: Vec<_> = old.into_iter().enumerate().filter(is_old).map(|(_, (_, key))| key).collect();
-        if !gone.is_empty() {
-            self.seen.retain(|key, _| !gone.contains(key));
+        let removed: Vec<_> = old.into_iter().enumerate().filter(is_old).map(|(_, (_, key))| key).collect();
+        if !removed.is_empty() {
+            self.seen.retain(|key, _| !removed.contains(key));
             self.parts.board.observe([], &[], |totals| {
-                gone.iter().for_each(|key| drop(totals.workloads.remove(key)));
+                removed.iter().for_each(|key| drop(totals.workloads.remove(key)));
             });
-            gone.iter().for_each(|key| self.journal.forget(key));
+            removed.iter().for_each(|key| self.journal.forget(key));
         }
     }
 }

@@ -43,7 +43,7 @@ impl ObserverScene {
     fn new() -> ObserverScene {
         ObserverScene::start(tempfile::tempdir().unwrap(), Config::default(), false)
     }
-    fn start(dir: tempfile::TempDir, config: Config, is_kept: bool) -> ObserverScene {
+    fn start(dir: tempfile::TempDir, config: Config, is_retained: bool) -> ObserverScene {
         let roots = Roots::below(dir.path());
         let tree = roots.sys.join("fs/cgroup");
         std::fs::create_dir_all(tree.join("batch")).unwrap();
@@ -61,7 +61,7 @@ impl ObserverScene {
             managed_parent: CgroupPath::from("/allostat"),
             clock: Arc::<ManualClock>::clone(&clock),
             metrics: Arc::new(Metrics::new()),
-            keep: is_kept
+            keep: is_retained
                 .then(|| RecordLocation { path: dir.path().join("observed"), boot_id: BootId("b".to_owned()) }),
         };
         let places = RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config);

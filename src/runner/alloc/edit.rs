@@ -16,8 +16,8 @@ use crate::runner::decide::coordinator::Cause;
 use crate::runner::decide::restart::RestartTracker;
 use crate::runner::decide::step::State;
 use crate::runner::drivers::call::RunningAttempt;
-use crate::runner::kept::outputs::LogEnd;
-use crate::runner::kept::record::{Backoff, FinishRecord, KillRequest};
+use crate::runner::persistence::outputs::LogEnd;
+use crate::runner::persistence::record::{Backoff, FinishRecord, KillRequest};
 
 impl Alloc {
     /// Edits a task's cell. The change is shown when it is saved.

@@ -15,7 +15,7 @@ impl Alloc {
     pub fn subject(self: &Arc<Self>) -> OfAlloc {
         // Weak: a subject may outlive its alloc.
         let weak = Arc::downgrade(self);
-        let say = move |kind, message: String| {
+        let print = move |kind, message: String| {
             if let Some(alloc) = weak.upgrade() {
                 alloc.report_for_all(kind, &message);
             }
@@ -43,7 +43,7 @@ impl Alloc {
                 name: inner.identity.name.clone(),
                 index: self.index,
                 all_exited: !inner.cells.iter().any(TaskCell::may_run),
-                emit: Box::new(say),
+                emit: Box::new(print),
                 wait: Box::new(wait),
             }),
             ports: inner.record.ports.clone(),
@@ -90,7 +90,7 @@ impl Alloc {
     /// A task as seen by its hooks.
     pub fn subject_of(self: &Arc<Self>, at: usize) -> OfTask {
         let weak = Arc::downgrade(self);
-        let say = move |kind, message: String, details: &[(&'static str, String)]| {
+        let print = move |kind, message: String, details: &[(&'static str, String)]| {
             if let Some(alloc) = weak.upgrade() {
                 alloc.edit(at, |edit| edit.event(kind, message, details));
                 alloc.save_aside(at);
@@ -108,7 +108,7 @@ impl Alloc {
             job: Arc::clone(&self.job),
             place: (self.group, at),
             attempt: cell.record.status.attempt,
-            emit: Box::new(say),
+            emit: Box::new(print),
             done: cell.record.hooks.clone(),
             account: None,
             dirs: None,

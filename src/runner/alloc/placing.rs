@@ -7,7 +7,7 @@ use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::{NotPlaced, PlacementReason, joined};
 use crate::runner::decide::placement::{cores_of, unplaced};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 impl Inner {
     /// An alloc that has started stays placed.

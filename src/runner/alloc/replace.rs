@@ -11,7 +11,7 @@ use crate::model::reschedule::ReschedulePolicy;
 use crate::model::units::{Nanos, Steady};
 use crate::runner::alloc::show::Save;
 use crate::runner::decide::reschedule::{Replacement, RescheduleTracker, Rescheduling};
-use crate::runner::kept::record::AllocRecord;
+use crate::runner::persistence::record::AllocRecord;
 use crate::store::Batch;
 
 /// Maximum number of allocs in a row whose data may be taken over: those in between ended before they could move it.

@@ -17,8 +17,8 @@ use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
 use crate::runner::decide::coordinator::TaskAction;
 use crate::runner::decide::step::{Action, State, StepEvent, step};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record::RestartRequest;
+use crate::runner::persistence::record::RestartRequest;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::Batch;
 
 /// The result of a request to restart a whole alloc.
@@ -112,7 +112,7 @@ impl Alloc {
             Alloc::forget_report(&mut inner);
         }
         let mut batch = Batch::default();
-        let asked = inner.record.again;
+        let is_requested = inner.record.again;
         inner.record.again = true;
         inner.record.again_requested_at.get_or_insert_with(|| self.ctx.line.now());
         inner.record.failed_setup = None;
@@ -123,7 +123,7 @@ impl Alloc {
         let mut tasks = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
             let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now, restarting: true };
-            if !asked {
+            if !is_requested {
                 let message = "restarting with its whole alloc";
                 edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
             }
@@ -182,14 +182,9 @@ impl Edit<'_> {
     pub fn recall_if_restarting(&mut self) {
         if self.restarting && !self.state().restarts() && self.cell.record.handle.is_none() {
             let (state, _) = step(self.state(), StepEvent::Recall);
-            let (asked_at, delay) = (self.steady(), Nanos::ZERO);
-            *self.restart() = Some(RestartRequest {
-                whole: true,
-                requested_at: asked_at,
-                delay,
-                signalled_at: None,
-                is_failure: false,
-            });
+            let (since, delay) = (self.steady(), Nanos::ZERO);
+            *self.restart() =
+                Some(RestartRequest { whole: true, requested_at: since, delay, signalled_at: None, is_failure: false });
             self.enter_state(state);
         }
     }

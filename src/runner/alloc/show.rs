@@ -9,9 +9,9 @@ use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, ForcedOutcome};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::journal::{self, Answer};
-use crate::runner::kept::record;
+use crate::runner::persistence::journal::{self, Answer};
+use crate::runner::persistence::record;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 
 /// A disk that takes longer hangs: changes are shown without waiting for it.

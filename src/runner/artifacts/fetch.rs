@@ -17,7 +17,7 @@ use crate::host::http::TlsFiles;
 use crate::host::http::exchange::HttpAnswer;
 use crate::host::http::fetch::{FetchRequest, HttpUrl, fetch};
 use crate::model::checksum::{Checksum, ChecksumSource};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 const FILE: &str = "file";
@@ -34,18 +34,18 @@ fn network(message: impl Into<String>) -> ArtifactError {
 pub(super) fn to_file(
     url: &str,
     order: &ArtifactOrder,
-    ground: &ArtifactScope,
+    scope: &ArtifactScope,
     (staging, meter): (&Staging, &UnpackMeter<'_>),
 ) -> Result<DownloadedFile, ArtifactError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| network(format!("cannot set up a client: {e}")))?;
     let url = HttpUrl::parse(url).map_err(network)?;
-    let download = Download { order, scope: ground, url };
-    let whole = ground.config.http_read_timeout;
+    let download = Download { order, scope, url };
+    let whole = scope.config.http_read_timeout;
     let result = runtime.block_on(async {
         tokio::select! {
             biased;
-            () = ground.cancelled.wait() => Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled")),
+            () = scope.cancelled.wait() => Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled")),
             done = tokio::time::timeout(whole, download.run(staging, meter)) => done.unwrap_or_else(|_| {
                 Err(network(format!("not fetched within {} s (artifact.http_read_timeout)", whole.as_secs_f32())))
             }),

@@ -43,18 +43,13 @@ fn failed(message: impl Into<String>) -> ArtifactError {
 pub(super) fn clone(
     source: &GitSource,
     order: &ArtifactOrder,
-    ground: &ArtifactScope,
+    scope: &ArtifactScope,
     (staging, meter): (&Staging, &UnpackMeter<'_>),
 ) -> Result<u64, ArtifactError> {
-    let program = program(&ground.path).ok_or_else(|| failed("git is not installed on this host"))?;
+    let program = program(&scope.path).ok_or_else(|| failed("git is not installed on this host"))?;
     let (url, secret) = without_credentials(&source.url);
-    let run = GitCommands {
-        program: &program,
-        scope: ground,
-        staging,
-        meter,
-        until: Instant::now() + ground.config.git_timeout,
-    };
+    let run =
+        GitCommands { program: &program, scope, staging, meter, until: Instant::now() + scope.config.git_timeout };
     let variables = run.variables(source, &url, secret.as_deref())?;
     let common = |directory: Option<&str>| {
         let mut args: Vec<OsString> = Vec::new();

@@ -23,14 +23,14 @@ pub(super) fn install(
     staging: &Staging,
     placed: UnpackedTree,
     order: &ArtifactOrder,
-    ground: &ArtifactScope,
+    scope: &ArtifactScope,
     meter: &UnpackMeter<'_>,
 ) -> Result<(), ArtifactError> {
     let broken = |e: io::Error| fault(&e, ArtifactOutcome::Archive, "cannot use it");
     let failed = |e: io::Error| fault(&e, ArtifactOutcome::Install, "cannot put it at its destination");
     let mut top = openat(staging.directory(), TREE, WAY, Mode::empty()).map_err(|e| broken(e.into()))?;
     let components: Vec<&str> = order.components.iter().map(String::as_str).collect();
-    let merge = TreeMerge { owner: ground.owner, meter };
+    let merge = TreeMerge { owner: scope.owner, meter };
     match placed {
         UnpackedTree::Directory => {
             if let Some(subdirectory) = &order.source.subdirectory {
@@ -38,7 +38,7 @@ pub(super) fn install(
                 // A link that stayed within the whole may lead out of a part.
                 inspect(&top, meter).map_err(broken)?;
             }
-            let to = beneath::directory(&order.root, &components, ground.owner).map_err(failed)?;
+            let to = beneath::directory(&order.root, &components, scope.owner).map_err(failed)?;
             merge.all(&top, &to, 0).map_err(failed)
         }
         UnpackedTree::File(path) => {
@@ -48,7 +48,7 @@ pub(super) fn install(
             for component in way {
                 top = openat(&top, component.as_str(), WAY, Mode::empty()).map_err(|e| broken(e.into()))?;
             }
-            let to = beneath::directory(&order.root, above, ground.owner).map_err(failed)?;
+            let to = beneath::directory(&order.root, above, scope.owner).map_err(failed)?;
             let name_of = |name: &str| CString::new(name).map_err(io::Error::from);
             let moved = name_of(file).and_then(|file| merge.one(&top, &file, &to, name_of(name)?.as_c_str()));
             moved.map_err(failed)

@@ -285,8 +285,8 @@ fn extended(bytes: &[u8], into: &mut TarExtension, keeps: bool) -> io::Result<()
 fn skip(from: &mut dyn Read, mut bytes: u64) -> io::Result<()> {
     let mut piece = [0; 16 << 10];
     while bytes > 0 {
-        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
-        match from.read(piece.get_mut(..wanted).unwrap_or_default())? {
+        let requested = usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
+        match from.read(piece.get_mut(..requested).unwrap_or_default())? {
             0 => return Err(broken_off()),
             length => bytes -= length as u64,
         }

@@ -68,7 +68,7 @@ impl ArtifactFixture {
         let dir = tempfile::tempdir().unwrap();
         let alloc_dir = dir.path().join("alloc");
         std::fs::create_dir_all(alloc_dir.join("web/local")).unwrap();
-        let ground = ArtifactScope {
+        let scope = ArtifactScope {
             config: ArtifactConfig { free_space_reserve: 0, ..ArtifactConfig::default() },
             alloc_dir,
             task: "web".to_owned(),
@@ -77,7 +77,7 @@ impl ArtifactFixture {
             path: std::env::var("PATH").unwrap(),
             cancelled: Arc::default(),
         };
-        ArtifactFixture { dir, scope: ground }
+        ArtifactFixture { dir, scope }
     }
     fn config(mut self, change: impl FnOnce(&mut ArtifactConfig)) -> ArtifactFixture {
         change(&mut self.scope.config);

@@ -136,17 +136,17 @@ mod tests {
     #[test]
     fn healthy_after_min_healthy_time_without_a_break() {
         let mut tracker = HealthTracker::default();
-        let mut look = |facts: &HealthFacts, secs| tracker.judge(&rule(), facts, at(300), at(secs));
+        let mut check = |facts: &HealthFacts, secs| tracker.judge(&rule(), facts, at(300), at(secs));
         assert_eq!(
-            look(&facts(Critical), 0),
+            check(&facts(Critical), 0),
             HealthVerdict::Pending(Some(at(300)), NotYet::Checks { passing: 0, of: 1 })
         );
-        assert_eq!(look(&facts(Passing), 5), HealthVerdict::Pending(Some(at(15)), NotYet::Time));
-        assert!(matches!(look(&facts(Critical), 14), HealthVerdict::Pending(..)), "a break");
-        assert_eq!(look(&facts(Passing), 20), HealthVerdict::Pending(Some(at(30)), NotYet::Time));
+        assert_eq!(check(&facts(Passing), 5), HealthVerdict::Pending(Some(at(15)), NotYet::Time));
+        assert!(matches!(check(&facts(Critical), 14), HealthVerdict::Pending(..)), "a break");
+        assert_eq!(check(&facts(Passing), 20), HealthVerdict::Pending(Some(at(30)), NotYet::Time));
         let again = HealthFacts { tasks: vec![TaskFacts { attempt: 1, ..running() }], ..facts(Passing) };
-        assert_eq!(look(&again, 25), HealthVerdict::Pending(Some(at(35)), NotYet::Time), "another attempt");
-        assert_eq!(look(&again, 35), HealthVerdict::Healthy);
+        assert_eq!(check(&again, 25), HealthVerdict::Pending(Some(at(35)), NotYet::Time), "another attempt");
+        assert_eq!(check(&again, 35), HealthVerdict::Healthy);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts,
 use self::resolve::{ProbePlan, ServiceResolver};
 use self::status::CheckTracker;
 use super::alloc::Alloc;
-use super::ground::AbortOnDrop;
+use super::context::AbortOnDrop;
 use crate::board::services::{AllocHealth, AllocServices, CheckRun, CheckView, ServiceInstance};
 use crate::jobspec::quantity::format_duration;
 use crate::model::alloc::Desired;
@@ -36,7 +36,7 @@ use crate::model::service::{CheckStatus, HealthBasis, Service, ServiceCheck};
 use crate::model::task::TaskState;
 use crate::model::text::log_text;
 use crate::model::units::{Nanos, Steady};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// The first runs of checks that begin together are spread over so much.

@@ -16,10 +16,10 @@ impl Plugins {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in scripts {
             let path = dir.path().join(name);
-            let noted = dir.path().join("asked");
+            let record_path = dir.path().join("asked");
             let text = format!(
                 "#!/bin/sh\ninput=$(cat)\necho \"{name} $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS $input\" >> {}\n{text}\n",
-                noted.display()
+                record_path.display()
             );
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -45,8 +45,8 @@ impl Plugins {
     }
     /// Each call, without its input; and the inputs.
     fn calls(&self) -> (Vec<String>, Vec<Value>) {
-        let noted = fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
-        let calls = noted.lines().map(|line| line.split_at(line.find('{').unwrap_or(line.len())));
+        let recorded = fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
+        let calls = recorded.lines().map(|line| line.split_at(line.find('{').unwrap_or(line.len())));
         calls.map(|(call, input)| (call.trim().to_owned(), serde_json::from_str(input).unwrap_or(Value::Null))).unzip()
     }
 }

@@ -82,7 +82,7 @@ pub struct View {
 }
 
 impl View {
-    pub fn of(task: &Task, status: &TaskStatus, asked: Option<Cause>) -> View {
+    pub fn of(task: &Task, status: &TaskStatus, requested: Option<Cause>) -> View {
         let stage = match status.state {
             TaskState::Pending => TaskStage::Waiting,
             TaskState::Dead => TaskStage::Dead,
@@ -99,7 +99,7 @@ impl View {
             failed: status.failed,
             ended_at: status.finished_at,
             started,
-            end_cause: asked,
+            end_cause: requested,
         }
     }
     /// The view of a task in recovery: neither running nor dead, whatever its record says. No task that waits for
@@ -178,7 +178,7 @@ pub enum TaskAction {
 /// Returns one action per task, in the order of the tasks.
 pub fn decide(tasks: &[View], desired_state: DesiredState) -> Vec<TaskAction> {
     let cause = cause(tasks, desired_state);
-    let others_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == TaskStage::Dead);
+    let rest_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == TaskStage::Dead);
     let anything_ran = tasks.iter().any(|t| t.role != Role::Poststop && t.started);
     let live =
         tasks.iter().filter(|t| t.role != Role::Poststop && matches!(t.stage, TaskStage::Starting | TaskStage::Ran));
@@ -203,7 +203,7 @@ pub fn decide(tasks: &[View], desired_state: DesiredState) -> Vec<TaskAction> {
                 Cause::Expired
             })
         }
-        (TaskStage::Waiting, Role::Poststop) if !others_dead => TaskAction::Keep,
+        (TaskStage::Waiting, Role::Poststop) if !rest_dead => TaskAction::Keep,
         (TaskStage::Waiting, Role::Poststop) if anything_ran => TaskAction::Start,
         (TaskStage::Waiting, Role::Poststop) => TaskAction::End(Cause::NothingRan),
         (TaskStage::Starting | TaskStage::Ran, Role::Poststop) => TaskAction::Keep,
@@ -249,7 +249,7 @@ fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
     // A failed leader counts as a failed sibling. A leader that succeeded takes precedence over a failed sibling. A
     // leader that was ended because of a failure is not the cause.
     if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
-        let failure = tasks[leader].end_cause.filter(|asked| matches!(asked, Cause::SiblingFailed(_)));
+        let failure = tasks[leader].end_cause.filter(|requested| matches!(requested, Cause::SiblingFailed(_)));
         return Some(failure.unwrap_or(Cause::LeaderDead(leader)));
     }
     let failed = tasks.iter().enumerate().filter(|(_, t)| t.role != Role::Poststop && dead(t) && t.failed);
@@ -545,16 +545,16 @@ mod tests {
         // During a restart of the alloc, a dead task waits again without an action.
         assert!(all_dead || moves || desired_state == DesiredState::Restart, "no state can follow: {}", context());
         for (task, action) in tasks.iter().zip(actions) {
-            let others = || tasks.iter().filter(|t| t.role != Role::Poststop);
-            let is_turn = || !others().any(|t| live(t) && t.role.rank() < task.role.rank());
+            let rest = || tasks.iter().filter(|t| t.role != Role::Poststop);
+            let is_turn = || !rest().any(|t| live(t) && t.role.rank() < task.role.rank());
             match (action, task.role) {
                 (TaskAction::Start, Role::Poststop) => {
-                    assert!(others().all(|t| t.stage == TaskStage::Dead), "{}", context());
+                    assert!(rest().all(|t| t.stage == TaskStage::Dead), "{}", context());
                     assert!(matches!(desired_state, DesiredState::Run | DesiredState::Stop), "{}", context());
                 }
                 (TaskAction::Start, role) => {
                     assert!(task.stage == TaskStage::Waiting && desired_state == DesiredState::Run, "{}", context());
-                    assert!(!others().any(|t| t.stage == TaskStage::Dead && t.failed), "{}", context());
+                    assert!(!rest().any(|t| t.stage == TaskStage::Dead && t.failed), "{}", context());
                     if !matches!(role, Role::Prestart | Role::PrestartSidecar) {
                         let succeeded = |t: &View| t.stage == TaskStage::Dead && !t.failed;
                         assert!(
@@ -574,10 +574,10 @@ mod tests {
                 (TaskAction::End(cause), role) => {
                     assert!(desired_state != DesiredState::Restart, "a restart ends no task: {}", context());
                     assert!(!live(task) || is_turn(), "{}", context());
-                    let asked = matches!(cause, Cause::Stopped | Cause::Expired);
-                    assert_eq!(asked, desired_state != DesiredState::Run, "{}", context());
+                    let is_requested = matches!(cause, Cause::Stopped | Cause::Expired);
+                    assert_eq!(is_requested, desired_state != DesiredState::Run, "{}", context());
                     // The work is not over while a task other than a sidecar may still run.
-                    let work = || others().filter(|t| !t.role.is_sidecar());
+                    let work = || rest().filter(|t| !t.role.is_sidecar());
                     let over = *cause != Cause::MainsDead || work().all(|t| t.stage == TaskStage::Dead);
                     assert!(over && (*cause != Cause::MainsDead || role.is_sidecar()), "{}", context());
                 }

@@ -48,10 +48,10 @@ pub struct CourseEnd {
 /// each at any moment from when its tasks run.
 ///
 /// Panics: if no event is possible before all tasks are dead.
-pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
+pub fn ends(job: &Job, scripts: &[Course], requested: &[Demand]) -> BTreeSet<CourseEnd> {
     let tasks = &job.groups[0].tasks;
-    assert_eq!(tasks.len(), courses.len(), "one course for each task");
-    let world = ExploredGroup { job, tasks, scripts: courses, requests: asked };
+    assert_eq!(tasks.len(), scripts.len(), "one course for each task");
+    let world = ExploredGroup { job, tasks, scripts, requests: requested };
     let (mut seen, mut ends) = (BTreeSet::new(), BTreeSet::new());
     let mut open = vec![ExploredState {
         tasks: tasks.iter().map(ExploredTask::new).collect(),
@@ -292,16 +292,16 @@ mod tests {
         let clean = "lifecycle {\n hook = \"poststop\"\n}";
         let job = group("batch", 0, &[("main", "leader = true"), ("beside", ""), ("clean", clean)]);
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs, Course::Ends(&[Success])], &[]);
-        let of = |beside| (AllocState::Complete, vec![[1, 0, 0], [0, 0, beside], [1, 0, 0]]);
+        let of = |sibling| (AllocState::Complete, vec![[1, 0, 0], [0, 0, sibling], [1, 0, 0]]);
         assert_eq!(summary(&ends), [of(0), of(1)]);
     }
 
     #[test]
     fn requested_restarts_start_again_and_a_stop_ends_all() {
         let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
-        let asked: [Demand; 3] =
+        let requests: [Demand; 3] =
             [(CourseRequest::Restart(1), &[1]), (CourseRequest::RestartAll, &[1]), (CourseRequest::Stop, &[1])];
-        let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
+        let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &requests);
         // Stopped right after the request, during the restart, or after it.
         let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);
         assert_eq!(summary(&ends), [of(1, 2), of(2, 3)]);

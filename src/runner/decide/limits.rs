@@ -144,8 +144,9 @@ mod tests {
     #[test]
     fn gc_never_takes_an_alloc_that_may_still_run_whatever_its_age_or_the_disk() {
         let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
-        let kept = |free| [Candidate { may_run: true, ..ended(1, free) }, Candidate { needed: true, ..ended(1, free) }];
-        let all = [true, false].map(kept).concat();
+        let retained =
+            |free| [Candidate { may_run: true, ..ended(1, free) }, Candidate { needed: true, ..ended(1, free) }];
+        let all = [true, false].map(retained).concat();
         assert_eq!(by_limits(&all, &config, at(9_999)), []);
         assert_eq!(by_pressure(&all), []);
     }

@@ -141,8 +141,8 @@ pub fn error(field: &str, message: String) -> ConfigProblem {
     ConfigProblem { field: field.to_owned(), message, advice: None, of_name: false }
 }
 
-fn wrong(name: &str, wanted: &str, found: &Value) -> ConfigProblem {
-    error(name, format!("must be {wanted}, not {found}"))
+fn wrong(name: &str, requested: &str, found: &Value) -> ConfigProblem {
+    error(name, format!("must be {requested}, not {found}"))
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::datadir::AttemptDirs;
+use crate::runner::persistence::datadir::AttemptDirs;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 pub static ENTRY: DriverEntry = DriverEntry {
@@ -614,7 +614,7 @@ mod tests {
     async fn mock_start_error_reports_whether_it_is_recoverable() {
         for recoverable in [true, false] {
             let config = format!(r#"{{"start_error": "no", "start_error_recoverable": {recoverable}}}"#);
-            let Err(DriverError::Start { message, recoverable: said }) = start(&config).await else {
+            let Err(DriverError::Start { message, recoverable: reported }) = start(&config).await else {
                 panic!("it started");
             };
             assert_eq!((message.as_str(), said), ("no", recoverable));
@@ -634,10 +634,10 @@ mod tests {
     #[test]
     fn an_unknown_call_or_fault_is_refused_at_its_place_with_the_nearest() {
         let check = |config: &str| mock().check(&testing::task("mock", config)).map_err(|e| e.to_string());
-        let said = check(r#"{"faults": {"strat": "hang"}}"#).unwrap_err();
-        assert_eq!(said, "faults.strat: there is no call \"strat\"; did you mean `start`?");
-        let said = check(r#"{"faults": {"start": "hnag"}}"#).unwrap_err();
-        assert_eq!(said, "faults.start: there is no fault \"hnag\"; did you mean `hang`?");
+        let error = check(r#"{"faults": {"strat": "hang"}}"#).unwrap_err();
+        assert_eq!(error, "faults.strat: there is no call \"strat\"; did you mean `start`?");
+        let error = check(r#"{"faults": {"start": "hnag"}}"#).unwrap_err();
+        assert_eq!(error, "faults.start: there is no fault \"hnag\"; did you mean `hang`?");
         assert!(check(r#"{"faults": {"start": 1}}"#).unwrap_err().starts_with("faults.start: must be a string"));
         assert!(check(r#"{"faults": "hang"}"#).is_err());
         assert!(check(r#"{"memory_samples": [1, "2"]}"#).unwrap_err().starts_with("memory_samples[1]"));
@@ -662,7 +662,7 @@ mod tests {
         assert_eq!(end.status, ExitStatus::Code(3));
         assert_eq!(end.finished_at.since(end.started_at.unwrap()), Nanos(300_000_000), "not from when it was found");
         found.destroy().await.unwrap();
-        let Ok(RecoveryOutcome::Attempt(gone)) = mock().recover(handle.clone(), EventSink::default()).await else {
+        let Ok(RecoveryOutcome::Attempt(removed)) = mock().recover(handle.clone(), EventSink::default()).await else {
             panic!("it was started")
         };
         assert!(matches!(gone.wait().await.status, ExitStatus::Unknown(_)));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::places::BlockingPool;
+use crate::runner::blocking_pool::BlockingPool;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::supervisor::Spawner;
 
 /// Maximum number of concurrent kills, and of removals.

@@ -20,9 +20,9 @@ use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
 use crate::model::units::Steady;
 use crate::model::volume::TaskVolume;
-use crate::runner::ground::RunnerContext;
-use crate::runner::kept::datadir::TaskDirs;
-use crate::runner::kept::record::NetworkRecord;
+use crate::runner::context::RunnerContext;
+use crate::runner::persistence::datadir::TaskDirs;
+use crate::runner::persistence::record::NetworkRecord;
 
 /// An alloc, for its hooks. One that was collected is no more than its id.
 pub struct OfAlloc {

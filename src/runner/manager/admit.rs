@@ -10,8 +10,8 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::job::{Job, TaskGroup};
 use crate::model::migration::MigrationSource;
 use crate::runner::alloc::{Alloc, RestoredRecords};
-use crate::runner::kept::record::{self, AllocRecord, JobRecord};
-use crate::runner::kept::update::update_key;
+use crate::runner::persistence::record::{self, AllocRecord, JobRecord};
+use crate::runner::persistence::update::update_key;
 use crate::store::{Batch, StoreError};
 
 /// Allocs that end, and the places of new ones.
@@ -56,8 +56,8 @@ impl Manager {
             return Err(RunnerError::Unchanged { job: job.id, ids });
         }
         // A reverted update may leave allocs of the earlier version running.
-        let kept = running.iter().find(|a| a.job.runs_as(&job)).map(|a| a.version);
-        let version = kept.unwrap_or_else(|| self.next_version(&job.id));
+        let retained = running.iter().find(|a| a.job.runs_as(&job)).map(|a| a.version);
+        let version = retained.unwrap_or_else(|| self.next_version(&job.id));
         let stable = self.stable(earlier.as_deref(), &running);
         let job = Arc::new(job);
         let mut placement = self.layout(&job, version).beginning(&live);

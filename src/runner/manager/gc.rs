@@ -21,8 +21,8 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::units::Steady;
 use crate::runner::alloc::{DestroyedAlloc, EndedAlloc};
 use crate::runner::decide::limits::{AT_ONCE, Candidate, Fill, by_limits, by_pressure};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record;
+use crate::runner::persistence::record;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
 
@@ -102,12 +102,12 @@ impl Manager {
             if self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            if let Some(news) = self.ctx.line.unrecorded() {
+            if let Some(changed) = self.ctx.line.unrecorded() {
                 let mut batch = Batch::default();
-                record::put(&mut batch, record::LINE_KEY.to_owned(), &news);
+                record::put(&mut batch, record::LINE_KEY.to_owned(), &changed);
                 // Refused: retried.
                 if self.ctx.journal.commit(batch).await.is_ok() {
-                    self.ctx.line.note(&news);
+                    self.ctx.line.note(&changed);
                 }
             }
             if let Err(error) = self.collect(&GcScope::Limits).await {
@@ -150,7 +150,7 @@ impl Manager {
     ) -> Result<GcResult, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.allocs.ended();
-        let GcChoice { going, retained: kept, shown, live } = choose(self, &ended, self.ctx.line.now());
+        let GcChoice { going, retained: stored, shown, live } = choose(self, &ended, self.ctx.line.now());
         let reasons: BTreeMap<usize, GcReason> = going.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let going = going.map(|(_, (ended, _))| ended).collect();
@@ -159,7 +159,7 @@ impl Manager {
         let removed: Vec<_> = destroyed.iter().map(|d| d.id().clone()).zip(reasons.into_values()).collect();
         removed.iter().for_each(|(_, reason)| self.ctx.metrics.alloc_collected(*reason));
         let left = self.bury(destroyed).await?;
-        Ok(GcResult { removed, retained: kept, shown, live, left })
+        Ok(GcResult { removed, retained: stored, shown, live, left })
     }
 
     fn choose(&self, what: &GcScope, ended: &[(EndedAlloc, bool)], now: Steady) -> GcChoice {
@@ -167,10 +167,10 @@ impl Manager {
         if *what == GcScope::Limits {
             return GcChoice::of(by_limits(&candidates(ended, &needed), &self.ctx.config.gc, now));
         }
-        let wanted = |id: &AllocId| matches!(what, GcScope::All) || *what == GcScope::One(id.clone());
+        let accepts = |id: &AllocId| matches!(what, GcScope::All) || *what == GcScope::One(id.clone());
         let mut choice = GcChoice::default();
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
-        for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
+        for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| accepts(&alloc.id)) {
             if let Some(task) = alloc.one_that_may_run() {
                 // Try again now to end it.
                 alloc.wake_task(task);
@@ -192,7 +192,7 @@ impl Manager {
         }
         let over: HashSet<&AllocId> = ended.iter().map(|(ended, _)| &ended.alloc().id).collect();
         let known = self.allocs.all().into_iter().map(|alloc| alloc.id.clone());
-        choice.live = known.filter(|id| wanted(id) && !over.contains(id)).collect();
+        choice.live = known.filter(|id| accepts(id) && !over.contains(id)).collect();
         if *what != GcScope::All {
             let why = |id: &AllocId| match self.alloc(id) {
                 Ok(alloc) if alloc.is_terminal() => "its end is not recorded yet: the state database refuses writes",

@@ -17,8 +17,8 @@ use crate::model::task::Outcome;
 use crate::model::totals::Totals;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::runner::alloc::{Alloc, DestroyedAlloc, EndedAlloc};
-use crate::runner::ground::RunnerContext;
-use crate::runner::kept::record::{self, NodeRecord, WorkloadRecord};
+use crate::runner::context::RunnerContext;
+use crate::runner::persistence::record::{self, NodeRecord, WorkloadRecord};
 use crate::store::{Batch, StoreError};
 
 /// The totals of collected allocs and retired workloads, as they are on disk.
@@ -101,8 +101,8 @@ impl Ledger {
             batch.remove(record::alloc_key(&alloc.id));
             batch.put(record::tombstone_key(&alloc.id), Vec::new());
         }
-        let gone: HashSet<&AllocId> = allocs.iter().map(|a| &a.id).collect();
-        let stays = known.all().into_iter().filter(|alloc| !gone.contains(&alloc.id));
+        let removed: HashSet<&AllocId> = allocs.iter().map(|a| &a.id).collect();
+        let stays = known.all().into_iter().filter(|alloc| !removed.contains(&alloc.id));
         let still_used: HashSet<(JobId, u64)> = stays.map(|alloc| (alloc.job.id.clone(), alloc.version)).collect();
         for alloc in &allocs {
             if !still_used.contains(&(alloc.job.id.clone(), alloc.version)) {
@@ -129,7 +129,7 @@ impl Ledger {
         known: &Allocs,
         registered: &BTreeSet<JobId>,
     ) -> Result<Vec<DestroyedAlloc>, StoreError> {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let now = ctx.line.now();
         let after = Nanos::from_duration(ctx.config.retire_after);
         let mut last: BTreeMap<JobId, Option<Steady>> =
@@ -147,7 +147,7 @@ impl Ledger {
             last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
         for job in over.collect::<Vec<_>>() {
             let ended = known.ended().into_iter().map(|(ended, _)| ended).filter(|e| *e.alloc().job.workload() == job);
-            gone.extend(self.forget(ctx, known, ended.collect()).await?);
+            removed.extend(self.forget(ctx, known, ended.collect()).await?);
             let Some(workload) = self.workloads.get(&job) else { continue };
             let mut node = self.node.clone();
             node.node.allocs = node.node.allocs.saturating_add(workload.allocs);
@@ -167,7 +167,7 @@ impl Ledger {
                 retired.tasks.values().for_each(|t| node.totals.merge(t));
             });
         }
-        Ok(gone)
+        Ok(removed)
     }
 }
 

@@ -24,12 +24,12 @@ use super::found::{Fate, Orphan};
 use super::{Handle, Manager};
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::Task;
+use crate::runner::context::{Parts, RunnerContext};
 use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
 use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::drivers::{Driver, DriverError, EventSink, UnrecordedAttempt};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::ground::{Parts, RunnerContext};
-use crate::runner::kept::datadir::{AttemptDirs, make_run_dir};
+use crate::runner::persistence::datadir::{AttemptDirs, make_run_dir};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::FoundAs;
 

@@ -12,7 +12,7 @@ use crate::model::job::Job;
 use crate::model::nearest::nearest;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::alloc::Alloc;
-use crate::runner::kept::record::{self, ParentRecord};
+use crate::runner::persistence::record::{self, ParentRecord};
 use crate::store::{Batch, StoreError};
 
 /// A periodic or parameterized job as shown to users.

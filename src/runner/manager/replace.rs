@@ -16,8 +16,8 @@ use super::owner::UnownedAlloc;
 use crate::model::event::EventKind;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, AwaitedReplacement, RestoredRecords};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record;
+use crate::runner::persistence::record;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 
 /// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
@@ -48,8 +48,8 @@ impl Manager {
         while alloc.awaited_replacement() == Some(awaited) {
             let now = self.ctx.line.now();
             // An abandoned task may still run: a replacement must not run beside it.
-            let is_gone = alloc.one_that_may_run().is_none();
-            if due > now || !is_gone {
+            let is_removed = alloc.one_that_may_run().is_none();
+            if due > now || !is_removed {
                 wait(alloc, due, now).await;
                 continue;
             }

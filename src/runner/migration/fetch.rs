@@ -8,8 +8,8 @@ use bytes::{Buf, Bytes};
 use rustix::fs::{Mode, OFlags};
 use tokio::runtime::Runtime;
 
-use super::ground::{FETCHED, FetchedData, MigrationError, MigrationScope, STAGING};
 use super::install::has_place;
+use super::scope::{FETCHED, FetchedData, MigrationError, MigrationScope, STAGING};
 use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, request};
 use crate::host::http::{Address, TlsFiles};
 use crate::host::peer::Trust;
@@ -30,10 +30,10 @@ const LARGEST_ERROR: usize = 16 << 10;
 const MODE: u32 = 0o700;
 
 /// Fetches and verifies all of it. Blocks; ends soon once it is cancelled. Nothing stays unless all of it came.
-pub fn fetch(source: &MigrationSource, ground: &MigrationScope) -> Result<FetchedData, MigrationError> {
+pub fn fetch(source: &MigrationSource, scope: &MigrationScope) -> Result<FetchedData, MigrationError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| MigrationError::Retry(format!("cannot set up a client: {e}")))?;
-    let fetched = Transfer { source, scope: ground, runtime: &runtime }.run();
+    let fetched = Transfer { source, scope, runtime: &runtime }.run();
     // A name lookup that hangs is not waited for.
     runtime.shutdown_background();
     fetched
@@ -47,27 +47,27 @@ struct Transfer<'a> {
 
 impl Transfer<'_> {
     fn run(&self) -> Result<FetchedData, MigrationError> {
-        let ground = self.scope;
+        let scope = self.scope;
         let broken = |e: io::Error| MigrationError::Final(format!("cannot write to the directory of the alloc: {e}"));
         let answer = self.answer()?;
-        let staging = Staging::at(ground.alloc_dir.join(STAGING), MODE, &ground.cancelled).map_err(broken)?;
-        let meter = UnpackMeter::new(bounds(ground), Arc::clone(&ground.cancelled), staging.directory());
+        let staging = Staging::at(scope.alloc_dir.join(STAGING), MODE, &scope.cancelled).map_err(broken)?;
+        let meter = UnpackMeter::new(bounds(scope), Arc::clone(&scope.cancelled), staging.directory());
         let tree = ArchiveTree::new(&staging, None, &meter).map_err(broken)?;
         let body = TransferBody { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, came: 0 };
         let mut from =
             SealedArchive::new(MeteredReader { from: BufReader::with_capacity(128 << 10, body), meter: &meter });
         let seal = unpack_sealed(&mut from, &tree, &meter).map_err(|e| classify(&e))?;
-        if !has_place(ground).map_err(broken)? {
+        if !has_place(scope).map_err(broken)? {
             let what = "alloc/data nor the local directory of a task of the group";
             return Err(MigrationError::Final(format!("the peer has no data of it: neither {what}")));
         }
         // It is never fetched again: so it must be there after a loss of power.
         rustix::fs::syncfs(staging.directory()).map_err(|e| broken(e.into()))?;
-        if ground.cancelled.is() {
+        if scope.cancelled.is() {
             return Err(MigrationError::Cancelled);
         }
         let way = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let committed = rustix::fs::open(&ground.alloc_dir, way, Mode::empty()).and_then(|alloc| {
+        let committed = rustix::fs::open(&scope.alloc_dir, way, Mode::empty()).and_then(|alloc| {
             rustix::fs::renameat(&alloc, STAGING, &alloc, FETCHED)?;
             rustix::fs::fsync(alloc)
         });
@@ -142,12 +142,12 @@ fn late(idle: Duration, left: Duration) -> MigrationError {
     })
 }
 
-fn bounds(ground: &MigrationScope) -> MeterBounds {
+fn bounds(scope: &MigrationScope) -> MeterBounds {
     let set = |limit, setting| SetLimit { limit, setting };
     MeterBounds {
-        bytes: set(ground.config.max_size, "migrate.max_size_mib"),
-        entries: set(ground.config.max_entries, "migrate.max_entries"),
-        reserve: set(ground.config.free_space_reserve, "migrate.free_space_reserve_mib"),
+        bytes: set(scope.config.max_size, "migrate.max_size_mib"),
+        entries: set(scope.config.max_entries, "migrate.max_entries"),
+        reserve: set(scope.config.free_space_reserve, "migrate.free_space_reserve_mib"),
     }
 }
 

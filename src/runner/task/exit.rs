@@ -16,24 +16,24 @@ use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
 use crate::runner::decide::restart::{AttemptOutcome, Decision, FinishReason};
 use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::AttemptEnd;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record::KillRequest;
+use crate::runner::persistence::record::KillRequest;
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 impl TaskOwner {
     /// It ended while no agent ran, and no record says that it was signalled; the disk may not have taken the record.
     /// An end by that very signal, or by force when its end was due, counts as requested.
     pub(super) fn note_obeyed(&self, end: &AttemptEnd) {
         let Some(cause) = self.alloc.no_more(self.at).filter(|_| self.alloc.kill(self.at).is_none()) else { return };
-        let Some(asked_at) = self.alloc.ends_since(cause) else { return };
+        let Some(since) = self.alloc.ends_since(cause) else { return };
         let obeyed = match end.status {
             ExitStatus::Signal(SIGKILL) => end.usage.oom_kills().is_none_or(|n| n == 0),
             ExitStatus::Signal(by) => Some(by) == signal::number(self.kill_signal()),
             ExitStatus::Code(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
         };
-        if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
+        if obeyed && since <= self.alloc.ctx.line.of_wall(end.finished_at) {
             self.alloc.edit(self.at, |edit| {
                 *edit.kill() =
-                    Some(KillRequest { cause, requested_at: asked_at, reported: true, signalled_at: Some(asked_at) });
+                    Some(KillRequest { cause, requested_at: since, reported: true, signalled_at: Some(since) });
                 edit.report_cause(cause);
             });
         }

@@ -17,7 +17,7 @@ use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::hooks::HookPhase;
-use crate::runner::kept::record::{KillRequest, RestartRequest};
+use crate::runner::persistence::record::{KillRequest, RestartRequest};
 
 /// How long the disk may delay a kill signal.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
@@ -28,10 +28,10 @@ impl TaskOwner {
     /// why the task ended.
     pub(super) async fn kill(&mut self, cause: Cause) {
         let now = self.steady();
-        let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
+        let (state, action, since, first) = self.alloc.edit(self.at, |edit| {
             // Inside the edit: a restart may have been requested at this moment, and the kill takes precedence.
             let (state, action) = step(edit.state(), StepEvent::Kill);
-            let (asked_at, first) = match *edit.kill() {
+            let (since, first) = match *edit.kill() {
                 Some(known) => (known.requested_at, false),
                 None => {
                     let signalled_at = edit.restart().and_then(|r| r.signalled_at);
@@ -40,9 +40,9 @@ impl TaskOwner {
                     (now, true)
                 }
             };
-            (state, action, asked_at, first)
+            (state, action, since, first)
         });
-        self.kill_requested_at = Some(before(now.since(asked_at).as_duration()));
+        self.kill_requested_at = Some(before(now.since(since).as_duration()));
         match action {
             Some(Action::Finish { failed }) => {
                 self.timer = None;
@@ -105,9 +105,9 @@ impl TaskOwner {
 
     /// A restart was requested and recorded: its delay begins, once.
     pub(super) fn restart(&mut self) {
-        let asked = self.alloc.restart_requested(self.at).filter(|restart| restart.signalled_at.is_none());
-        let Some(asked_at) = asked.map(|restart| restart.requested_at) else { return };
-        if self.state().restarts() && self.attempt.is_some() && self.restart_requested_at != Some(asked_at) {
+        let requested = self.alloc.restart_requested(self.at).filter(|restart| restart.signalled_at.is_none());
+        let Some(requested_at) = requested.map(|restart| restart.requested_at) else { return };
+        if self.state().restarts() && self.attempt.is_some() && self.restart_requested_at != Some(requested_at) {
             self.announce_delay();
             self.prepare();
         }
@@ -165,12 +165,12 @@ impl TaskOwner {
     /// delay. A restart that is replaced by a stop waits as the stop does.
     fn delay(&self) -> (Duration, Duration) {
         let task = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
-        let (asked_at, delay) = match (self.alloc.kill(self.at), self.alloc.restart_requested(self.at)) {
+        let (requested_at, delay) = match (self.alloc.kill(self.at), self.alloc.restart_requested(self.at)) {
             (Some(kill), _) => (kill.requested_at, task),
             (None, Some(restart)) => (restart.requested_at, restart.delay),
             (None, None) => return (Duration::ZERO, Duration::ZERO),
         };
-        (delay.as_duration(), delay.saturating_sub(self.steady().since(asked_at)).as_duration())
+        (delay.as_duration(), delay.saturating_sub(self.steady().since(requested_at)).as_duration())
     }
 
     fn announce_delay(&mut self) {
@@ -401,10 +401,10 @@ impl TaskOwner {
     }
 
     pub(super) fn note_kill_duration(&self) {
-        if let Some(asked) = self.kill_requested_at
+        if let Some(requested_at) = self.kill_requested_at
             && self.state() == State::Dead
         {
-            let (alloc, took) = (&self.alloc, asked.elapsed());
+            let (alloc, took) = (&self.alloc, requested_at.elapsed());
             alloc.ctx.metrics.durations.killed(alloc.job.workload(), &alloc.id, took, self.now());
         }
     }

@@ -31,7 +31,7 @@ use super::drivers::{AttemptEnd, KILL_SIGNAL};
 use super::hooks::HookPhase;
 use crate::model::event::EventKind;
 use crate::model::units::{Nanos, Steady, Timestamp};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::StoreError;
 
 /// Where the owner of a task begins.
@@ -238,9 +238,10 @@ impl TaskOwner {
     }
 
     fn report_driver_messages(&self) {
-        let said = self.alloc.take_driver_messages(self.at);
-        if !said.is_empty() {
-            self.alloc.edit(self.at, |edit| said.into_iter().for_each(|text| edit.event(EventKind::Driver, text, &[])));
+        let message = self.alloc.take_driver_messages(self.at);
+        if !message.is_empty() {
+            self.alloc
+                .edit(self.at, |edit| message.into_iter().for_each(|text| edit.event(EventKind::Driver, text, &[])));
             self.alloc.save_aside(self.at);
         }
     }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 use self::watch::{TemplateWatch, running_attempt};
 use super::alloc::Alloc;
+use super::context::AbortOnDrop;
 use super::decide::templates::ActionPace;
-use super::ground::AbortOnDrop;
 use crate::jobspec::gotemplate::GoTemplate;
 use crate::jobspec::templates;
 use crate::model::job::Task;

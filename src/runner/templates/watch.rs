@@ -15,11 +15,11 @@ use crate::runner::decide::templates::{
     ActionPace, QuietPeriod, TemplateAction, quiet_until, splay_of, template_actions,
 };
 use crate::runner::drivers::call::RunningAttempt;
-use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::rendering::{
     FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
     TemplateRecord, digest_of,
 };
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 use crate::telemetry::templates::{TemplateActed, TemplateOutcome};
 
@@ -165,12 +165,12 @@ impl TemplateWatch {
     }
 
     fn restart(&self) -> bool {
-        let asked = self.alloc.restart(self.at, REASON, Duration::ZERO).is_ok();
-        if asked {
+        let is_requested = self.alloc.restart(self.at, REASON, Duration::ZERO).is_ok();
+        if is_requested {
             self.alloc.ctx.metrics.templates.acted(TemplateActed::Restart);
             self.follow_up();
         }
-        asked
+        is_requested
     }
 
     /// The restart is durable first, then the owner of the task acts. Not here: this watch ends with its attempt.

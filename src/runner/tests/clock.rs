@@ -147,8 +147,8 @@ async fn wall_clock_step_collects_and_retires_nothing() {
 /// earlier ones recorded
 #[tokio::test(start_paused = true)]
 async fn state_records_of_the_first_boot_clock_agent_are_read_and_rewritten_equal() {
-    use crate::runner::kept::record::{AllocRecord, TaskRecord};
-    use crate::runner::kept::steady::SteadyClockRecord;
+    use crate::runner::persistence::record::{AllocRecord, TaskRecord};
+    use crate::runner::persistence::steady_clock::SteadyClockRecord;
 
     let host = TestHost::new();
     let mut batch = crate::store::Batch::default();

@@ -18,7 +18,7 @@ use crate::runner::drivers::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health,
     KILL_SIGNAL, RecoveryOutcome, SeenDirs, StartRequest, UnrecordedAttempt,
 };
-use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::persistence::datadir::{AttemptDirs, TaskDirs};
 
 /// A wall clock that follows tokio's paused time.
 pub(super) struct TokioClock;

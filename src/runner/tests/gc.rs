@@ -93,9 +93,9 @@ async fn requested_collection_returns_removed_and_retained_allocs_with_reasons()
     assert_eq!((one.removed, one.retained), (vec![(ids[2].clone(), GcReason::Requested)], Vec::new()));
     assert!(!host.data_dir.alloc(&ids[2]).exists(), "gone when it says so");
     assert!(host.store.scan("tombstone/").unwrap().is_empty());
-    let kept = agent.collect(GcScope::One(ids[1].clone())).await.unwrap();
+    let retained = agent.collect(GcScope::One(ids[1].clone())).await.unwrap();
     assert_eq!(
-        (kept.removed.len(), kept.retained.len(), kept.shown),
+        (retained.removed.len(), retained.retained.len(), retained.shown),
         (0, 0, vec![ids[1].clone()]),
         "its series are exposed"
     );

@@ -271,12 +271,12 @@ async fn dynamic_port_that_a_program_took_is_exchanged_before_the_next_start() {
     assert!(after[0].value != before[0].value && after[1] == before[1], "{after:?}");
     assert_eq!(env_of(&host, &id)["NOMAD_PORT_http"], after[0].value.to_string());
     let (lost, new) = (before[0].value, after[0].value);
-    let said = messages(&agent, &id);
+    let text = messages(&agent, &id);
     let exchanged = format!(
         "port {lost} (http) is in use by nginx (PID 7); the alloc has port {new} instead; \
          port 9901 (admin) is in use by nginx (PID 7)"
     );
-    assert!(said.contains(&exchanged), "{said:?}");
+    assert!(text.contains(&exchanged), "{text:?}");
     let agent = host.restart(agent).await;
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(ports_of(&agent, &id), after, "they are on record");
@@ -309,13 +309,13 @@ async fn slow_program_lookup_does_not_delay_ports_of_another_alloc() {
     let host = TestHost::new();
     let (ports, agent) = SlowPorts::start(&host).await;
     ports.used.0.lock().unwrap().insert(8080);
-    let look_up = ports.block(SlowCall::FindProgram);
+    let resolve = ports.block(SlowCall::FindProgram);
     let waits = submit(&agent, with_ports(service("waits"), vec![port("http", Some(8080))])).await;
     ports.until_blocked().await;
     let other = submit(&agent, with_ports(service("other"), vec![port("http", None)])).await;
     until_state(&agent, &other, TaskState::Running).await;
     assert_eq!(main_task(&agent, &waits).state, TaskState::Pending);
-    drop(look_up);
+    drop(resolve);
     until("it is named", || messages(&agent, &waits).iter().any(|text| text.starts_with("not placed"))).await;
 }
 

@@ -42,11 +42,11 @@ impl Assembler {
 }
 
 /// No observed workload is shown under the name of a managed job.
-fn identity(ours: &Totals, published: &PublishedAlloc, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
+fn identity(managed: &Totals, published: &PublishedAlloc, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
     let identity = &published.identity;
-    let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && ours.has(workload));
+    let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && managed.has(workload));
     let Some(workload) = alike else { return Arc::clone(identity) };
     let shown =
-        AllocIdentity { workload: Some(ours.name_without_conflict(workload)), ..AllocIdentity::clone(identity) };
+        AllocIdentity { workload: Some(managed.name_without_conflict(workload)), ..AllocIdentity::clone(identity) };
     earlier.filter(|earlier| ***earlier == shown).map_or_else(|| Arc::new(shown), Arc::clone)
 }

@@ -23,8 +23,8 @@ pub struct Budget {
     pub front: bool,
 }
 
-const fn budget(row: &'static str, says: &'static str, limit: Limit, others: &'static str) -> Budget {
-    Budget { row, about: says, limit, peers: others, front: false }
+const fn budget(row: &'static str, message: &'static str, limit: Limit, rest: &'static str) -> Budget {
+    Budget { row, about: message, limit, peers: rest, front: false }
 }
 
 const fn on_the_front(budget: Budget) -> Budget {

@@ -28,21 +28,21 @@ impl Budget {
 }
 
 /// Budgets that have a row in this run, as a table; a budget without a row is left out, never guessed.
-fn budgets(rows: &[Row], wanted: impl Fn(&Budget) -> bool) -> String {
+fn budgets(rows: &[Row], accepts: impl Fn(&Budget) -> bool) -> String {
     let mut text =
         "| what | measured | ratio | to | budget | | others, measured once |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
-    for budget in BUDGETS.iter().filter(|budget| wanted(budget)) {
+    for budget in BUDGETS.iter().filter(|budget| accepts(budget)) {
         let Some(row) = rows.iter().find(|row| row.name == budget.row) else { continue };
-        let kept = match budget.is_met(row) {
+        let retained = match budget.is_met(row) {
             Some(true) => "kept",
             Some(false) => "**short**",
             None => "not measured",
         };
         let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
-        let Budget { about: says, peers: others, .. } = budget;
+        let Budget { about: message, peers: rest, .. } = budget;
         let (measured, promised) = (format!("{} {}", row.value, row.unit), budget.promised());
-        let _ = writeln!(text, "| {says} | {measured} | {times} | {to} | {promised} | {kept} | {others} |");
+        let _ = writeln!(text, "| {message} | {measured} | {times} | {to} | {promised} | {retained} | {rest} |");
     }
     text
 }
@@ -65,15 +65,15 @@ fn peers() -> String {
 /// The whole of `docs/figures.md`. What a person wrote there stays: why a figure is what it is, and what the tests
 /// take.
 pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
-    let kept = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
+    let retained = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
     let mut text = format!(
         "# Figures\n\nMeasured by `cargo xtask bench` (what is of 5,000: with `--all`) on {machine}. Take the ratios: each is to something of the same run, which \
          stands beside it.\n\n## Budgets\n\n{}\n## Others\n\n{}\n## What falls short, and what would help\n\n\
          <!-- why:begin -->{}<!-- why:end -->\n\n## The tests\n\n<!-- tests:begin -->{}<!-- tests:end -->\n\n## Everything\n",
         budgets(rows, |_| true),
         peers(),
-        kept("why"),
-        kept("tests"),
+        retained("why"),
+        retained("tests"),
     );
     let mut bench = "";
     for row in rows {
@@ -140,8 +140,8 @@ mod tests {
         let edited = first.replacen("(nothing is written here yet)", "Because of X.", 1);
         let edited = edited.replacen("(nothing is written here yet)", "20 minutes.", 1);
         let second = figures(&[row("a", "2", None)], "2 cores", &edited);
-        for kept in ["Because of X.", "20 minutes.", "| `a` | 2 |"] {
-            assert!(second.contains(kept), "{second}");
+        for retained in ["Because of X.", "20 minutes.", "| `a` | 2 |"] {
+            assert!(second.contains(retained), "{second}");
         }
     }
 

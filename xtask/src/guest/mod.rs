@@ -241,8 +241,8 @@ pub fn emulator(parts: &Parts) -> Result<Command> {
 
 /// QEMU before 8 miscomputes the flags of cmpxchg16b now and then, which newer kernels use in their allocator.
 fn cpu(program: &Path) -> Result<&'static str> {
-    let said = run::output(Command::new(program).arg("--version"))?;
-    let major = said.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    let printed = run::output(Command::new(program).arg("--version"))?;
+    let major = printed.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
     Ok(if major.is_some_and(|major| major >= 8) { "max" } else { "qemu64,-cx16" })
 }
 

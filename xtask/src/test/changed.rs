@@ -80,8 +80,8 @@ fn of<'a>(files: impl Iterator<Item = &'a str>) -> Vec<String> {
             let suite = rest.split(['/', '.']).next().unwrap_or_default();
             beginnings.insert(format!("{suite}::"));
         }
-        let looked_at = READ_BY_TESTS.iter().filter(|(place, _)| file.starts_with(place));
-        beginnings.extend(looked_at.flat_map(|(_, ids)| ids.iter().map(|id| (*id).to_owned())));
+        let reading = READ_BY_TESTS.iter().filter(|(place, _)| file.starts_with(place));
+        beginnings.extend(reading.flat_map(|(_, ids)| ids.iter().map(|id| (*id).to_owned())));
     }
     beginnings.into_iter().collect()
 }

@@ -123,8 +123,8 @@ impl<'a> Context<'a> {
     /// Beside each other, then what runs alone.
     pub fn host(&'a self, chosen: &'a [ChosenTests<'a>]) -> Result<Vec<Section>> {
         let is_alone = |one: &&ChosenTests<'a>| ALONE.contains(&one.suite.name.as_str());
-        let (alone, beside): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
-        let mut sections = self.queue("host", &beside, &WORKERS)?;
+        let (alone, sibling): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
+        let mut sections = self.queue("host", &sibling, &WORKERS)?;
         sections.extend(self.queue("host, alone", &alone, &WORKERS[..1])?);
         Ok(sections)
     }
@@ -156,14 +156,14 @@ impl<'a> Context<'a> {
             };
             let log = self.logs.join(format!("host-{}-{}.log", suite.name, worker.replace(' ', "-")));
             let limit = if tests.len() == 1 { self.limits.test } else { self.limits.suite };
-            let begun = Instant::now();
+            let started_at = Instant::now();
             // An error of ours is a failure of these tests: the others go on.
             let printed = self.process(suite, &tests, &log, limit).unwrap_or_else(|error| {
                 let mut printed = LibtestOutput::default();
                 printed.cut_off(&tests, &error.to_string());
                 (printed, Vec::new())
             });
-            lock().ended(suite, &tests, begun.elapsed(), printed);
+            lock().ended(suite, &tests, started_at.elapsed(), printed);
         }
     }
 

@@ -106,8 +106,8 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String> {
 
 /// The rooms of a slice with their hashes at a commit; a room that was not there then has none.
 fn hashes_at(root: &Path, slice: &Slice, commit: &str) -> Result<BTreeMap<String, String>> {
-    let said = git(root, &[&["ls-tree", "--format=%(path) %(objectname)", commit, "--"], slice.directories].concat())?;
-    Ok(said.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+    let text = git(root, &[&["ls-tree", "--format=%(path) %(objectname)", commit, "--"], slice.directories].concat())?;
+    Ok(text.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
 }
 
 /// What a slice tests, taken before it begins: what is committed meanwhile was not tested.
@@ -122,9 +122,9 @@ pub struct Start {
 impl Start {
     pub fn of(root: &Path, slice: &Slice) -> Result<Start> {
         let commit = git(root, &["rev-parse", "HEAD"])?.trim().to_owned();
-        let rooms = hashes_at(root, slice, &commit)?;
+        let hashes = hashes_at(root, slice, &commit)?;
         let differs = git(root, &[&["status", "--porcelain", "--"], slice.directories].concat())?;
-        Ok(Start { commit, directories: rooms, is_changed: !differs.trim().is_empty() })
+        Ok(Start { commit, directories: hashes, is_changed: !differs.trim().is_empty() })
     }
 }
 
@@ -134,8 +134,8 @@ pub fn record(root: &Path, slice: &Slice, start: Start, entry: Entry) -> Result<
         println!("slice {}: its files differ from HEAD, so the run is not recorded", slice.name);
         return Ok(());
     }
-    let Start { commit, directories: rooms, .. } = start;
-    let entry = Entry { slice: slice.name.to_owned(), commit, directories: rooms, date: run::date()?, ..entry };
+    let Start { commit, directories: hashes, .. } = start;
+    let entry = Entry { slice: slice.name.to_owned(), commit, directories: hashes, date: run::date()?, ..entry };
     let path = file(root, slice);
     fs::create_dir_all(path.parent().ok_or("the ledger is a directory")?)?;
     fs::write(&path, entry.text())?;
@@ -173,9 +173,9 @@ fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String
         return Standing::Red;
     }
     let mut history = history.peekable();
-    let has_new_room = history.peek().is_some_and(|rooms| !rooms.keys().eq(entry.directories.keys()));
-    let differs = |rooms: &BTreeMap<String, String>| {
-        rooms.iter().any(|(room, hash)| entry.directories.get(room).is_some_and(|recorded| recorded != hash))
+    let has_new_room = history.peek().is_some_and(|directories| !directories.keys().eq(entry.directories.keys()));
+    let differs = |directories: &BTreeMap<String, String>| {
+        directories.iter().any(|(room, hash)| entry.directories.get(room).is_some_and(|recorded| recorded != hash))
     };
     match history.take_while(differs).count().max(usize::from(has_new_room)) {
         0 => Standing::Current,
@@ -205,7 +205,7 @@ pub fn report(root: &Path) -> Result<Vec<String>> {
         }
         let history: Result<Vec<_>> = commits.lines().map(|commit| hashes_at(root, slice, commit)).collect();
         let standing = standing(entry.as_ref(), history?.into_iter());
-        let said = match &standing {
+        let message = match &standing {
             Standing::Current => "current".to_owned(),
             Standing::Due(n) if *n > FAIL => format!("DUE for more than {FAIL} commits"),
             Standing::Due(n) if *n >= WARN => format!("DUE for {n} commits: the gate fails beyond {FAIL}"),
@@ -216,9 +216,10 @@ pub fn report(root: &Path) -> Result<Vec<String>> {
         let why = entry.as_ref().filter(|entry| !entry.green && !entry.why.is_empty());
         let why = why.map(|entry| format!("; red: {}", entry.why)).unwrap_or_default();
         let last = entry.as_ref().map(|e| format!("; {} {}, {} s, {}", e.date, e.counts, e.seconds, short(&e.commit)));
-        println!("slice {:<18} {said}{why}{}", slice.name, last.unwrap_or_default());
+        println!("slice {:<18} {message}{why}{}", slice.name, last.unwrap_or_default());
         if standing.fails() {
-            failing.push(format!("slice {}: {said}: run `cargo xtask test --slice {0}` ({})", slice.name, slice.what));
+            failing
+                .push(format!("slice {}: {message}: run `cargo xtask test --slice {0}` ({})", slice.name, slice.what));
         }
     }
     Ok(failing)
@@ -285,8 +286,8 @@ mod tests {
         let root = crate::root();
         // A packaged source has no git.
         if root.join(".git").exists() {
-            let rooms = hashes_at(&root, &slices::HOST_LONG, "HEAD").unwrap();
-            assert_eq!(rooms.len(), slices::HOST_LONG.directories.len(), "{rooms:?}");
+            let directories = hashes_at(&root, &slices::HOST_LONG, "HEAD").unwrap();
+            assert_eq!(directories.len(), slices::HOST_LONG.directories.len(), "{directories:?}");
         }
     }
 }

@@ -13,13 +13,13 @@ const MOST: u32 = 8;
 /// least 1.
 pub fn patience() -> u32 {
     // Load from other processes is included on purpose. Tests need two processors, which may share a core.
-    let begun = Instant::now();
+    let started_at = Instant::now();
     std::thread::scope(|both| {
         for _ in 0..2 {
             both.spawn(|| std::hint::black_box(work()));
         }
     });
-    let times = begun.elapsed().as_secs_f64() / USUAL;
+    let times = started_at.elapsed().as_secs_f64() / USUAL;
     (2..=MOST).rev().find(|n| times > f64::from(n - 1) * 1.25).unwrap_or(1)
 }
 
@@ -84,14 +84,14 @@ fn free_gibibytes(path: &Path) -> Option<u64> {
 /// test has the names of the next one. How many were removed, and how many are left.
 pub fn sweep() -> (usize, usize) {
     let roots = hierarchies();
-    let ours = roots
+    let is_own = roots
         .iter()
         .flat_map(|root| directories(root))
         .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_own_file));
     if agents() > 0 {
-        return (0, ours.count());
+        return (0, is_own.count());
     }
-    ours.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    is_own.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
 /// Unmounts secrets of tasks in temporary directories, which agents of killed tests left.

@@ -61,8 +61,8 @@ pub fn serve_agent() -> Result<(), String> {
     send(&HelperMessage::Ended(ended)).map_err(|e| e.to_string())
 }
 
-fn send(said: &HelperMessage) -> io::Result<()> {
-    frames::write(&mut io::stdout().lock(), said)
+fn send(reported: &HelperMessage) -> io::Result<()> {
+    frames::write(&mut io::stdout().lock(), reported)
 }
 
 fn config() -> io::Result<HelperConfig> {

@@ -89,12 +89,12 @@ impl IsolatedNvidia {
     /// `None`: it ended without a final message.
     async fn take_all(&self, helper: &mut HelperProcess, reports: &PluginReports) -> Option<PluginError> {
         let late = PluginError::new(PluginFault::Timeout, format!("no message from the helper for {FIRST_WORD:?}"));
-        let mut said = match tokio::time::timeout(FIRST_WORD, helper.next()).await {
+        let mut text = match tokio::time::timeout(FIRST_WORD, helper.next()).await {
             Ok(first) => first,
             Err(_) => return Some(late),
         };
         loop {
-            match said {
+            match text {
                 Ok(Some(HelperMessage::Report(report))) => {
                     if !reports.pass_on(self.follow(report)) {
                         return Some(PluginError::stopped());
@@ -104,7 +104,7 @@ impl IsolatedNvidia {
                 Ok(None) => return None,
                 Err(error) => return Some(PluginError::new(PluginFault::Protocol, format!("helper: {error}"))),
             }
-            said = helper.next().await;
+            text = helper.next().await;
         }
     }
 
@@ -161,14 +161,14 @@ impl HelperProcess {
         let (stdin, stdout) = (started.stdin.take(), started.stdout.take());
         let held = HeldProgram::of(started)?;
         let prepared = (|| {
-            let mut asked = stdin.ok_or(io::ErrorKind::NotFound)?;
+            let mut input = stdin.ok_or(io::ErrorKind::NotFound)?;
             let messages = Receiver::from_owned_fd(OwnedFd::from(stdout.ok_or(io::ErrorKind::NotFound)?))?;
-            frames::write(&mut asked, config)?;
-            Ok((asked, messages))
+            frames::write(&mut input, config)?;
+            Ok((input, messages))
         })();
         match prepared {
-            Ok((asked, messages)) => {
-                Ok(HelperProcess { held, messages, frames: HelperFrames::default(), _stdin: asked })
+            Ok((input, messages)) => {
+                Ok(HelperProcess { held, messages, frames: HelperFrames::default(), _stdin: input })
             }
             Err(error) => {
                 held.end(Duration::ZERO, ());
@@ -181,8 +181,8 @@ impl HelperProcess {
     async fn next(&mut self) -> Result<Option<HelperMessage>, String> {
         let mut buffer = [0; 16 << 10];
         loop {
-            if let Some(said) = self.frames.next().map_err(|e| chain(&e))? {
-                return Ok(Some(said));
+            if let Some(reported) = self.frames.next().map_err(|e| chain(&e))? {
+                return Ok(Some(reported));
             }
             match self.messages.read(&mut buffer).await {
                 Ok(read @ 1..) => self.frames.push(&buffer[..read]),
@@ -194,8 +194,8 @@ impl HelperProcess {
 
     /// Returns the exit status as text.
     fn end(self) -> String {
-        let HelperProcess { held, messages, _stdin: asked, .. } = self;
-        drop(asked);
+        let HelperProcess { held, messages, _stdin: stdin, .. } = self;
+        drop(stdin);
         let how = held.end(GRACE, ());
         drop(messages);
         how

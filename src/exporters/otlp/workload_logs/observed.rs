@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
 use super::gathered::GatheredRecords;
-use super::places::{ENDS, OutputPlace, OutputPlaces, STARTS, StreamKey};
+use super::positions::{ENDS, OutputPlace, OutputPlaces, STARTS, StreamKey};
 use crate::exporters::otlp::attribute::{attribute, int, key_value};
 use crate::exporters::otlp::logs::{severity_text, text};
 use crate::model::event::EventKind;

@@ -5,9 +5,9 @@ mod collections;
 mod dates;
 mod encoding;
 mod files;
+mod impure;
 mod networks;
 mod numbers;
-mod outside;
 mod sets;
 mod strings;
 mod yaml;
@@ -28,7 +28,7 @@ static ALL: &[&[HclFunction]] = &[
     yaml::FUNCTIONS,
     files::FUNCTIONS,
     networks::FUNCTIONS,
-    outside::FUNCTIONS,
+    impure::FUNCTIONS,
 ];
 
 /// Nomad has these; here they are not.

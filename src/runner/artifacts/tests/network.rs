@@ -103,13 +103,13 @@ fn redirects_are_followed_to_http_alone_and_never_in_a_circle() {
 /// Promise (Input validation): No message about an artifact contains its credentials, its query or its headers
 #[test]
 fn headers_and_credentials_reach_their_server_alone_and_no_message() {
-    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-    let log = Arc::clone(&heard);
+    let received: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&received);
     let other = serve(move |_, head, stream| {
         log.lock().unwrap().push(head.to_owned());
         respond(stream, "403 Forbidden", "", b"no");
     });
-    let (log, target) = (Arc::clone(&heard), other.clone());
+    let (log, target) = (Arc::clone(&received), other.clone());
     let server = serve(move |_, head, stream| {
         log.lock().unwrap().push(head.to_owned());
         respond(stream, "307 Elsewhere", &format!("Location: {target}/there?signature=SECRET\r\n"), b"");
@@ -124,8 +124,8 @@ fn headers_and_credentials_reach_their_server_alone_and_no_message() {
         "{error:?}"
     );
     assert!(!order.source.shown().contains("SECRET"));
-    let heard = heard.lock().unwrap();
-    let [first, second] = heard.as_slice() else { panic!("{heard:?}") };
+    let received = received.lock().unwrap();
+    let [first, second] = received.as_slice() else { panic!("{received:?}") };
     let first = first.to_lowercase();
     assert!(first.contains("x-token: secret") && first.contains("authorization: basic dxnlcjptrunsrvq="), "{first}");
     assert!(first.contains("user-agent: own") && first.matches("user-agent").count() == 1, "{first}");
@@ -189,8 +189,8 @@ fn a_server_that_lies_or_hangs_ends_in_a_named_failure() {
 
 #[test]
 fn a_download_ends_soon_after_it_is_cancelled() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let requested = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requested);
     let server = serve(move |_, _, stream| {
         count.fetch_add(1, Ordering::SeqCst);
         let _ = stream.read(&mut [0]);
@@ -199,7 +199,7 @@ fn a_download_ends_soon_after_it_is_cancelled() {
     let cancelled = Arc::clone(&bench.scope.cancelled);
     let began = Instant::now();
     std::thread::spawn(move || {
-        while asked.load(Ordering::SeqCst) == 0 && began.elapsed() < LONG {
+        while requested.load(Ordering::SeqCst) == 0 && began.elapsed() < LONG {
             std::thread::yield_now();
         }
         cancelled.set();

@@ -110,8 +110,9 @@ fn git_that_hangs_is_killed_with_its_children_and_missing_git_is_reported() {
     let text = std::fs::read_to_string(&log).unwrap();
     let child: u32 = text.lines().find_map(|line| line.strip_prefix("pid: ")).unwrap().parse().unwrap();
     let began = Instant::now();
-    let is_gone = || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
-    while !is_gone() {
+    let is_removed =
+        || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    while !is_removed() {
         assert!(began.elapsed() < LONG, "what git started runs still");
         std::thread::yield_now();
     }

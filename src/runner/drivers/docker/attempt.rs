@@ -27,7 +27,7 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession, call};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::chain;
 
 /// Delay before an engine that is down is asked again; doubled each time.
@@ -65,21 +65,21 @@ impl ContainerAttempt {
     pub fn running(
         shared: Arc<DockerContext>,
         mut handle: TaskHandle,
-        kept: ContainerRecord,
+        record: ContainerRecord,
         of: &Container,
         found: bool,
     ) -> ContainerAttempt {
         handle.started_at = moment(&of.state.started_at).or(handle.started_at).or_else(|| Some(shared.clock.now()));
-        handle.network = kept.network.choose(of);
-        kept.put(&mut handle);
-        if let Some((id, name)) = &kept.pulled {
+        handle.network = record.network.choose(of);
+        record.put(&mut handle);
+        if let Some((id, name)) = &record.pulled {
             shared.images.hold(id, name, &handle.run_dir, true);
         }
         let pid = u32::try_from(of.state.pid).ok().filter(|pid| *pid > 0);
         handle.main = pid.and_then(|pid| process::identity(pid).ok().flatten());
         let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
         // Below the own cgroup if the engine was asked for that; otherwise the container's is all that is known.
-        let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|ours| place::is_below(own, ours)));
+        let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|own_cgroup| place::is_below(own, own_cgroup)));
         if handle.cgroup.is_none() {
             handle.cgroup.clone_from(&own);
         }
@@ -89,23 +89,16 @@ impl ContainerAttempt {
         });
         let (report, end) = watch::channel(None);
         let following = {
-            let (shared, handle, kept, reader) = (Arc::clone(&shared), handle.clone(), kept.clone(), reader.clone());
-            let beside = handle.clone();
+            let (shared, handle, record, reader) =
+                (Arc::clone(&shared), handle.clone(), record.clone(), reader.clone());
+            let sibling = handle.clone();
             let work = async move {
-                let ended = follow(&shared, &handle, &kept, reader.as_deref()).await;
+                let ended = follow(&shared, &handle, &record, reader.as_deref()).await;
                 report.send_replace(Some(Box::new(ended)));
             };
-            AbortGuard(tokio::spawn(call::in_background("wait", beside, work)).abort_handle())
+            AbortGuard(tokio::spawn(call::in_background("wait", sibling, work)).abort_handle())
         };
-        ContainerAttempt {
-            shared,
-            handle,
-            record: kept,
-            reader,
-            execs: Execs::default(),
-            end,
-            _following: Some(following),
-        }
+        ContainerAttempt { shared, handle, record, reader, execs: Execs::default(), end, _following: Some(following) }
     }
 
     pub fn network(&self) -> Option<&DriverNetwork> {
@@ -115,11 +108,11 @@ impl ContainerAttempt {
     pub fn ended(
         shared: Arc<DockerContext>,
         handle: TaskHandle,
-        kept: ContainerRecord,
+        record: ContainerRecord,
         end: AttemptEnd,
     ) -> ContainerAttempt {
         let (_, end) = watch::channel(Some(Box::new(end)));
-        ContainerAttempt { shared, handle, record: kept, reader: None, execs: Execs::default(), end, _following: None }
+        ContainerAttempt { shared, handle, record, reader: None, execs: Execs::default(), end, _following: None }
     }
 
     async fn send(&self, name: &str) -> Result<(), DriverError> {
@@ -147,9 +140,9 @@ impl ContainerAttempt {
             return Ok(());
         }
         let id = self.record.reference();
-        let asked = tokio::time::timeout(call::KILL / 2, self.shared.engine.kill(id, "SIGKILL")).await;
+        let requested = tokio::time::timeout(call::KILL / 2, self.shared.engine.kill(id, "SIGKILL")).await;
         let late = || Err(EngineError::Unreachable("no answer in time".to_owned()));
-        let error = match asked.unwrap_or_else(|_| late()) {
+        let error = match requested.unwrap_or_else(|_| late()) {
             Ok(()) => return Ok(()),
             // It has ended meanwhile, or was removed.
             Err(EngineError::Refused { status: 404 | 409, message }) if !message.contains("paused") => return Ok(()),
@@ -236,16 +229,16 @@ impl Attempt for ContainerAttempt {
 async fn follow(
     shared: &Arc<DockerContext>,
     handle: &TaskHandle,
-    kept: &ContainerRecord,
+    record: &ContainerRecord,
     reader: Option<&TaskReader>,
 ) -> AttemptEnd {
     let (report, reported) = watch::channel(false);
     let waiting = async {
-        let ended = wait(shared, kept.reference()).await;
+        let ended = wait(shared, record.reference()).await;
         report.send_replace(true);
         ended
     };
-    let (ended, (lost_output, problem)) = tokio::join!(waiting, write_logs(shared, handle, kept, reported));
+    let (ended, (lost_output, problem)) = tokio::join!(waiting, write_logs(shared, handle, record, reported));
     let mut end = end_of(shared, handle, ended, reader).await;
     end.lost_output = lost_output;
     end.problems.extend(problem);
@@ -384,11 +377,11 @@ async fn wait(shared: &DockerContext, id: &str) -> ContainerEnd {
 pub async fn write_logs(
     shared: &DockerContext,
     handle: &TaskHandle,
-    kept: &ContainerRecord,
+    record: &ContainerRecord,
     ended: watch::Receiver<bool>,
 ) -> (LostOutput, Option<String>) {
-    let Some(orders) = kept.logs.clone() else { return Default::default() };
-    let writer = match logs::open(orders, handle.run_dir.clone(), kept.tty).await {
+    let Some(orders) = record.logs.clone() else { return Default::default() };
+    let writer = match logs::open(orders, handle.run_dir.clone(), record.tty).await {
         Ok(writer) => writer,
         Err(error) => return (LostOutput::default(), Some(format!("its logs: {error}"))),
     };
@@ -397,7 +390,7 @@ pub async fn write_logs(
         let _ = over.wait_for(|ended| *ended).ends_with(Ends::Subject).await;
         tokio::time::sleep(logs::REST).await;
     };
-    let follow = logs::follow(Arc::clone(&shared.engine), kept.reference(), writer, ended);
+    let follow = logs::follow(Arc::clone(&shared.engine), record.reference(), writer, ended);
     tokio::select! {
         (writer, problem) = follow => {
             let lost = writer.as_ref().map(logs::ContainerLogWriter::lost).unwrap_or_default();

@@ -95,7 +95,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         helper(dir.path(), "broken", "echo secret; echo secret >&2; exit 3");
         helper(dir.path(), "chatty", "yes secret | head -c 5000000");
-        for (name, says) in [
+        for (name, message) in [
             ("broken", "get: exit status: 3"),
             ("chatty", "docker-credential-chatty get: "),
             ("absent", "there is no program docker-credential-absent"),
@@ -103,7 +103,7 @@ mod tests {
             ("", "is no name of a credential helper"),
         ] {
             let why = run_helper(name, dir.path()).unwrap_err();
-            assert!(why.contains(says) && !why.contains("secret"), "{name}: {why}");
+            assert!(why.contains(message) && !why.contains("secret"), "{name}: {why}");
         }
     }
 }

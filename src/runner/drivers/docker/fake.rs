@@ -29,8 +29,8 @@ pub fn answer(status: u16, body: &str) -> Vec<u8> {
 impl FakeEngine {
     /// `respond`: the bytes for each request. `None`: the connection is closed.
     pub fn start(respond: impl Fn(&str, &str) -> Option<Vec<u8>> + Send + Sync + 'static) -> FakeEngine {
-        FakeEngine::streaming(move |asked, body, stream| {
-            if let Some(bytes) = respond(asked, body) {
+        FakeEngine::streaming(move |requested, body, stream| {
+            if let Some(bytes) = respond(requested, body) {
                 let _ = stream.write_all(&bytes);
             }
         })
@@ -41,8 +41,8 @@ impl FakeEngine {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let asked: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
-        let (seen, respond) = (Arc::clone(&asked), Arc::new(respond));
+        let requested: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
+        let (seen, respond) = (Arc::clone(&requested), Arc::new(respond));
         // Ends with the process of the tests.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -50,7 +50,7 @@ impl FakeEngine {
                 std::thread::spawn(move || serve(stream, &seen, respond.as_ref()));
             }
         });
-        FakeEngine { _dir: dir, socket, requests: asked }
+        FakeEngine { _dir: dir, socket, requests: requested }
     }
 
     pub fn requests(&self) -> Vec<RecordedRequest> {

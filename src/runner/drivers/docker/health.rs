@@ -91,8 +91,8 @@ impl Fingerprints for DockerFingerprints {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
             loop {
-                if let Some(said) = &self.reported {
-                    let pause = match said.health {
+                if let Some(reported) = &self.reported {
+                    let pause = match reported.health {
                         Health::Healthy => WELL,
                         Health::Unhealthy => ILL,
                         Health::Undetected => ABSENT,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::config::{Config, ContainerMount, MountKind, Volume};
 use crate::model::volume::{MountPropagation, TaskVolume};
 use crate::runner::drivers::{DriverError, SeenDirs, StartRequest};
-use crate::runner::kept::datadir::TaskDirs;
+use crate::runner::persistence::datadir::TaskDirs;
 
 /// The directories in a container: Nomad's paths.
 pub fn seen() -> SeenDirs {

@@ -146,17 +146,17 @@ async fn own_image(shared: &Arc<DockerContext>) -> Result<String, DriverError> {
     let archive =
         archive().ok_or_else(|| start_error("allostat has no pause container for this processor".to_owned(), false))?;
     let layer = layer(&archive);
-    let is_ours = |image: &EngineImage| image.root_fs.layers.as_deref() == Some(std::slice::from_ref(&layer));
-    let look = async || match shared.engine.image(&name).await {
-        Ok(found) => Ok(Some(found).filter(is_ours)),
+    let is_own = |image: &EngineImage| image.root_fs.layers.as_deref() == Some(std::slice::from_ref(&layer));
+    let check = async || match shared.engine.image(&name).await {
+        Ok(found) => Ok(Some(found).filter(is_own)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(shared.record_error(error).of_start("look for the image of pause containers")),
     };
-    if let Some(found) = look().await? {
+    if let Some(found) = check().await? {
         return Ok(found.id);
     }
     images::import(&shared.engine, REPOSITORY, TAG, archive).await?;
-    let imported = look().await?;
+    let imported = check().await?;
     imported
         .map(|image| image.id)
         .ok_or_else(|| start_error(format!("another program gave {name} to another image"), true))

@@ -16,8 +16,8 @@ use crate::collectors::Sampling;
 use crate::host::clock::Clock;
 use crate::model::id::BootId;
 use crate::model::task::TaskHandle;
+use crate::runner::blocking_pool::BlockingPool;
 use crate::runner::drivers::{DriverContext, DriverError};
-use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::LogOrders;
 use crate::telemetry::lock;
 

@@ -12,7 +12,7 @@ use super::faults::endless_text;
 use crate::jobspec::quantity::parse_duration;
 use crate::model::nearest::nearest;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 words! {
@@ -85,10 +85,10 @@ impl Script {
         if place.steps.get(place.at)?.0 == FingerprintStep::Again {
             place.at = 0;
         }
-        let (saying, lasts) = place.steps[place.at];
+        let (step, lasts) = place.steps[place.at];
         place.at += 1;
         place.due = lasts.map(|lasts| Instant::now() + lasts);
-        Some(saying)
+        Some(step)
     }
 }
 
@@ -106,31 +106,31 @@ fn step(text: &str) -> Result<(FingerprintStep, Option<Duration>), String> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
     };
-    known.map(|saying| (*saying, lasts)).ok_or_else(|| format!("{word:?} is no step; {}", advice()))
+    known.map(|script_step| (*script_step, lasts)).ok_or_else(|| format!("{word:?} is no step; {}", advice()))
 }
 
 fn report(health: Health) -> Fingerprint {
-    let said = match health {
+    let text = match health {
         Health::Healthy => "runs nothing: for tests",
         Health::Unhealthy | Health::Undetected => "as configured",
     };
     let attributes =
         if health == Health::Healthy { [("pretends".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() };
-    Fingerprint { attributes, ..Fingerprint::of(health, said) }
+    Fingerprint { attributes, ..Fingerprint::of(health, text) }
 }
 
 impl Fingerprints for Script {
     #[allow(clippy::panic)] // The configured fault.
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
-            let saying = match self.due() {
+            let step = match self.due() {
                 Some(due) => {
                     tokio::time::sleep_until(due).await;
                     self.advance()
                 }
                 None => None,
             };
-            match saying {
+            match step {
                 Some(FingerprintStep::Healthy) => Some(report(Health::Healthy)),
                 Some(FingerprintStep::Unhealthy) => Some(report(Health::Unhealthy)),
                 Some(FingerprintStep::Undetected) => Some(report(Health::Undetected)),
@@ -138,8 +138,8 @@ impl Fingerprints for Script {
                     let names = (0..1_000).map(|n| (format!("{n}\u{7}\n"), endless_text()));
                     let attributes =
                         names.chain([(String::new(), String::new()), ("known".to_owned(), "1".to_owned())]);
-                    let said = endless_text();
-                    Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, said) })
+                    let text = endless_text();
+                    Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, text) })
                 }
                 Some(FingerprintStep::End) => None,
                 Some(FingerprintStep::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn mock_script_errors_name_the_wrong_step() {
-        let said = |text: &str| Script::parse(text).map(drop).unwrap_err();
-        assert_eq!(said("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
-        assert!(said("").contains("is no step; there are healthy"));
-        assert_eq!(said("healthy, unhealthy"), "step 1: missing duration");
-        assert_eq!(said("healthy 3s"), "step 1: the last step has no end");
-        assert!(said("healthy soon, end").starts_with("\"healthy soon\""));
-        assert_eq!(said("again"), "there is nothing before `again`");
+        let error = |text: &str| Script::parse(text).map(drop).unwrap_err();
+        assert_eq!(error("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
+        assert!(error("").contains("is no step; there are healthy"));
+        assert_eq!(error("healthy, unhealthy"), "step 1: missing duration");
+        assert_eq!(error("healthy 3s"), "step 1: the last step has no end");
+        assert!(error("healthy soon, end").starts_with("\"healthy soon\""));
+        assert_eq!(error("again"), "there is nothing before `again`");
         Script::parse("undetected 3s, healthy 1m, unhealthy 250ms, end 1s, again").unwrap();
     }
 

@@ -18,10 +18,10 @@ use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
+use crate::runner::blocking_pool::BlockingPool;
 use crate::runner::drivers::call::EXEC_MORE;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::places::BlockingPool;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::supervisor::orders::Orders;
 use crate::supervisor::record::{MainOutcome, RecordSlot, SupervisedEnd, SupervisorRecord};
 use crate::supervisor::{EXEC_IN_TASK, ExecOrders, MAX_ERROR_CHARS, ProgramEnd, orders};
@@ -122,9 +122,9 @@ impl SupervisedAttempt {
             Ok(end) => attempt_end(end),
             Err(mut why) => {
                 // A killed supervisor leaves no message.
-                let said = last_words(&handle.run_dir);
-                if !said.is_empty() {
-                    why = format!("{why}; its supervisor could not record its end{said}");
+                let text = last_words(&handle.run_dir);
+                if !text.is_empty() {
+                    why = format!("{why}; its supervisor could not record its end{text}");
                 }
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
@@ -267,9 +267,9 @@ fn destroy(shared: &SupervisionContext, handle: &TaskHandle) -> Result<(), Drive
 
 /// The last message of a supervisor, after a colon, if its file still exists.
 fn last_words(run_dir: &Path) -> String {
-    let said = std::fs::read_to_string(run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
-    let said: String = said.lines().next().unwrap_or_default().chars().take(MAX_ERROR_CHARS).collect();
-    if said.is_empty() { said } else { format!(": {said}") }
+    let text = std::fs::read_to_string(run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
+    let text: String = text.lines().next().unwrap_or_default().chars().take(MAX_ERROR_CHARS).collect();
+    if text.is_empty() { text } else { format!(": {text}") }
 }
 
 /// Errors: why there is no end: the supervisor died before it wrote one.
@@ -315,8 +315,8 @@ pub fn attempt_end(end: SupervisedEnd) -> AttemptEnd {
 /// cgroup still exists.
 fn add_stored_peak(shared: &SupervisionContext, handle: &TaskHandle, end: &mut AttemptEnd) {
     let cgroup = handle.cgroup.as_ref().filter(|_| handle.boot_id == shared.boot_id);
-    let kept = cgroup.and_then(|path| stored_peak(&shared.sampling.layout, path));
-    end.usage.set(Field::memory_peak_bytes, end.usage.memory_peak_bytes().max(kept));
+    let stored = cgroup.and_then(|path| stored_peak(&shared.sampling.layout, path));
+    end.usage.set(Field::memory_peak_bytes, end.usage.memory_peak_bytes().max(stored));
 }
 
 /// Adds values of `wait4` where no cgroup has them: those of all reaped processes, but not of those that were not

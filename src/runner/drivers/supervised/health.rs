@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::shared::SupervisionContext;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 pub struct SupervisedFingerprints {
     shared: Arc<SupervisionContext>,

@@ -82,7 +82,7 @@ impl LimitsConfig {
     fn needed_controllers(&self, task: &Task) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
         const IO: &[&str] = &["io", "blkio"];
         let resources = &task.resources;
-        let wanted: [(_, &'static [&'static str], _); 7] = [
+        let requested: [(_, &'static [&'static str], _); 7] = [
             ("resources.cpu", &["cpu"], resources.cpu_shares.is_some()),
             ("resources.memory", &["memory"], resources.memory_bytes.is_some()),
             ("resources.memory_max", &["memory"], resources.memory_max_bytes.is_some()),
@@ -91,7 +91,7 @@ impl LimitsConfig {
             ("config.io_read_bps", IO, self.io_read_bps.is_some()),
             ("config.io_write_bps", IO, self.io_write_bps.is_some()),
         ];
-        wanted.into_iter().filter_map(|(field, controllers, is)| is.then_some((field, controllers)))
+        requested.into_iter().filter_map(|(field, controllers, is)| is.then_some((field, controllers)))
     }
 
     /// Looks up the disks. `directory` is the task's.
@@ -313,7 +313,7 @@ mod tests {
         let expected = "resources.memory: cannot be limited here: this host gives its tasks no memory controller";
         assert_eq!(refused(&limited).as_deref(), Some(expected));
         let limited = task(r#"{"command": "x", "io_read_bps": 5}"#, None);
-        assert!(refused(&limited).is_some_and(|said| said.ends_with("no io or blkio controller")));
+        assert!(refused(&limited).is_some_and(|message| message.ends_with("no io or blkio controller")));
     }
 
     #[test]

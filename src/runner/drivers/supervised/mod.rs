@@ -8,7 +8,7 @@ mod attach;
 mod attempt;
 mod begin;
 mod health;
-mod left;
+mod leftovers;
 mod limits;
 mod recover;
 mod shared;
@@ -29,8 +29,8 @@ use super::{
 };
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::persistence::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::supervisor;
 
 pub use self::attempt::end_session;
@@ -58,12 +58,12 @@ impl SupervisedDriver {
             .ends_with(Ends::Permit)
             .await
             .map_err(|e| failed(e.to_string()))?;
-        let begun = blocking(move || {
+        let started = blocking(move || {
             let _permit = permit;
             begin::begin(&shared, &request, handle)
         })
         .await??;
-        Ok(Arc::new(begun.started(&self.shared).await?))
+        Ok(Arc::new(started.started(&self.shared).await?))
     }
 
     /// Inspects an attempt once, on a thread.
@@ -76,7 +76,7 @@ impl SupervisedDriver {
         let (shared, places, own) =
             (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.recoveries), Arc::clone(&turn));
         let no_thread = || DriverError::Wanting { message: "no thread is left to inspect it".to_owned() };
-        let looking = async move {
+        let inspection = async move {
             let place = places.acquire_owned().ends_with(Ends::Permit).await.map_err(|e| failed(e.to_string()))?;
             blocking(move || {
                 let _place = place;
@@ -84,7 +84,7 @@ impl SupervisedDriver {
             })
             .await?
         };
-        tokio::pin!(looking);
+        tokio::pin!(inspection);
         match tokio::time::timeout(THREAD_PATIENCE, &mut looking).await {
             Ok(found) => found,
             Err(_) if take(&turn, CALLED_OFF) => Err(no_thread()),
@@ -190,7 +190,7 @@ impl Driver for SupervisedDriver {
         Box::pin(self.recover_it(handle))
     }
     fn left(&self, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
-        left::left(&self.shared, place)
+        leftovers::left(&self.shared, place)
     }
     fn alive_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
         supervisor::all_below(top)

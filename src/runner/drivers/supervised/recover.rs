@@ -235,8 +235,8 @@ pub fn abandon(
     }
     // Processes of an earlier boot are gone.
     if handle.boot_id == shared.boot_id {
-        let kept = |left: String| failed(format!("{why}; it cannot be killed: {left}"));
-        end_all(shared, &handle, record).map_err(kept)?;
+        let stored = |left: String| failed(format!("{why}; it cannot be killed: {left}"));
+        end_all(shared, &handle, record).map_err(stored)?;
     }
     let end = clear_up(shared, &handle, why);
     Ok(SupervisedAttempt::ended(Arc::clone(shared), handle, end))
@@ -264,7 +264,7 @@ fn end_all(
     };
     end_task()?;
     loop {
-        let gone = match (&supervisor, handle.supervisor, &record) {
+        let removed = match (&supervisor, handle.supervisor, &record) {
             (Some(supervisor), _, _) => supervisor.has_ended().map_err(|e| e.to_string())?,
             (None, Some(_), _) => true,
             // An unknown process: the free lock shows that it is gone.
@@ -272,7 +272,7 @@ fn end_all(
             (None, None, Ok(None)) => true,
             (None, None, Err(e)) => return Err(format!("its record: {e}")),
         };
-        if gone {
+        if removed {
             return end_task();
         }
         if Instant::now() > until {
