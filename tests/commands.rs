@@ -472,8 +472,8 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
         let list = crate::common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok()?;
         (list.status == 200).then_some(())
     });
-    let (sought, state) = id(&agent, "lost");
-    let short = sought.get(..8).unwrap();
+    let (lost_id, state) = id(&agent, "lost");
+    let short = lost_id.get(..8).unwrap();
     let not_ready = |agent: &Agent| {
         let ready = agent.get("/readyz");
         assert_eq!((ready.status, &ready.json()["code"]), (503, &"not_ready".into()), "{}", ready.text());
@@ -481,14 +481,14 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     };
     not_ready(&agent);
     assert_eq!(state, "running", "as it is recorded");
-    let shown = agent.cli(&["status", &sought]).ok();
+    let shown = agent.cli(&["status", &lost_id]).ok();
     assert!(shown.contains("in recovery"), "{shown}");
     // What is not known is absent: as a smaller number it would grow a second time.
     let metrics = agent.metrics();
     assert!(metrics.one(USED, &lost).is_none() && metrics.one(USED, &[("workload", "good")]).is_some());
     assert!(metrics.one("allostat_node_cpu_usage_seconds_total", &[]).is_none());
     // Its stop is accepted; that of another is done.
-    agent.cli(&["stop", "--detach", &sought]).ok();
+    agent.cli(&["stop", "--detach", &lost_id]).ok();
     agent.cli(&["stop", &id(&agent, "good").0]).ok();
     agent.run(&batch("new", "true", ""));
     wait_for("a new job's end", Duration::from_secs(10) * patience(), || (id(&agent, "new").1 == "dead").then_some(()));
@@ -778,13 +778,13 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     assert_eq!((times("  Received"), times("  Started"), times("  Terminated")), (1, 1, 1), "each once: {output}");
 
     std::fs::remove_file(&go).expect("it is there");
-    let hears = agent.scratch().join("hears");
-    let obeys = format!("trap '{until}; exit 0' INT; touch {}; while :; do sleep 0.05; done", hears.display());
+    let script = agent.scratch().join("hears");
+    let obeys = format!("trap '{until}; exit 0' INT; touch {}; while :; do sleep 0.05; done", script.display());
     let slow = agent.run(&batch("slow", &obeys, "kill_timeout = \"300s\"")).trim().to_owned();
     wait_for("its start", Duration::from_secs(10) * patience(), || {
         let list = agent.json("/v1/allocs");
         let alloc = list["allocs"].as_array()?.iter().find(|a| a["id"] == *slow)?;
-        (alloc["tasks"]["t"]["state"] == "running" && hears.exists()).then_some(())
+        (alloc["tasks"]["t"]["state"] == "running" && script.exists()).then_some(())
     });
     let stop = Background::start(&agent, &["stop", &slow]);
     stop.wait_for("Killing");

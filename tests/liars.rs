@@ -198,7 +198,7 @@ fn attacked() {
         &["logs", "ab", "t"],
         &["node"],
     ];
-    let hears_nothing = |received: &Path, when: &str| {
+    let assert_receives_nothing = |received: &Path, when: &str| {
         let text = std::fs::read(received).expect("it is there");
         assert!(text.is_empty(), "{when}: {}", String::from_utf8_lossy(&text));
     };
@@ -237,7 +237,7 @@ fn attacked() {
                 if deaf { &["did not answer"] } else { &["is not trusted", "no token was sent"] },
             );
         }
-        hears_nothing(&received, &at);
+        assert_receives_nothing(&received, &at);
         if !deaf {
             // His own commands believe him, and so does who names him.
             assert!(unprivileged.runs(&["metrics"]).ok().contains("lies_total"));
@@ -261,7 +261,7 @@ fn attacked() {
             for args in acts.iter().chain(&reads) {
                 is_refused(&caller.runs(args), args, &STRANGER);
             }
-            hears_nothing(&received, &at);
+            assert_receives_nothing(&received, &at);
         }
         // A link of his to something else of root's.
         std::fs::remove_file(&socket).expect("it is there");
@@ -279,7 +279,7 @@ fn attacked() {
         for args in acts {
             is_refused(&caller.runs(args), args, &STRANGER);
         }
-        hears_nothing(&received, &elsewhere);
+        assert_receives_nothing(&received, &elsewhere);
         std::fs::remove_dir_all(&caller.data).expect("it is there");
     }
 

@@ -113,7 +113,7 @@ async fn body(
     if narrowed.is_none()
         && let Some(scraper) = &query.scraper
     {
-        bodies.came(scraper, format, encoding);
+        bodies.record_visit(scraper, format, encoding);
     }
     let waited = began.elapsed();
     let stream = match &narrowed {

@@ -57,7 +57,7 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<ServerState>, mut stop: 
             door.gate.count(AccessRefusal::TooManyConnections, peer, "too many connections");
             // A client that speaks TLS would take the reason for noise: its connection is closed without one.
             if !door.gate.speaks_tls() {
-                slots.turn_away(socket);
+                slots.reject(socket);
             }
             continue;
         };
@@ -82,7 +82,7 @@ pub async fn serve_unix(listener: UnixListener, door: Arc<ServerState>, mut stop
             },
         };
         let Ok(permit) = Arc::clone(&slots.taken).try_acquire_owned() else {
-            slots.turn_away(socket);
+            slots.reject(socket);
             continue;
         };
         let (door, finish) = (Arc::clone(&door), finish.clone());
@@ -125,9 +125,9 @@ impl ConnectionSlots {
         let of = |places| Arc::new(Semaphore::new(places));
         ConnectionSlots { taken: of(door.config.max_connections), standing: of(STANDING) }
     }
-    fn turn_away<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, socket: S) {
+    fn reject<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, socket: S) {
         let standing = Arc::clone(&self.standing).try_acquire_owned().ok();
-        tokio::spawn(turn_away(socket, standing));
+        tokio::spawn(reject(socket, standing));
     }
 }
 
@@ -147,21 +147,21 @@ async fn refused(error: &std::io::Error) {
 ///
 /// A connection with standing room is read before the answer, and after it until it closes: its library would take an
 /// answer to no request, or one with unread input, for a broken connection.
-async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
+async fn reject<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
     let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
-    send_off(&mut socket, &body, standing.is_some()).await;
+    send_rejection(&mut socket, &body, standing.is_some()).await;
 }
 
-/// `hears`: its request is read, before and after the answer.
-async fn send_off<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, body: &ApiError, hears: bool) {
+/// `reads_request`: its request is read, before and after the answer.
+async fn send_rejection<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, body: &ApiError, reads_request: bool) {
     let mut received = [0; 4096];
     let answer = async {
-        if hears {
+        if reads_request {
             let _ = tokio::time::timeout(REQUEST_WITHIN, socket.read(&mut received)).await;
         }
         socket.write_all(&body.to_wire()).await?;
         socket.shutdown().await?;
-        while hears && socket.read(&mut received).await? > 0 {}
+        while reads_request && socket.read(&mut received).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;
@@ -189,7 +189,7 @@ async fn knock(
             Ok(_) if first[0] != HANDSHAKE => {
                 let why = "plain HTTP came in on a port that speaks TLS: ask with https://";
                 door.gate.count(AccessRefusal::PlainHttp, peer, why);
-                send_off(&mut socket, &ApiError::new(Code::TlsRequired, why), true).await;
+                send_rejection(&mut socket, &ApiError::new(Code::TlsRequired, why), true).await;
                 return None;
             }
             Ok(_) => {}

@@ -193,7 +193,7 @@ impl Board {
         self.change(|inner| {
             inner.put(allocs);
             if !removed.is_empty() {
-                inner.take_off(removed);
+                inner.remove_allocs(removed);
             }
             change(Arc::make_mut(&mut inner.observed));
         });
@@ -214,7 +214,7 @@ impl Board {
     /// Takes allocs off the board. Their totals stay, unless `change` says otherwise.
     pub fn remove(&self, ids: &[AllocId], change: impl FnOnce(&mut Totals)) {
         self.change(|inner| {
-            inner.take_off(ids);
+            inner.remove_allocs(ids);
             change(Arc::make_mut(&mut inner.totals));
         });
     }
@@ -243,7 +243,7 @@ impl Inner {
             }
         }
     }
-    fn take_off(&mut self, ids: &[AllocId]) {
+    fn remove_allocs(&mut self, ids: &[AllocId]) {
         let removed: HashSet<&AllocId> = ids.iter().collect();
         self.allocs.retain(|a| !removed.contains(&a.identity.id));
         self.places = self.allocs.iter().enumerate().map(|(i, a)| (a.identity.id.clone(), i)).collect();

@@ -154,7 +154,7 @@ impl AllocRow {
         self.tasks.values().all(|t| t.state == "dead")
     }
     /// It runs, or a new alloc is to run in its place.
-    pub fn goes_on(&self) -> bool {
+    pub fn is_unfinished(&self) -> bool {
         !self.is_over() || self.reschedule_at.is_some()
     }
     /// `reschedule in 12 s (attempt 3)`

@@ -342,7 +342,7 @@ impl AgentConnection {
     /// As it came: [`CliSession::json`](super::CliSession::json) shows it so that it steers nothing.
     pub fn get_json(&mut self, target: &str) -> Result<Value, CliError> {
         let answer = self.get_raw(target, &[])?;
-        serde_json::from_slice(&answer.body).map_err(|error| self.odd(&error))
+        serde_json::from_slice(&answer.body).map_err(|error| self.unexpected_answer(&error))
     }
     /// The answer as it is; one that is an error is an error here.
     pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<HttpResponse, CliError> {
@@ -444,10 +444,10 @@ impl AgentConnection {
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &HttpResponse) -> Result<T, CliError> {
-        answer::read(&answer.body).map_err(|error| self.odd(&error))
+        answer::read(&answer.body).map_err(|error| self.unexpected_answer(&error))
     }
 
-    fn odd(&self, error: &serde_json::Error) -> CliError {
+    fn unexpected_answer(&self, error: &serde_json::Error) -> CliError {
         CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
             .hint("is the agent of another version?")
     }

@@ -294,7 +294,7 @@ fn stop_all(daemon: &Daemon) -> Result<(), CliError> {
     let mut agent = AgentConnection::at(Address::Unix(daemon.socket.clone()))?;
     let live = |agent: &mut AgentConnection| -> Result<Vec<String>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
-        Ok(list.allocs.into_iter().filter(AllocRow::goes_on).map(|a| a.id).collect())
+        Ok(list.allocs.into_iter().filter(AllocRow::is_unfinished).map(|a| a.id).collect())
     };
     for id in live(&mut agent)? {
         let _: Value = agent.post(&format!("/v1/allocs/{id}/stop"), "")?;

@@ -133,7 +133,7 @@ impl<'a> AllocFollower<'a> {
         enough: impl Fn(&[AllocRow]) -> bool,
     ) -> Result<FollowEnd, CliError> {
         self.known = true;
-        match self.go_on(ids, out, paint, enough) {
+        match self.follow_allocs(ids, out, paint, enough) {
             Err(error) if error.exit == CliExit::NoAgent && self.interrupted.load(Ordering::Relaxed) => {
                 Ok(FollowEnd::Interrupted)
             }
@@ -141,7 +141,7 @@ impl<'a> AllocFollower<'a> {
         }
     }
 
-    fn go_on(
+    fn follow_allocs(
         &mut self,
         ids: &[String],
         out: &mut dyn Write,

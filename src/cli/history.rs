@@ -101,7 +101,7 @@ fn not_found(agent: &mut AgentConnection, name: &str) -> Result<CliError, CliErr
     let called = list.allocs.iter().find(|alloc| alloc.is_called(name));
     let begins = || list.allocs.iter().find(|alloc| alloc.id.starts_with(name));
     Ok(match called.or_else(begins) {
-        Some(alloc) if alloc.goes_on() => {
+        Some(alloc) if alloc.is_unfinished() => {
             error.hint(format!("it has not ended: `allostat status {}`", printable(name)))
         }
         Some(_) => {

@@ -99,7 +99,7 @@ impl LogsCommand {
         let list: AllocList = agent.get("/v1/allocs")?;
         let is_id = list.allocs.iter().any(|alloc| alloc.id == self.alloc);
         let is_selected =
-            |alloc: &&AllocRow| !is_id && alloc.is_managed() && alloc.goes_on() && alloc.is_called(&self.alloc);
+            |alloc: &&AllocRow| !is_id && alloc.is_managed() && alloc.is_unfinished() && alloc.is_called(&self.alloc);
         let several: Vec<&AllocRow> = list.allocs.iter().filter(is_selected).collect();
         if several.len() < 2 {
             let task = match &self.task {

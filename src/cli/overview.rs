@@ -108,7 +108,7 @@ pub fn folds(allocs: &[AllocRow]) -> bool {
 
 /// It runs no more, and nothing replaces it or may be left of it.
 fn has_ended(alloc: &AllocRow) -> bool {
-    !alloc.goes_on() && alloc.may_run.is_empty() && alloc.not_placed.is_empty()
+    !alloc.is_unfinished() && alloc.may_run.is_empty() && alloc.not_placed.is_empty()
 }
 
 /// What gives way to the width of a screen, in order. Long are the IDs of observed allocs.

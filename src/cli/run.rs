@@ -174,7 +174,7 @@ impl Goal {
     /// How many of them are there.
     fn reached(self, allocs: &[AllocRow]) -> usize {
         let is_there = |alloc: &&AllocRow| match self {
-            Goal::Done => !alloc.goes_on(),
+            Goal::Done => !alloc.is_unfinished(),
             Goal::Running => alloc.has_started(),
             Goal::Healthy => alloc.is_healthy(),
         };

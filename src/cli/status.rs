@@ -63,7 +63,7 @@ impl StatusCommand {
             }
             let mut answer = agent.get_json(&target)?;
             if let Some(source) = self.source {
-                keep_those_of(&mut answer, source);
+                retain_source(&mut answer, source);
             }
             session.json(&answer)?;
             return Ok(CliExit::Done);
@@ -135,7 +135,7 @@ fn uses(agent: &mut AgentConnection) -> AllocUses {
 }
 
 /// As the list for people has it: who says no source is the agent.
-fn keep_those_of(answer: &mut Value, source: AllocSource) {
+fn retain_source(answer: &mut Value, source: AllocSource) {
     let is_of = |alloc: &Value| AllocSource::parse(alloc["source"].as_str().unwrap_or_default());
     if let Some(allocs) = answer["allocs"].as_array_mut() {
         allocs.retain(|alloc| is_of(alloc).map_or(source == AllocSource::Managed, |of| of == source));
@@ -346,7 +346,7 @@ mod tests {
             let mut answer = serde_json::json!({ "allocs": [
                 { "id": "a", "source": "managed" }, { "id": "b", "source": "docker" }, { "id": "c" },
             ], "supervisors": { "nobody": 1 } });
-            keep_those_of(&mut answer, source);
+            retain_source(&mut answer, source);
             assert_eq!(answer["supervisors"]["nobody"], 1);
             let ids = answer["allocs"].as_array().unwrap().iter().map(|alloc| alloc["id"].as_str().unwrap().to_owned());
             ids.collect::<String>()

@@ -56,9 +56,9 @@ impl StopCommand {
         }
         let requested = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
-            list.allocs.into_iter().filter(|a| a.is_managed() && a.goes_on()).map(|a| a.id).collect()
+            list.allocs.into_iter().filter(|a| a.is_managed() && a.is_unfinished()).map(|a| a.id).collect()
         } else if let Some(job) = &self.job {
-            targets::of(follow.agent(), job, AllocRow::goes_on)?
+            targets::of(follow.agent(), job, AllocRow::is_unfinished)?
         } else {
             let mut ids = Vec::with_capacity(self.allocs.len());
             for name in &names {
@@ -139,10 +139,10 @@ fn stop_concurrently(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     };
     let mut all = vec![None; ids.len()];
     // One alone asks as it always did.
-    let askers = if ids.len() > 1 { AT_ONCE.min(ids.len()) } else { 0 };
+    let threads = if ids.len() > 1 { AT_ONCE.min(ids.len()) } else { 0 };
     std::thread::scope(|scope| {
-        let askers: Vec<_> = (0..askers).map(|_| scope.spawn(request)).collect();
-        for (at, answer) in askers.into_iter().flat_map(|asker| asker.join().unwrap_or_default()) {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(request)).collect();
+        for (at, answer) in workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()) {
             all[at] = Some(answer);
         }
     });

@@ -39,7 +39,7 @@ impl ConfirmArgs {
         if list.allocs.iter().any(|alloc| alloc.id == name) {
             return Ok(vec![name.to_owned()]);
         }
-        let is_selected = |a: &AllocRow| a.is_managed() && a.goes_on() && a.is_called(name);
+        let is_selected = |a: &AllocRow| a.is_managed() && a.is_unfinished() && a.is_called(name);
         let several: Vec<AllocRow> = list.allocs.into_iter().filter(is_selected).collect();
         if several.len() < 2 {
             return Ok(vec![name.to_owned()]);

@@ -276,7 +276,7 @@ impl CgroupFiles {
             return Err(StaleCgroup);
         }
         for index in 0..self.probes {
-            self.read_due(index, scratch, raw, rows, DueFiles::default())?;
+            self.read_file_if_due(index, scratch, raw, rows, DueFiles::default())?;
         }
         self.check_opened_by_path()
     }
@@ -298,7 +298,7 @@ impl CgroupFiles {
             let accepts =
                 |slot: &FileSlot| due.includes(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
             if self.slots.get(index).is_some_and(accepts) {
-                self.read_due(index, scratch, raw, rows, due)?;
+                self.read_file_if_due(index, scratch, raw, rows, due)?;
             }
         }
         self.check_opened_by_path()
@@ -318,7 +318,7 @@ impl CgroupFiles {
         Ok(())
     }
 
-    fn read_due(
+    fn read_file_if_due(
         &mut self,
         index: usize,
         scratch: &mut Scratch,

@@ -54,7 +54,7 @@ pub(super) struct TestedHierarchy<'a> {
 /// the program must report.
 pub(super) fn exits(plan: ExitPlan, requested: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
     let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
-    let _twin = bpf::trace(&plan.twin(seen.descriptor())?, exits::EXITED)?;
+    let _twin = bpf::trace(&plan.self_test(seen.descriptor())?, exits::EXITED)?;
     let self_test = ExitSelfTest { seen, expected: requested };
     // The first of two threads ends with status 1.
     let level = self_test.one(TestChildEnd::Code(67))?;

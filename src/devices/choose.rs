@@ -23,11 +23,11 @@ pub enum ChooseError {
     NoSuchDevice { name: DeviceName, known: Vec<DeviceKind> },
     #[error("no {name} meets the constraints{}", listed(": ", unmet))]
     Unmet { name: DeviceName, unmet: Vec<UnmetConstraint> },
-    #[error("requested {wanted} of {name}; no suitable group has more than {there}")]
+    #[error("requested {requested} of {name}; no suitable group has more than {there}")]
     TooFew { name: DeviceName, requested: u32, there: usize },
-    #[error("requested {wanted} of {name}; only {well} healthy{}", listed(": ", unhealthy))]
+    #[error("requested {requested} of {name}; only {well} healthy{}", listed(": ", unhealthy))]
     Unhealthy { name: DeviceName, requested: u32, well: usize, unhealthy: Vec<UnhealthyDevice> },
-    #[error("requested {wanted} of {name}; only {free} free{}", listed(": ", held))]
+    #[error("requested {requested} of {name}; only {free} free{}", listed(": ", held))]
     Held { name: DeviceName, requested: u32, free: usize, held: Vec<HeldDevice> },
     #[error("each request alone could be satisfied, but not all of them together")]
     Together,

@@ -78,7 +78,7 @@ impl DeviceState {
     /// `found`: usage that an earlier agent persisted.
     pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration, found: Vec<RecordedUse>) -> DeviceState {
         let plugin = |name: String| PluginState {
-            view: PluginView { name: name.into(), down: Some(not_yet()), faults: BTreeMap::new() },
+            view: PluginView { name: name.into(), down: Some(not_reported()), faults: BTreeMap::new() },
             groups: Vec::new(),
             left: BTreeSet::new(),
         };
@@ -113,7 +113,7 @@ impl DeviceState {
 
     /// Whether each plugin has reported or failed.
     pub fn is_complete(&self) -> bool {
-        self.plugins.iter().all(|plugin| plugin.view.down.as_ref() != Some(&not_yet()))
+        self.plugins.iter().all(|plugin| plugin.view.down.as_ref() != Some(&not_reported()))
     }
 
     /// Replaces the plugin's list. Errors: the list is invalid and nothing changes.
@@ -363,7 +363,7 @@ impl DeviceState {
     }
 }
 
-fn not_yet() -> PluginDown {
+fn not_reported() -> PluginDown {
     PluginDown { reason: PluginFault::Missing.as_str(), message: "no report yet".to_owned() }
 }
 

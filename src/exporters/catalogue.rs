@@ -90,7 +90,7 @@ pub fn facts(desc: &MetricDesc) -> Vec<(&'static str, String)> {
     if let Some(created) = desc.created_name() {
         facts.push(("counts since", created));
     }
-    let otlp = otlp::twin(desc).unwrap_or_else(|| "attributes of the resource, or start times".to_owned());
+    let otlp = otlp::otlp_form(desc).unwrap_or_else(|| "attributes of the resource, or start times".to_owned());
     facts.push(("OTLP", otlp));
     facts
 }

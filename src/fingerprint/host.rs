@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{EACH_MINUTE, FingerprintError, FingerprintRequest, Fingerprinter, if_there, read};
+use super::{EACH_MINUTE, FingerprintError, FingerprintRequest, Fingerprinter, if_exists, read};
 use crate::model::attribute::Attribute;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
@@ -19,9 +19,9 @@ impl Fingerprinter for HostFingerprinter {
     fn fingerprint(&self, request: &FingerprintRequest) -> Result<AttributeDiff, FingerprintError> {
         let uname = rustix::system::uname();
         let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
-        let mut release = if_there(read(request.roots.file("/etc/os-release")))?;
+        let mut release = if_exists(read(request.roots.file("/etc/os-release")))?;
         if release.is_none() {
-            release = if_there(read(request.roots.file("/usr/lib/os-release")))?;
+            release = if_exists(read(request.roots.file("/usr/lib/os-release")))?;
         }
         let release = release.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         Ok(AttributeDiff::default()

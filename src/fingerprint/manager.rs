@@ -118,7 +118,7 @@ impl Fingerprinting {
                 states: Arc::clone(&states),
                 places: Arc::new(Semaphore::new(AT_ONCE)),
             };
-            runs.spawn(requested.go_on(answered.clone()));
+            runs.spawn(requested.run(answered.clone()));
         }
         drop(answered);
         // Nothing is ever sent: it ends when no sender is left.
@@ -147,7 +147,7 @@ struct FingerprinterRun {
 impl FingerprinterRun {
     /// Runs until the agent stops, or until it has answered once and will not be asked again. `first`: dropped at its
     /// first answer.
-    async fn go_on(self, first: mpsc::Sender<()>) {
+    async fn run(self, first: mpsc::Sender<()>) {
         let mut first = Some(first);
         let mut pause = PAUSES.0;
         loop {

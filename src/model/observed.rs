@@ -97,7 +97,7 @@ pub struct ObservedTask {
     pub exits: VecDeque<Arc<Exit>>,
     /// In the order of `Outcome::ALL`: all of them.
     pub exit_counts: [u64; 6],
-    /// How often it began again under its name since the agent looks, in the order of `BegunAfter::ALL`.
+    /// How often it began again under its name since the agent looks, in the order of `RestartCause::ALL`.
     pub restarts: [u64; 3],
     /// How it ended, until it begins again.
     pub ended: Option<RestartCause>,

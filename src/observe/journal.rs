@@ -84,7 +84,7 @@ pub struct EarlierTask {
     pub attempts: u32,
     /// In the order of `Outcome::ALL`.
     pub exit_counts: [u64; 6],
-    /// In the order of `BegunAfter::ALL`.
+    /// In the order of `RestartCause::ALL`.
     #[serde(deserialize_with = "padded")]
     pub restarts: [u64; 3],
     /// How it ended; `None` once it began again.

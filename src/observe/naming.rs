@@ -78,7 +78,7 @@ pub struct Inquiries {
     places: RuntimePlaces,
     /// Labels that are shown or used by rules; others are dropped.
     labels: Arc<BTreeSet<String>>,
-    askers: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
+    queues: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
     wake: WakeSignal,
 }
@@ -87,7 +87,7 @@ impl Inquiries {
     /// Errors: no file descriptor left.
     pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
         let (wake_signal, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
-        Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), wake: wake_signal })
+        Ok(Inquiries { places, labels, queues: HashMap::new(), replies: Arc::default(), wake: wake_signal })
     }
 
     /// Rings when a source has answered.
@@ -98,9 +98,9 @@ impl Inquiries {
     /// Whether the question was queued. An answer may still never come.
     pub fn enqueue(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
         let Some(make) = source.runtime else { return false };
-        let asker = self.askers.entry(source.word).or_insert_with(|| {
+        let queue = self.queues.entry(source.word).or_insert_with(|| {
             let questions = Arc::<QuestionQueue>::default();
-            let asker = SourceWorker {
+            let worker = SourceWorker {
                 questions: Arc::clone(&questions),
                 labels: Arc::clone(&self.labels),
                 replies: Arc::clone(&self.replies),
@@ -108,20 +108,20 @@ impl Inquiries {
             };
             let places = self.places.clone();
             let name = format!("ask-{}", source.word.as_str());
-            let thread = std::thread::Builder::new().name(name).spawn(move || asker.run(&mut *make(&places)));
+            let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&mut *make(&places)));
             thread.ok().map(|_| questions)
         });
-        asker.as_ref().is_some_and(|questions| questions.add(inquiry))
+        queue.as_ref().is_some_and(|questions| questions.add(inquiry))
     }
 
     /// Asks each source that was asked for a name which containers were renamed since.
     pub fn query_renames(&self) {
-        self.askers.values().flatten().for_each(|questions| questions.add_renames());
+        self.queues.values().flatten().for_each(|questions| questions.add_renames());
     }
 
     /// Asks each source that was asked before which containers wait for their restart.
     pub fn query_restarts(&self, now: Timestamp) {
-        self.askers.values().flatten().for_each(|questions| questions.add_restarts(now));
+        self.queues.values().flatten().for_each(|questions| questions.add_restarts(now));
     }
 
     /// The answers since the last call.
@@ -132,7 +132,7 @@ impl Inquiries {
 
 impl Drop for Inquiries {
     fn drop(&mut self) {
-        self.askers.values().flatten().for_each(|questions| questions.close());
+        self.queues.values().flatten().for_each(|questions| questions.close());
     }
 }
 

@@ -235,7 +235,7 @@ impl ObserverThread {
 
     fn begin(&mut self) {
         self.scanner.scan();
-        self.go_on();
+        self.resume();
         self.follow();
         // The totals that are published now include the tasks that do not begin again.
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));

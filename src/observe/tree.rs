@@ -114,10 +114,10 @@ impl CgroupTree {
     /// The user who could choose this path. `None`: only root, as far as known.
     pub fn chooser(&self, path: &str) -> Option<u32> {
         let above = path.match_indices('/').skip(1).map(|(end, _)| &path[..end]);
-        above.into_iter().find_map(|above| self.handed_to(above))
+        above.into_iter().find_map(|above| self.delegated_to(above))
     }
     /// The user to whom this directory is delegated, ignoring its ancestors.
-    fn handed_to(&self, path: &str) -> Option<u32> {
+    fn delegated_to(&self, path: &str) -> Option<u32> {
         let by_name = path.rsplit('/').next().and_then(systemd::manager_of);
         by_name.or_else(|| self.given.get(path).map(|(user, _)| *user))
     }
@@ -161,7 +161,7 @@ impl CgroupTree {
                 };
                 node.below.insert(name.to_owned(), CgroupNode { what, user, ..CgroupNode::default() });
             }
-            user = user.or_else(|| self.handed_to(at));
+            user = user.or_else(|| self.delegated_to(at));
             node = node.below.get_mut(name).expect("it must be there by now");
             if !node.what.is_open() && depth < parts.len() {
                 return false;
@@ -195,7 +195,7 @@ impl CgroupTree {
         let (mut node, mut parts) = (&self.root, parts(path).peekable());
         while let Some(part) = parts.next() {
             node = node.below.get(part)?;
-            if parts.peek().is_some() && (node.is_left_alone() || node.task().is_some()) {
+            if parts.peek().is_some() && (node.has_no_tasks() || node.task().is_some()) {
                 return None;
             }
         }
@@ -254,7 +254,7 @@ impl CgroupTree {
                 None if found == LifeOwner::None => found = LifeOwner::Plain,
                 None => {}
             }
-            user = user.or_else(|| self.handed_to(&at));
+            user = user.or_else(|| self.delegated_to(&at));
         }
         found
     }
@@ -268,7 +268,7 @@ impl CgroupNode {
             path.push_str(name);
             match node.task() {
                 Some(task) => see(path, task),
-                None if node.is_left_alone() => {}
+                None if node.has_no_tasks() => {}
                 None => node.see_tasks(path, see),
             }
             path.truncate(length);
@@ -291,7 +291,7 @@ impl CgroupNode {
     }
 
     /// Neither it nor its descendants are tasks.
-    fn is_left_alone(&self) -> bool {
+    fn has_no_tasks(&self) -> bool {
         matches!(self.what, NodeKind::Managed | NodeKind::Recognised(CgroupVerdict::Helper))
     }
 

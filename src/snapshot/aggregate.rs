@@ -175,7 +175,7 @@ pub fn known_since(status: &AllocStatus) -> Option<Timestamp> {
 
 /// Whether only the first attempt of its only task was ever charged in the alloc's own cgroup: what that task uses now
 /// is what the alloc uses. Of an observed alloc that is unknown.
-pub fn speaks_for_its_alloc(status: Option<&AllocStatus>) -> bool {
+pub fn is_whole_alloc_usage(status: Option<&AllocStatus>) -> bool {
     status.is_some_and(|status| matches!(&*status.tasks, [only] if is_first(only)))
 }
 

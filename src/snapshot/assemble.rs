@@ -534,9 +534,9 @@ impl Entry {
 
     /// It was made of this, and no task has begun to leave its state since.
     fn is_of(&self, published: &Arc<PublishedAlloc>) -> bool {
-        Arc::ptr_eq(&self.published, published) && self.goes_on()
+        Arc::ptr_eq(&self.published, published) && self.is_unfinished()
     }
-    fn goes_on(&self) -> bool {
+    fn is_unfinished(&self) -> bool {
         let mut tasks = self.view.tasks.iter().enumerate();
         tasks.all(|(at, task)| task.managed.as_ref().is_none_or(|task| task.until == until(&self.published, at)))
     }

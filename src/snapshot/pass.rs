@@ -19,7 +19,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::aggregate::speaks_for_its_alloc;
+use super::aggregate::is_whole_alloc_usage;
 use super::assemble::{AllocReadings, AllocRequest, Moment, Readings};
 use crate::board::PublishedAlloc;
 use crate::collectors::{ReadingChange, TaskReader};
@@ -113,7 +113,7 @@ impl SamplingPass {
         let is_a_tasks =
             |reader: &Arc<TaskReader>| alloc.readers.iter().flatten().any(|task| Arc::ptr_eq(task, reader));
         if let Some(reader) = alloc.alloc_reader.as_ref().filter(|reader| !is_a_tasks(reader)) {
-            let due = if speaks_for_its_alloc(alloc.status.as_deref()) {
+            let due = if is_whole_alloc_usage(alloc.status.as_deref()) {
                 runs && all && reader.is_due(self.moment.now)
             } else {
                 runs && (all || moved)

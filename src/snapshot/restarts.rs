@@ -26,7 +26,7 @@ pub fn reports_outcome(source: AllocSource) -> bool {
 }
 
 /// The runtime reports it, or the kernel.
-pub fn knows_how_it_ended(source: AllocSource, info: &NodeInfo) -> bool {
+pub fn knows_outcome(source: AllocSource, info: &NodeInfo) -> bool {
     reports_outcome(source) || info.can(KERNEL_ENDS)
 }
 

@@ -288,7 +288,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
 
     let as_it_was = log_is_good && older.is_none();
     let log =
-        if as_it_was { StateLog::go_on(dir, &found) } else { StateLog::write(dir, schema.current, seq, &records) };
+        if as_it_was { StateLog::resume(dir, &found) } else { StateLog::write(dir, schema.current, seq, &records) };
     let log = log.map_err(failed)?;
     let mut state = State { _lock: lock, log, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
     if let Some((mirror, contents)) = mirror {

@@ -100,7 +100,7 @@ fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
     let root = |of: &str| std::fs::metadata(format!("{of}/root")).ok().map(|meta| (meta.dev(), meta.ino()));
     let held = Path::new(&place).join("fd/0");
     let same_root = root(&place).is_some_and(|peer| root("/proc/self") == Some(peer));
-    let Some(run_dir) = lies_in(&held).filter(|_| same_root) else { return Ok(None) };
+    let Some(run_dir) = record_directory(&held).filter(|_| same_root) else { return Ok(None) };
     // What another file system shows at the same path is another record.
     let device = run_dir.ancestors().find_map(|above| std::fs::metadata(above).ok()).map(|meta| meta.dev());
     let same_device = std::fs::metadata(&held).ok().map(|meta| meta.dev()) == device;
@@ -110,7 +110,7 @@ fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
 /// The run directory of another agent, if a supervisor's record lies in that, and not in `run_dir`: of one attempt
 /// there are two where a data directory was copied. `None`: where its record lies says nothing against it.
 pub fn is_for_another(pid: u32, run_dir: &Path) -> Option<PathBuf> {
-    let lies = lies_in(&Path::new("/proc").join(pid.to_string()).join("fd/0"))?;
+    let lies = record_directory(&Path::new("/proc").join(pid.to_string()).join("fd/0"))?;
     (lies != run_dir && same_attempt(&lies, run_dir)).then_some(lies)
 }
 
@@ -122,7 +122,7 @@ fn same_attempt(one: &Path, other: &Path) -> bool {
 
 /// The directory in which the record lies that is open there, or lay when it was removed. `None`: it is no record.
 /// Source: a link of `/proc/PID/fd`, which follows each directory above the file wherever it is moved.
-fn lies_in(held: &Path) -> Option<PathBuf> {
+fn record_directory(held: &Path) -> Option<PathBuf> {
     const REMOVED: &[u8] = b" (deleted)";
     let path = std::fs::read_link(held).ok()?.into_os_string().into_vec();
     let path = PathBuf::from(OsString::from_vec(path.strip_suffix(REMOVED).unwrap_or(&path).to_vec()));

@@ -53,7 +53,7 @@ impl Rotator {
             lost_bytes: 0,
             first_error: None,
         };
-        if let Err(error) = rotator.go_on() {
+        if let Err(error) = rotator.open_next_file() {
             rotator.note(&error);
         }
         rotator
@@ -140,7 +140,7 @@ impl Rotator {
         }
     }
 
-    fn go_on(&mut self) -> io::Result<()> {
+    fn open_next_file(&mut self) -> io::Result<()> {
         let own = directory(&self.directory)?;
         let present = numbers(own, &self.prefix)?;
         if let Some(newest) = present.iter().copied().max() {
@@ -176,7 +176,7 @@ impl Rotator {
         if file.metadata()?.len() > size {
             file.set_len(size)?;
         }
-        self.go_on()
+        self.open_next_file()
     }
 
     fn note(&mut self, error: &io::Error) {

@@ -210,7 +210,7 @@ pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: Launch
 fn explain_limit(orders: &Orders, index: usize, errno: i32, why: &str) -> String {
     let Some(limit) = orders.limits.get(index) else { return format!("cannot set a limit: {why}") };
     let message = format!("cannot set ulimit.{} to {limit}: {why}", limit.name);
-    match limit.here() {
+    match limit.current() {
         Some(here) if errno == libc::EPERM => {
             format!(
                 "{message} (it is {here} here: only CAP_SYS_RESOURCE raises the hard one, and `nofile` goes up to fs.nr_open)"

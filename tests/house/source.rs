@@ -123,7 +123,7 @@ pub fn has_word(line: &str, word: &str) -> bool {
 }
 
 /// Comments and the insides of strings become spaces; lines stay where they are.
-fn blank(text: &str) -> String {
+pub fn blank(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;

@@ -28,15 +28,15 @@ fn allocs(agent: &Agent) -> Vec<serde_json::Value> {
     agent.json("/v1/allocs")["allocs"].as_array().expect("a list").clone()
 }
 
-fn is_sought(alloc: &serde_json::Value) -> bool {
+fn is_recovering(alloc: &serde_json::Value) -> bool {
     alloc["description"].as_str().expect("in words").contains("in recovery")
 }
 
 /// Those that are found, and those that are in recovery.
 fn found(agent: &Agent) -> (usize, usize) {
     let all = allocs(agent);
-    let sought = all.iter().filter(|alloc| is_sought(alloc)).count();
-    (all.len() - sought, sought)
+    let recovering = all.iter().filter(|alloc| is_recovering(alloc)).count();
+    (all.len() - recovering, recovering)
 }
 
 fn outcome(agent: &Agent, outcome: &str) -> u64 {
@@ -80,8 +80,8 @@ fn descriptor_exhaustion_ends_no_task_and_recovery_continues_when_one_is_free() 
     });
     assert!(agent.log().contains("too few descriptors for all tasks"), "{}", agent.log());
     std::thread::sleep(PATIENCE);
-    let (seen, sought) = found(&agent);
-    assert!((17..TASKS - 17).contains(&seen), "{seen} found, {sought} in recovery");
+    let (seen, recovering) = found(&agent);
+    assert!((17..TASKS - 17).contains(&seen), "{seen} found, {recovering} in recovery");
     assert_eq!(pids(&agent), running, "nothing was ended, nothing begun");
     for never in ["lost", "failed", "ended", "restarted", "orphan_killed"] {
         assert_eq!(outcome(&agent, never), 0, "{never}");
@@ -89,10 +89,12 @@ fn descriptor_exhaustion_ends_no_task_and_recovery_continues_when_one_is_free() 
     assert!(allocs(&agent).iter().all(|a| a["status"] == "running"), "as it is on record");
 
     // What ends gives its place to another.
-    let stopped = allocs(&agent).into_iter().find(|alloc| !is_sought(alloc));
+    let stopped = allocs(&agent).into_iter().find(|alloc| !is_recovering(alloc));
     let stopped = stopped.expect("some are found")["id"].as_str().expect("an id").to_owned();
     agent.cli(&["stop", &stopped]).ok();
-    wait_for("another to be found", Duration::from_secs(20) * patience(), || (found(&agent).1 < sought).then_some(()));
+    wait_for("another to be found", Duration::from_secs(20) * patience(), || {
+        (found(&agent).1 < recovering).then_some(())
+    });
     agent.kill();
 
     // Room for all.

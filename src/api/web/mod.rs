@@ -201,7 +201,7 @@ impl Gate {
             let read = move |files: &mut FileStamps, _: Option<&Tokens>| Tokens::read(&path, files);
             // Without the file no token is valid.
             Ok::<_, AccessError>(
-                WatchedFiles::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.or_else(Tokens::none()?),
+                WatchedFiles::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.fallback_to(Tokens::none()?),
             )
         });
         let gate = Gate {

@@ -43,7 +43,7 @@ impl Passwords {
     pub(super) async fn are_right(&self, users: &BTreeMap<String, String>, user: &str, password: &str) -> bool {
         let known = users.get(user);
         // Searched and compared for each user: an unknown one costs as much.
-        let stand_in = self.stand_in(users, user);
+        let stand_in = self.decoy_hash(users, user);
         let Some(hash) = known.or(stand_in) else { return false };
         let message = [hash.as_bytes(), b":", password.as_bytes()].concat();
         if self.remembers(user, &message) && known.is_some() {
@@ -72,7 +72,7 @@ impl Passwords {
     }
 
     /// For an unknown user: the hash of a known one, always the same, so that different costs reveal nothing either.
-    fn stand_in<'u>(&self, users: &'u BTreeMap<String, String>, user: &str) -> Option<&'u String> {
+    fn decoy_hash<'u>(&self, users: &'u BTreeMap<String, String>, user: &str) -> Option<&'u String> {
         let tag = hmac::sign(&self.key, user.as_bytes());
         let number = tag.as_ref().iter().take(8).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
         let at = usize::try_from(number % u64::try_from(users.len()).ok()?.max(1)).ok()?;

@@ -103,7 +103,7 @@ impl<T, E: std::error::Error + 'static> WatchedFiles<T, E> {
     }
 
     /// What cannot be read any more opens nothing: a file that was taken away is meant.
-    pub(super) fn or_else(self, nothing: T) -> WatchedFiles<T, E> {
+    pub(super) fn fallback_to(self, nothing: T) -> WatchedFiles<T, E> {
         WatchedFiles { without: Some(Arc::new(nothing)), ..self }
     }
 

@@ -117,7 +117,7 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &TopScene<'_>
             x = pen.text(x, 3, width.saturating_sub(x), &format!(", {n} {state}"), style);
         }
     }
-    if let Some(cores) = gauges::elsewhere(scene.frame) {
+    if let Some(cores) = gauges::unattributed_cores(scene.frame) {
         x = pen.text(x, 3, width.saturating_sub(x), &format!("; {cores}"), Style::Plain);
     }
     let mut text = vec![format!("by {}", state.sorted_by())];

@@ -44,7 +44,7 @@ pub enum TopFeed {
 
 /// This host, without an agent.
 pub struct OwnFeed {
-    onlooker: StandaloneSampler,
+    sampler: StandaloneSampler,
     processes: ProcessReader,
 }
 
@@ -110,8 +110,8 @@ impl TopFeed {
                     true => "no agent runs: looking ourselves".to_owned(),
                     false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
                 });
-                let onlooker = StandaloneSampler::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
-                Ok(TopFeed::Own(Box::new(OwnFeed { onlooker, processes: ProcessReader::new(Roots::default()) })))
+                let sampler = StandaloneSampler::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
+                Ok(TopFeed::Own(Box::new(OwnFeed { sampler, processes: ProcessReader::new(Roots::default()) })))
             }
         }
     }
@@ -140,14 +140,14 @@ impl TopFeed {
     /// Waits until a look has what runs under its names, where that is not the agent's to do.
     pub fn settle(&mut self) {
         let TopFeed::Own(own) = self else { return };
-        daemon::until_named(|| own.onlooker.is_settled());
+        daemon::until_named(|| own.sampler.is_settled());
     }
 
     pub fn poll(&mut self, query: &FeedQuery) -> Result<FeedUpdate, CliError> {
         match self {
             TopFeed::Agent(feed) => feed.poll(query),
             TopFeed::Own(own) => {
-                let snapshot = own.onlooker.snapshot();
+                let snapshot = own.sampler.snapshot();
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&snapshot, Detail::Full), None)?);
                 let details = query.open.as_ref().map(|open| own.details(open, &snapshot));
                 Ok(FeedUpdate { tasks, devices: None, growth: None, events: Vec::new(), details })
@@ -160,7 +160,7 @@ impl TopFeed {
         match self {
             TopFeed::Agent(feed) => feed.agent.get_json("/v1/stats"),
             TopFeed::Own(own) => {
-                let snapshot = own.onlooker.snapshot();
+                let snapshot = own.sampler.snapshot();
                 let all = views::stats::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
                 Ok(serde_json::to_value(all).expect("views hold only maps with string keys, so they must serialize"))
             }

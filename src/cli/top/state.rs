@@ -187,7 +187,7 @@ impl ScreenState {
             KeyAction::Reverse => self.choice.reverse = !self.choice.reverse,
             KeyAction::Group => (self.choice.grouping, self.top) = (self.choice.grouping.next(), 0),
             KeyAction::Ended => self.choice.only_running = !self.choice.only_running,
-            KeyAction::Fold => self.fold_here(lines),
+            KeyAction::Fold => self.toggle_fold(lines),
             KeyAction::FoldAll => {
                 let groups = lines.iter().filter_map(|line| match line {
                     TableLine::Group { name, .. } => Some(name.clone()),
@@ -310,7 +310,7 @@ impl ScreenState {
     }
 
     /// The group of the selected line; without groups they begin here.
-    fn fold_here(&mut self, lines: &[TableLine<'_>]) {
+    fn toggle_fold(&mut self, lines: &[TableLine<'_>]) {
         if self.choice.grouping == Grouping::None {
             self.choice.grouping = Grouping::Workload;
             return;

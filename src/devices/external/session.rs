@@ -67,7 +67,7 @@ impl PluginSession<'_> {
         let error = tokio::select! {
             biased;
             () = self.reports.ended() => PluginError::stopped(),
-            error = self.go_on(&client) => error,
+            error = self.run_tasks(&client) => error,
         };
         if !matches!(error.fault, PluginFault::Died | PluginFault::Timeout) {
             // The result does not matter: a signal follows.
@@ -95,7 +95,7 @@ impl PluginSession<'_> {
     }
 
     /// Runs all tasks of the connection until one of them fails.
-    async fn go_on(&self, client: &Client) -> PluginError {
+    async fn run_tasks(&self, client: &Client) -> PluginError {
         if let Err(error) = self.introduce(client).await {
             return error;
         }

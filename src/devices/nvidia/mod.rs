@@ -88,7 +88,7 @@ impl DevicePlugin for Nvidia {
 
     fn run(&self, reports: &PluginReports) -> PluginError {
         match Library::load(self.config.library.as_deref()) {
-            Ok(library) => self.go_on(&Arc::new(library), reports),
+            Ok(library) => self.run_session(&Arc::new(library), reports),
             Err(error) => error.into(),
         }
     }
@@ -160,7 +160,7 @@ struct NvidiaRun<'r> {
 }
 
 impl Nvidia {
-    fn go_on(&self, library: &Arc<Library>, reports: &PluginReports) -> PluginError {
+    fn run_session(&self, library: &Arc<Library>, reports: &PluginReports) -> PluginError {
         let (lists, request_tx) = match self.list(library) {
             Ok(lister) => lister,
             Err(error) => return error,

@@ -149,7 +149,7 @@ impl Reader {
     fn read_all(&mut self) {
         let library = Arc::clone(&self.library);
         let mut was_up = true;
-        while self.goes_on(Duration::ZERO) {
+        while self.pause_and_check(Duration::ZERO) {
             let found = self.watch.during(|| library.gpu(&self.id));
             let why = match found {
                 Ok(gpu) => self.read_while_there(gpu, &mut was_up),
@@ -160,7 +160,7 @@ impl Reader {
                 tracing::debug!(device = %self.id, error = %why, "GPU lost");
                 self.report(false, DeviceUsage::default(), None);
             }
-            if !self.goes_on(RETRY_INTERVAL.min(self.reports.tick * 2)) {
+            if !self.pause_and_check(RETRY_INTERVAL.min(self.reports.tick * 2)) {
                 return;
             }
         }
@@ -173,22 +173,22 @@ impl Reader {
                 Ok(reading) => {
                     *was_up = true;
                     self.watch.lost.store(false, Ordering::Relaxed);
-                    self.pass_on(reading);
+                    self.forward(reading);
                 }
                 Err(error) => return error,
             }
-            if !self.goes_on(self.reports.tick) {
+            if !self.pause_and_check(self.reports.tick) {
                 return GpuError::Lost("reading stopped".to_owned());
             }
         }
     }
 
     /// Pauses, then returns whether to continue.
-    fn goes_on(&self, pause: Duration) -> bool {
+    fn pause_and_check(&self, pause: Duration) -> bool {
         self.reports.wait(pause) && !self.watch.ended.load(Ordering::Relaxed)
     }
 
-    fn pass_on(&mut self, reading: GpuReading) {
+    fn forward(&mut self, reading: GpuReading) {
         let GpuReading { mut values, processes, instances, failed, unsupported } = reading;
         for error in failed {
             if self.reported.insert(error.to_string()) {

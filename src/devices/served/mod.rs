@@ -112,7 +112,7 @@ async fn until_the_end(
     // A terminal sends SIGINT to the whole process group, but only the client decides when to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (request_tx, mut request_rx) = watch::channel(false);
-    let service = Arc::new(service.ending_by(request_tx));
+    let service = Arc::new(service.with_stop(request_tx));
     loop {
         tokio::select! {
             _ = request_rx.wait_for(|requested| *requested) => break,

@@ -142,7 +142,7 @@ impl PluginService {
         PluginService { feed, end: watch::Sender::new(false) }
     }
     #[must_use]
-    pub(super) fn ending_by(self, end: watch::Sender<bool>) -> PluginService {
+    pub(super) fn with_stop(self, end: watch::Sender<bool>) -> PluginService {
         PluginService { end, ..self }
     }
 

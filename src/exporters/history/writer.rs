@@ -124,7 +124,7 @@ impl HistoryWriter {
 
     /// Blocks on the disk.
     fn keep(&mut self, snapshot: &Snapshot) {
-        let of_before = if self.has_searched { HashSet::new() } else { self.on_record_of(snapshot) };
+        let of_before = if self.has_searched { HashSet::new() } else { self.recorded_ends(snapshot) };
         self.has_searched = true;
         let mut shown = HashSet::new();
         let mut all: Vec<_> = self.ended(snapshot).collect();
@@ -156,18 +156,18 @@ impl HistoryWriter {
     }
 
     /// Those that are shown, as far as an agent before this one has written them.
-    fn on_record_of(&self, snapshot: &Snapshot) -> HashSet<(String, Timestamp)> {
-        let mut sought: HashSet<_> =
+    fn recorded_ends(&self, snapshot: &Snapshot) -> HashSet<(String, Timestamp)> {
+        let mut unrecorded: HashSet<_> =
             self.ended(snapshot).map(|(alloc, at)| (alloc.identity.id.to_string(), at)).collect();
-        let Some(oldest) = sought.iter().map(|(_, at)| at.as_system()).min() else { return sought };
+        let Some(oldest) = unrecorded.iter().map(|(_, at)| at.as_system()).min() else { return unrecorded };
         let mut found = HashSet::new();
         let checked = lines::newest_first(&self.history.dir, Some(oldest), |line| {
             if let Some(brief) = BriefRecord::read(line)
-                && let Some(one) = sought.take(&(brief.alloc.id.into_owned(), brief.ended_at))
+                && let Some(one) = unrecorded.take(&(brief.alloc.id.into_owned(), brief.ended_at))
             {
                 found.insert(one);
             }
-            if sought.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if unrecorded.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if let Err(error) = checked {
             tracing::warn!(

@@ -56,7 +56,7 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
             Some(way) if way.id == parcel.id => way,
             _ => ParcelDelivery { id: parcel.id, rest: vec![(parcel.points, parcel.bytes)], rejected: 0, bad: Some(0) },
         };
-        match go_on(outbox, sender, &mut delta, (&mut current, tries > 0)) {
+        match send_rest(outbox, sender, &mut delta, (&mut current, tries > 0)) {
             None => {
                 if tries > 0 {
                     tracing::info!(destination, signal, tries, "push recovered");
@@ -79,7 +79,7 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
 }
 
 /// Sends what is left of a parcel. `None`: all of it has landed.
-fn go_on(
+fn send_rest(
     outbox: &Outbox,
     sender: &mut Sender,
     delta: &mut Option<DeltaState>,

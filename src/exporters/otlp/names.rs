@@ -237,7 +237,7 @@ pub(super) const OF_RESOURCES: [&str; 3] = ["alloc_id", "task", "workload"];
 
 /// What a family is in OTLP, for people: metric, instrument, unit, and its attributes that are no resource's. `None`:
 /// see [`instrument`].
-pub(in crate::exporters) fn twin(desc: &MetricDesc) -> Option<String> {
+pub(in crate::exporters) fn otlp_form(desc: &MetricDesc) -> Option<String> {
     let kind = match instrument(desc)? {
         Instrument::Counter => "counter",
         Instrument::UpDownCounter => "updowncounter",

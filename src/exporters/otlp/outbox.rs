@@ -115,7 +115,7 @@ impl Outbox {
     }
 
     /// Drops and counts points that come while the disk is busy with earlier ones.
-    pub fn turn_away(&self, points: u64) {
+    pub fn drop_points(&self, points: u64) {
         tracing::error!(
             destination = self.destination(),
             signal = self.signal().as_str(),
@@ -209,8 +209,8 @@ mod tests {
         let queue = Queue::open(Box::new(SegmentFiles::new(dir.path())), limits);
         let lane: Lane = ("default".into(), OtlpSignal::Logs);
         let outbox = Outbox::new(lane.clone(), queue, 1 << 20, Arc::new(Metrics::new()));
-        outbox.turn_away(5);
-        outbox.turn_away(2);
+        outbox.drop_points(5);
+        outbox.drop_points(2);
         outbox.push(vec![(3, b"three".to_vec())]);
         outbox.lost(11, LossReason::Forgotten);
         let ledger = lock(&outbox.queue).ledger();

@@ -249,7 +249,7 @@ impl OutboxWriter {
     /// Never waits: batches that come while those before are still on their way to the disk are dropped.
     fn put(&mut self, batches: Vec<(u64, Vec<u8>)>) {
         if self.pushing.as_ref().is_some_and(|pushing| !pushing.is_finished()) {
-            self.outbox.turn_away(batches.iter().map(|(points, _)| points).sum());
+            self.outbox.drop_points(batches.iter().map(|(points, _)| points).sum());
             return;
         }
         let outbox = Arc::clone(&self.outbox);

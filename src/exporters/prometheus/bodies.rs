@@ -190,8 +190,8 @@ impl Bodies {
     }
 
     /// A scraper came: after some regular visits its body is made before it asks, where it takes time.
-    pub fn came(&self, scraper: &ScraperKey, format: Format, encoding: Encoding) {
-        lock(&self.visits).came(scraper, (format, encoding), Instant::now());
+    pub fn record_visit(&self, scraper: &ScraperKey, format: Format, encoding: Encoding) {
+        lock(&self.visits).record_visit(scraper, (format, encoding), Instant::now());
     }
 
     /// A scraper that comes regularly is about to come.
@@ -200,7 +200,7 @@ impl Bodies {
     }
 
     /// Compresses ahead, tick by tick, until there are no more snapshots.
-    pub async fn run_ahead(self: Arc<Self>, mut snapshots: Snapshots, tick: Duration) {
+    pub async fn precompute(self: Arc<Self>, mut snapshots: Snapshots, tick: Duration) {
         let mut epoch = 0;
         while snapshots.changed().await.is_ok() {
             let snapshot = Arc::clone(&snapshots.borrow_and_update());

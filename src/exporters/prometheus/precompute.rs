@@ -28,7 +28,7 @@ impl Visits {
     /// Intervals that differ by less than a tenth are alike.
     const ALIKE: u32 = 10;
 
-    pub(super) fn came(&mut self, key: &ScraperKey, requested: AcceptedForm, now: Instant) {
+    pub(super) fn record_visit(&mut self, key: &ScraperKey, requested: AcceptedForm, now: Instant) {
         if let Some(visitor) = self.known.get_mut(key) {
             let interval = now.saturating_duration_since(visitor.last);
             let alike = |before: Duration| before.abs_diff(interval) <= before / Self::ALIKE;
@@ -79,7 +79,7 @@ mod tests {
     fn regular(start: Instant) -> Visits {
         let mut visits = Visits::default();
         for visit in 0..4 {
-            visits.came(&key(), ACCEPTED, start + Duration::from_secs(15 * visit));
+            visits.record_visit(&key(), ACCEPTED, start + Duration::from_secs(15 * visit));
         }
         visits
     }
@@ -100,7 +100,7 @@ mod tests {
         let start = Instant::now();
         let mut visits = Visits::default();
         for second in [0, 3, 50, 51, 200] {
-            visits.came(&key(), ACCEPTED, start + Duration::from_secs(second));
+            visits.record_visit(&key(), ACCEPTED, start + Duration::from_secs(second));
             assert!(visits.expected(start + Duration::from_secs(second), TICK * 600).is_empty(), "{second}");
         }
     }
@@ -111,7 +111,7 @@ mod tests {
         let mut visits = regular(start);
         let other = ScraperKey { address: "b".into(), ..key() };
         for visit in 0..4 {
-            visits.came(&other, ACCEPTED, start + Duration::from_secs(15 * visit));
+            visits.record_visit(&other, ACCEPTED, start + Duration::from_secs(15 * visit));
         }
         assert_eq!(visits.expected(start + Duration::from_millis(59_500), TICK), vec![ACCEPTED]);
     }

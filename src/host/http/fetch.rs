@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::exchange::{HttpAnswer, Payload, RequestMethod, request};
+use super::exchange::{HttpAnswer, Payload, RequestMethod, send_request};
 use super::{Address, HttpError, TlsFiles};
 use crate::host::peer::Trust;
 
@@ -224,13 +224,13 @@ pub fn fetch<'a>(request: FetchRequest<'a>) -> impl Future<Output = Result<HttpA
                 headers.push(("host", &authority));
             }
             let target = url.target();
-            let requested = request(
+            let answer = send_request(
                 (&address, Trust::Named),
                 (RequestMethod::Get, &target),
                 &headers,
                 Payload::Whole(Bytes::new()),
             );
-            let answer = tokio::time::timeout(request.patience, requested).await;
+            let answer = tokio::time::timeout(request.patience, answer).await;
             let late = |_| HttpError::Timeout { address: address.clone(), after: request.patience };
             let answer = answer.map_err(late)??;
             match (answer.status, answer.header("location")) {

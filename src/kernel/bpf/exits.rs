@@ -208,7 +208,7 @@ impl ExitPlan {
     }
 
     /// The self-test variant. `seen`: map from process name to what it recorded.
-    pub fn twin(&self, seen: i32) -> Result<Vec<u64>, AssembleError> {
+    pub fn self_test(&self, seen: i32) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
         self.read_exit(&mut p, out);

@@ -181,7 +181,7 @@ impl PathFacts<ReaderMeasures> for RandomHost {
     fn is_scanned(&self) -> bool {
         self.inode.is_some()
     }
-    fn stands(&self) -> bool {
+    fn exists(&self) -> bool {
         self.inode.is_some()
     }
     fn is_of(&self, _: &Arc<TestLife>, raw: &TestRecord) -> bool {

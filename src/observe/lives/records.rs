@@ -153,7 +153,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             return;
         };
         // On v1 a cgroup is removed hierarchy by hierarchy, with arbitrary delays in between.
-        if is_followed || life.until <= now || !facts.stands() {
+        if is_followed || life.until <= now || !facts.exists() {
             self.finish_gathering();
         } else {
             life.settles = now + SETTLED;

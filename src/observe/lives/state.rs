@@ -290,7 +290,7 @@ pub(in crate::observe) trait PathFacts<M: Measures> {
     /// Whether a cgroup is at the path in a hierarchy that is scanned for tasks.
     fn is_scanned(&self) -> bool;
     /// Whether a cgroup is at the path in any hierarchy.
-    fn stands(&self) -> bool;
+    fn exists(&self) -> bool;
     /// Whether the record is not that of another cgroup.
     fn is_of(&self, task: &M::Task, raw: &M::Record) -> bool;
     /// Whether a measured task of this name is shown.

@@ -55,7 +55,7 @@ impl PathFacts<NumberMeasures> for MomentHost {
     fn is_scanned(&self) -> bool {
         self.inode.is_some()
     }
-    fn stands(&self) -> bool {
+    fn exists(&self) -> bool {
         self.stands
     }
     fn is_of(&self, task: &u64, raw: &u64) -> bool {

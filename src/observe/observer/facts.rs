@@ -34,7 +34,7 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     fn is_scanned(&self) -> bool {
         self.work.scanner.tree().has(self.path)
     }
-    fn stands(&self) -> bool {
+    fn exists(&self) -> bool {
         let mut hierarchies = self.work.parts.sampling.layout.hierarchies().iter();
         self.is_scanned() || hierarchies.any(|h| h.directory(self.path).is_dir())
     }

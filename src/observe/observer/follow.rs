@@ -122,7 +122,7 @@ impl ObserverThread {
                 self.happens(above, Event::Above(self.scanner.inode(above)));
             }
         }
-        if self.stands_again(path) == Some(true) {
+        if self.was_recreated(path) == Some(true) {
             self.happens(path, Event::Gathered { is_followed: true });
         }
         let verdict = self.verdict(path, found, now);
@@ -130,7 +130,7 @@ impl ObserverThread {
     }
 
     /// Whether a cgroup stands again in a hierarchy that reported the removal. `None`: none did.
-    fn stands_again(&self, path: &str) -> Option<bool> {
+    fn was_recreated(&self, path: &str) -> Option<bool> {
         let is_home = self.lives.get(path)?.gathers()?;
         let mut homes = self.parts.sampling.layout.hierarchies().iter().enumerate();
         Some(homes.any(|(at, home)| is_home(at) && home.directory(path).is_dir()))
@@ -145,7 +145,7 @@ impl ObserverThread {
         let none = Lives::default();
         let lives = self.lives.get(path).unwrap_or(&none);
         // What remains of a cgroup that is being removed is not a new one.
-        if lives.is_leaving(now) || self.stands_again(path).is_some() {
+        if lives.is_leaving(now) || self.was_recreated(path).is_some() {
             return CheckOutcome::Unreadable;
         }
         // What an earlier agent showed counts as running while it exists.

@@ -25,7 +25,7 @@ impl ObserverThread {
     }
 
     /// Continues from the state of an earlier agent.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn resume(&mut self) {
         let (journal, EarlierUsage { workloads, tasks }) = ObservedJournal::open(self.parts.keep.take());
         self.journal = journal;
         // Published together with the running tasks: without those the sum would drop.

@@ -273,7 +273,7 @@ impl Alloc {
         self.lock().cells[at].may_run()
     }
     /// The first such task.
-    pub fn one_that_may_run(&self) -> Option<usize> {
+    pub fn first_that_may_run(&self) -> Option<usize> {
         self.lock().cells.iter().position(TaskCell::may_run)
     }
     /// The kill request of a task.

@@ -113,7 +113,7 @@ impl TreeMerge<'_> {
         }
         // While it is read nothing of it moves.
         for name in names(from)? {
-            self.meter.goes_on()?;
+            self.meter.check_cancelled()?;
             let found = rustix::fs::statat(from, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?;
             let kind = FileType::from_raw_mode(found.st_mode);
             let moved =

@@ -84,7 +84,7 @@ impl<'a> UnpackMeter<'a> {
 
     /// Bytes are about to be written.
     pub fn writes(&self, bytes: u64) -> io::Result<()> {
-        self.goes_on()?;
+        self.check_cancelled()?;
         let since = self.since_check.get().saturating_add(bytes);
         if since < RECHECK_BYTES {
             self.since_check.set(since);
@@ -115,7 +115,7 @@ impl<'a> UnpackMeter<'a> {
 
     /// Bytes came out of an archive.
     pub fn unpacks(&self, bytes: u64) -> io::Result<()> {
-        self.goes_on()?;
+        self.check_cancelled()?;
         self.unpacked.set(self.unpacked.get().saturating_add(bytes));
         let SetLimit { limit, setting } = self.bounds.bytes;
         if limit > 0 && self.unpacked.get() > limit {
@@ -126,7 +126,7 @@ impl<'a> UnpackMeter<'a> {
 
     /// An entry of an archive.
     pub fn enters(&self) -> io::Result<()> {
-        self.goes_on()?;
+        self.check_cancelled()?;
         self.entries.set(self.entries.get() + 1);
         let SetLimit { limit, setting } = self.bounds.entries;
         if limit > 0 && self.entries.get() > limit {
@@ -148,7 +148,7 @@ impl<'a> UnpackMeter<'a> {
         Ok(())
     }
 
-    pub fn goes_on(&self) -> io::Result<()> {
+    pub fn check_cancelled(&self) -> io::Result<()> {
         // Of no kind that a reader tries again.
         if self.cancelled.is() { Err(io::Error::other(CancelledError)) } else { Ok(()) }
     }

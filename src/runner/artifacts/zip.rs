@@ -154,7 +154,7 @@ pub(super) fn unpack(file: &File, tree: &ArchiveTree<'_>, meter: &UnpackMeter<'_
     let directory = directory(file)?;
     let mut entries = BufReader::new(FileSection { file, at: directory.begin, end: directory.end });
     for _ in 0..directory.entries {
-        meter.goes_on()?;
+        meter.check_cancelled()?;
         let entry = entry(&mut entries)?;
         let path = EntryPath::parse(&entry.name).map_err(hostile)?;
         let kind = entry.mode & FILE_TYPE;

@@ -215,7 +215,7 @@ impl ServiceOwner {
             check: service.checks[place].clone(),
             plan: resolver.probe_plan(service, &service.checks[place]),
         };
-        self.running[at] = Some(AbortOnDrop(tokio::spawn(run.go_on())));
+        self.running[at] = Some(AbortOnDrop(tokio::spawn(run.run())));
     }
 
     /// Whether the alloc is healthy, until that is decided.
@@ -240,7 +240,7 @@ impl ServiceOwner {
             .deadline
             .get_or_insert_with(|| if began.plus(span) > now { began.plus(span) } else { now.plus(span) });
         let (health, reason, again) = match self.tracker.judge(&rule, &facts, deadline, now) {
-            HealthVerdict::Pending(again, missing) => (AllocHealth::Pending, not_yet(missing), again),
+            HealthVerdict::Pending(again, missing) => (AllocHealth::Pending, not_started(missing), again),
             HealthVerdict::Healthy => (AllocHealth::Healthy, String::new(), None),
             HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed) => {
                 (AllocHealth::Unhealthy, "a task has failed".to_owned(), None)
@@ -344,7 +344,7 @@ struct CheckRunner {
 }
 
 impl CheckRunner {
-    async fn go_on(self) {
+    async fn run(self) {
         let spread = self.check.interval.min(SPREAD);
         tokio::time::sleep(share(&self.alloc.id, &self.check.name, spread)).await;
         loop {
@@ -481,7 +481,7 @@ fn listed(alloc: &Alloc, service: &Service) -> Option<Arc<ServiceInstance>> {
     }
 }
 
-fn not_yet(missing: NotYet) -> String {
+fn not_started(missing: NotYet) -> String {
     match missing {
         NotYet::Tasks => "waiting for tasks to run".to_owned(),
         NotYet::Checks { passing, of } => format!("{passing} of {of} checks pass"),

@@ -33,12 +33,12 @@ pub async fn run(plan: &ProbePlan, task: Option<RunningAttempt>, timeout: Durati
         // The driver ends what the script started.
         ProbePlan::Script(command) => script(command, task, timeout).await.unwrap_or_else(late),
         ProbePlan::Http(..) | ProbePlan::Tcp(_) | ProbePlan::Grpc(..) | ProbePlan::Nothing(_) => {
-            tokio::time::timeout(timeout, run(plan)).await.unwrap_or_else(|_| late())
+            tokio::time::timeout(timeout, perform(plan)).await.unwrap_or_else(|_| late())
         }
     }
 }
 
-async fn run(plan: &ProbePlan) -> CheckResult {
+async fn perform(plan: &ProbePlan) -> CheckResult {
     match plan {
         ProbePlan::Http(address, request) => {
             match probe::http(address, request, LONGEST_OUTPUT).ends_with(Ends::Deadline).await {

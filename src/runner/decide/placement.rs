@@ -23,7 +23,7 @@ pub struct PlacementNode {
 
 /// Every reason why the alloc with this index cannot run on this node, other allocs aside. Empty: it can.
 pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) -> Vec<NotPlaced> {
-    let (mut reasons, volumes) = (elsewhere(job, node), missing_volumes(group, index, &node.identity));
+    let (mut reasons, volumes) = (node_mismatches(job, node), missing_volumes(group, index, &node.identity));
     let before_in_job: u64 = job.groups.iter().take_while(|g| g.name != group.name).map(|g| u64::from(g.count)).sum();
     let (index, in_job) = (u64::from(index), before_in_job + u64::from(index));
     reasons.extend(unmet(&job.placing, "job", in_job, node));
@@ -40,7 +40,7 @@ pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) 
 }
 
 /// Checks the job's datacenters and node pool, if the agent's settings name its own.
-fn elsewhere(job: &Job, node: &PlacementNode) -> Vec<NotPlaced> {
+fn node_mismatches(job: &Job, node: &PlacementNode) -> Vec<NotPlaced> {
     let mut reasons = Vec::new();
     if let Some(own) = &node.identity.datacenter
         && !job.datacenters.iter().any(|pattern| matches_glob(pattern, own))

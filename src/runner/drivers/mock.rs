@@ -183,7 +183,7 @@ impl MockDriver {
         Ok(RecoveryOutcome::Attempt(Arc::new(self.attempt(config, handle, started_at, ending))))
     }
 
-    async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
+    async fn start_attempt(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let config = Config::of(&request.task)?;
         let fault = config.faults.of(Call::Start);
         config.events.iter().for_each(|text| request.events.report(text));
@@ -252,14 +252,14 @@ impl Driver for MockDriver {
         false
     }
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
-        self.script.go_on()
+        self.script.resume()
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Config::of(&request.task)?;
         Ok(request.handle(Self::NAME, &self.boot_id, None))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
-        Box::pin(self.start_it(request, handle))
+        Box::pin(self.start_attempt(request, handle))
     }
     fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         Box::pin(async move {
@@ -617,7 +617,7 @@ mod tests {
             let Err(DriverError::Start { message, recoverable: reported }) = start(&config).await else {
                 panic!("it started");
             };
-            assert_eq!((message.as_str(), said), ("no", recoverable));
+            assert_eq!((message.as_str(), reported), ("no", recoverable));
         }
     }
 
@@ -662,10 +662,10 @@ mod tests {
         assert_eq!(end.status, ExitStatus::Code(3));
         assert_eq!(end.finished_at.since(end.started_at.unwrap()), Nanos(300_000_000), "not from when it was found");
         found.destroy().await.unwrap();
-        let Ok(RecoveryOutcome::Attempt(removed)) = mock().recover(handle.clone(), EventSink::default()).await else {
+        let Ok(RecoveryOutcome::Attempt(ended)) = mock().recover(handle.clone(), EventSink::default()).await else {
             panic!("it was started")
         };
-        assert!(matches!(gone.wait().await.status, ExitStatus::Unknown(_)));
+        assert!(matches!(ended.wait().await.status, ExitStatus::Unknown(_)));
         let never = mock().recover(TaskHandle { started_at: None, ..handle }, EventSink::default()).await;
         assert!(matches!(never, Ok(RecoveryOutcome::NeverStarted)));
     }

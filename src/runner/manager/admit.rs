@@ -102,7 +102,7 @@ impl Manager {
             let group = &job.groups[group];
             let mut record = self.new_record(job, group, index, version, ledger.next_serial(), waits_for);
             if let Some(before) = before {
-                before.hand_over(&mut record, group);
+                before.set_predecessor(&mut record, group);
             }
             if let Some(source) = migrate_from {
                 record.migrate_from = Some(MigrationSource { submitted: record.began, ..source });
@@ -128,7 +128,7 @@ impl Manager {
         superseded.iter().for_each(|a| a.apply_stop());
         let at =
             new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
-        ledger.taken_on(&self.ctx, job, new.len(), at);
+        ledger.count_new(&self.ctx, job, new.len(), at);
         let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
         for (created, numbers) in new {
             created.alloc().show(&numbers);

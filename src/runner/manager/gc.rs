@@ -55,7 +55,7 @@ pub struct GcResult {
 /// The ended allocs to remove, and what is reported of those that stay.
 #[derive(Default)]
 struct GcChoice {
-    going: Vec<(usize, GcReason)>,
+    to_remove: Vec<(usize, GcReason)>,
     retained: Vec<(AllocId, String)>,
     shown: Vec<AllocId>,
     live: Vec<AllocId>,
@@ -63,7 +63,7 @@ struct GcChoice {
 
 impl GcChoice {
     fn of(going: Vec<(usize, GcReason)>) -> GcChoice {
-        GcChoice { going, ..GcChoice::default() }
+        GcChoice { to_remove: going, ..GcChoice::default() }
     }
 }
 
@@ -150,7 +150,7 @@ impl Manager {
     ) -> Result<GcResult, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.allocs.ended();
-        let GcChoice { going, retained: stored, shown, live } = choose(self, &ended, self.ctx.line.now());
+        let GcChoice { to_remove: going, retained: stored, shown, live } = choose(self, &ended, self.ctx.line.now());
         let reasons: BTreeMap<usize, GcReason> = going.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let going = going.map(|(_, (ended, _))| ended).collect();
@@ -171,7 +171,7 @@ impl Manager {
         let mut choice = GcChoice::default();
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
         for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| accepts(&alloc.id)) {
-            if let Some(task) = alloc.one_that_may_run() {
+            if let Some(task) = alloc.first_that_may_run() {
                 // Try again now to end it.
                 alloc.wake_task(task);
                 let name = &alloc.task(task).name;
@@ -185,7 +185,7 @@ impl Manager {
             } else if needed.contains(&alloc.id) {
                 choice.retained.push((alloc.id.clone(), "the alloc that replaces it takes its data".to_owned()));
             } else if *free {
-                choice.going.push((at, GcReason::Requested));
+                choice.to_remove.push((at, GcReason::Requested));
             } else {
                 choice.shown.push(alloc.id.clone());
             }
@@ -251,7 +251,7 @@ fn candidates<'a>(ended: &'a [(EndedAlloc, bool)], needed: &HashSet<AllocId>) ->
         let alloc = ended.alloc();
         let count = parents.len();
         let parent = alloc.job.parent().map(|parent| *parents.entry(parent).or_insert(count));
-        let may_run = alloc.one_that_may_run().is_some();
+        let may_run = alloc.first_that_may_run().is_some();
         Candidate { ended_at: alloc.finished_at(), free: *free, may_run, parent, needed: needed.contains(&alloc.id) }
     };
     ended.iter().map(candidate).collect()

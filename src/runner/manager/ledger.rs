@@ -36,7 +36,7 @@ impl Ledger {
     }
 
     /// Counts new allocs, and creates each series of their workload, at 0.
-    pub fn taken_on(&self, ctx: &RunnerContext, job: &Job, allocs: usize, at: Timestamp) {
+    pub fn count_new(&self, ctx: &RunnerContext, job: &Job, allocs: usize, at: Timestamp) {
         ctx.metrics.durations.known(job.workload());
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
         ctx.board.publish([], |totals| {
@@ -136,7 +136,8 @@ impl Ledger {
             self.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
         for alloc in known.all() {
             // An abandoned task may still run: its alloc stays, or nothing would name the task.
-            let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none() && !alloc.awaits_replacement();
+            let over =
+                || *alloc.ended().borrow() && alloc.first_that_may_run().is_none() && !alloc.awaits_replacement();
             let end = alloc.finished_at().filter(|_| over());
             let latest = last.entry(alloc.job.workload().clone()).or_insert(end);
             // A live alloc keeps its workload.

@@ -87,7 +87,7 @@ impl Manager {
 
     /// Creates the series of its workload.
     pub(super) fn appear(&self, ledger: &Ledger, job: &Job) {
-        ledger.taken_on(&self.ctx, job, 0, self.ctx.clock.now());
+        ledger.count_new(&self.ctx, job, 0, self.ctx.clock.now());
         if job.clock().is_some() {
             self.ctx.metrics.launches.known(job.workload());
         }

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::install::has_place;
 use super::scope::{FETCHED, FetchedData, MigrationError, MigrationScope, STAGING};
-use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, request};
+use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, send_request};
 use crate::host::http::{Address, TlsFiles};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
@@ -53,7 +53,7 @@ impl Transfer<'_> {
         let staging = Staging::at(scope.alloc_dir.join(STAGING), MODE, &scope.cancelled).map_err(broken)?;
         let meter = UnpackMeter::new(bounds(scope), Arc::clone(&scope.cancelled), staging.directory());
         let tree = ArchiveTree::new(&staging, None, &meter).map_err(broken)?;
-        let body = TransferBody { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, came: 0 };
+        let body = TransferBody { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, received: 0 };
         let mut from =
             SealedArchive::new(MeteredReader { from: BufReader::with_capacity(128 << 10, body), meter: &meter });
         let seal = unpack_sealed(&mut from, &tree, &meter).map_err(|e| classify(&e))?;
@@ -104,7 +104,8 @@ impl Transfer<'_> {
         let token = token.transpose()?;
         headers.extend(token.iter().map(|token| ("authorization", token.as_str())));
         let target = format!("/v1/allocs/{alloc}/migration");
-        let request = request((&address, trust), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
+        let request =
+            send_request((&address, trust), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
         let answer = self.wait(request)?.map_err(|e| {
             let why = chain(&e);
             // A wrong certificate or user does not become right by itself.
@@ -198,22 +199,22 @@ struct TransferBody<'t, 'a> {
     held: Bytes,
     /// For so long so many bytes: since the rate was checked.
     waited: Duration,
-    came: u64,
+    received: u64,
 }
 
 impl TransferBody<'_, '_> {
     /// Only the wait for the peer counts: the disk here may be slower.
     fn check_rate(&mut self, waited: Duration, came: usize) -> Result<(), MigrationError> {
         let idle = self.transfer.scope.config.idle_timeout;
-        (self.waited, self.came) = (self.waited + waited, self.came + came as u64);
+        (self.waited, self.received) = (self.waited + waited, self.received + came as u64);
         if self.waited < idle {
             return Ok(());
         }
-        if self.came < LEAST {
+        if self.received < LEAST {
             let (kib, secs) = (LEAST >> 10, idle.as_secs_f32());
             return Err(MigrationError::Retry(format!("the peer sent less than {kib} KiB in {secs} s")));
         }
-        (self.waited, self.came) = (Duration::ZERO, 0);
+        (self.waited, self.received) = (Duration::ZERO, 0);
         Ok(())
     }
 }

@@ -296,12 +296,12 @@ pub struct WorkloadRecord {
     pub allocs: u64,
     pub last_end: Steady,
     /// Number of allocs that failed and were replaced.
-    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    #[serde(default, skip_serializing_if = "is_zero_count")]
     pub reschedules: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
-fn is_none_of_them(count: &u64) -> bool {
+fn is_zero_count(count: &u64) -> bool {
     *count == 0
 }
 

@@ -59,7 +59,7 @@ impl TemplateOwner {
             *watch = None;
             *watch = attempt.map(|attempt| {
                 let watch = TemplateWatch::new(Arc::clone(&self.alloc), *at, attempt, Arc::clone(pace));
-                (attempt, AbortOnDrop(tokio::spawn(watch.go_on())))
+                (attempt, AbortOnDrop(tokio::spawn(watch.run_until_end())))
             });
         }
     }

@@ -74,7 +74,7 @@ impl TemplateWatch {
     }
 
     /// Runs until its attempt ends.
-    pub(super) async fn go_on(self) {
+    pub(super) async fn run_until_end(self) {
         let (alloc, at, attempt) = (Arc::clone(&self.alloc), self.at, self.attempt);
         let inputs = alloc.ctx.rendering.watch();
         let load = move || TemplatePass::load(alloc, at, attempt, inputs);

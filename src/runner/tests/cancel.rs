@@ -25,7 +25,7 @@ use crate::runner::task::{Beginning, own};
 struct Endless(Arc<Mutex<BTreeSet<String>>>);
 
 impl Endless {
-    fn go_on<T: 'static>(&self, what: String) -> BoxFuture<'static, T> {
+    fn block<T: 'static>(&self, what: String) -> BoxFuture<'static, T> {
         struct EndlessGuard(Endless, String);
         impl Drop for EndlessGuard {
             fn drop(&mut self) {
@@ -61,13 +61,13 @@ impl Driver for Endless {
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         let target = format!("{}/{}/", request.alloc_id, request.task.name);
         if request.task.name.as_str() == "starts" {
-            return self.go_on(format!("{target}start"));
+            return self.block(format!("{target}start"));
         }
         let attempt = EndlessAttempt { all: self.clone(), handle, task_name: target };
         Box::pin(async { Ok(Arc::new(attempt) as Arc<dyn Attempt>) })
     }
     fn recover(&self, _: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
-        self.go_on("recover".to_owned())
+        self.block("recover".to_owned())
     }
 }
 
@@ -85,16 +85,16 @@ impl Attempt for EndlessAttempt {
         None
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
-        self.all.go_on(format!("{}wait", self.task_name))
+        self.all.block(format!("{}wait", self.task_name))
     }
     fn signal(&self, _: &str) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.all.go_on(format!("{}signal", self.task_name))
+        self.all.block(format!("{}signal", self.task_name))
     }
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.all.go_on(format!("{}kill", self.task_name))
+        self.all.block(format!("{}kill", self.task_name))
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.all.go_on(format!("{}destroy", self.task_name))
+        self.all.block(format!("{}destroy", self.task_name))
     }
 }
 
@@ -108,7 +108,7 @@ impl Hook<OfAlloc> for Endless {
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let shown = subject.ctx.board.get(&subject.id);
         if shown.is_some_and(|alloc| lifecycle(&alloc).job.id.as_str() == "set-up") {
-            return self.go_on(format!("{}/prerun", subject.id));
+            return self.block(format!("{}/prerun", subject.id));
         }
         Box::pin(async { Ok(HookOutcome::Again) })
     }
@@ -124,7 +124,7 @@ impl Hook<OfTask> for Endless {
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let task = &subject.task().name;
         match task.as_str() {
-            "prepares" => self.go_on(format!("{}/{task}/prestart", subject.alloc_id)),
+            "prepares" => self.block(format!("{}/{task}/prestart", subject.alloc_id)),
             _ => Box::pin(async { Ok(HookOutcome::Again) }),
         }
     }

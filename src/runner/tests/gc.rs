@@ -194,7 +194,7 @@ async fn alloc_that_may_still_run_is_not_collected_and_later_agents_end_it_again
     }
     assert_eq!((host.world.started(), host.world.living()), (2, 1));
     process.end(ExitStatus::Signal(9));
-    until("noticed", || agent.0.alloc(&id).unwrap().one_that_may_run().is_none()).await;
+    until("noticed", || agent.0.alloc(&id).unwrap().first_that_may_run().is_none()).await;
     assert_eq!(host.world.undestroyed(), 0);
     agent.collectable([id.clone()]);
     assert_eq!(agent.collect(GcScope::All).await.unwrap().removed.len(), 1);

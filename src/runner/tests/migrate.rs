@@ -141,7 +141,7 @@ async fn replacement_waits_for_the_previous_alloc_across_restarts_and_stops_at_o
     assert_eq!(main_task(&agent, &new).state, TaskState::Pending, "it is known for whom it waits");
     let requested_at = tokio::time::Instant::now();
     agent.stop(&new, Wait::UntilEnded).await.unwrap();
-    assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_millis(100), "{:?}", requested_at.elapsed());
     assert!(!status_of(&agent, &old).is_terminal(), "it did not wait for that one");
     assert_eq!(read(&host, &old, "main/local/file").as_deref(), Some("kept"), "nor take anything of it");
 }
@@ -166,8 +166,8 @@ async fn data_that_cannot_be_migrated_starts_empty_with_an_event_and_a_counter()
     assert_eq!(read(&host, &new, "main/local/secret"), None);
     assert!(place(&host, &new, "main/local").symlink_metadata().unwrap().is_dir());
     assert_eq!(migrations(&agent, "failed"), 1.0);
-    let text = messages(&agent, &new);
-    assert!(said.len() == 1 && said[0].starts_with("migration failed: main/local of alloc"), "{said:?}");
+    let texts = messages(&agent, &new);
+    assert!(texts.len() == 1 && texts[0].starts_with("migration failed: main/local of alloc"), "{texts:?}");
     assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "secret");
 }
 

@@ -96,7 +96,7 @@ impl IsolatedNvidia {
         loop {
             match text {
                 Ok(Some(HelperMessage::Report(report))) => {
-                    if !reports.pass_on(self.follow(report)) {
+                    if !reports.forward(self.follow(report)) {
                         return Some(PluginError::stopped());
                     }
                 }

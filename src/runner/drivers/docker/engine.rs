@@ -265,9 +265,10 @@ impl DockerEngine {
     pub async fn wait(&self, id: &str) {
         let target = format!("/containers/{}/wait", encoded(id));
         let payload = Payload::Whole(Bytes::new());
-        let answer = exchange::request((&self.address, Trust::OwnUser), (RequestMethod::Post, &target), &[], payload)
-            .ends_with(Ends::Deadline)
-            .await;
+        let answer =
+            exchange::send_request((&self.address, Trust::OwnUser), (RequestMethod::Post, &target), &[], payload)
+                .ends_with(Ends::Deadline)
+                .await;
         match answer {
             // The header may arrive long before the body.
             Ok(answer) => drop(answer.whole(LARGEST).ends_with(Ends::Deadline).await),
@@ -311,7 +312,7 @@ impl DockerEngine {
         payload: Payload,
         patience: Duration,
     ) -> Result<HttpAnswer, EngineError> {
-        let pending = exchange::request((&self.address, Trust::OwnUser), (verb, target), headers, payload);
+        let pending = exchange::send_request((&self.address, Trust::OwnUser), (verb, target), headers, payload);
         let late = |_| EngineError::Unreachable(format!("no answer within {} s", patience.as_secs()));
         let answer = tokio::time::timeout(patience, pending).await.map_err(late)??;
         if answer.is_success() || answer.status == 304 { Ok(answer) } else { Err(refused(answer).await) }

@@ -69,7 +69,7 @@ impl Script {
     }
 
     /// Continues from its position.
-    pub fn go_on(&self) -> Box<dyn Fingerprints> {
+    pub fn resume(&self) -> Box<dyn Fingerprints> {
         Box::new(self.clone())
     }
 
@@ -171,11 +171,11 @@ mod tests {
     async fn steps_are_reported_in_time_and_continue_from_the_position() {
         let script = Script::parse("unhealthy 2s, end 1s, healthy").unwrap();
         let before = Instant::now();
-        let mut first = script.go_on();
+        let mut first = script.resume();
         assert_eq!(first.next().await.map(|f| f.health), Some(Health::Unhealthy));
         assert_eq!(first.next().await, None);
         assert_eq!(before.elapsed(), Duration::from_secs(2));
-        let mut second = script.go_on();
+        let mut second = script.resume();
         assert_eq!(second.next().await.map(|f| f.health), Some(Health::Healthy));
         assert_eq!(before.elapsed(), Duration::from_secs(3));
         assert!(tokio::time::timeout(Duration::from_secs(3600), second.next()).await.is_err(), "it stays so");

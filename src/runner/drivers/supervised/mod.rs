@@ -51,7 +51,7 @@ impl SupervisedDriver {
         SupervisedDriver { shared: Arc::new(SupervisionContext::new(context, Box::new(kind))) }
     }
 
-    async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
+    async fn start_attempt(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let shared = Arc::clone(&self.shared);
         let permit = Arc::clone(&self.shared.pool.starts)
             .acquire_owned()
@@ -85,14 +85,14 @@ impl SupervisedDriver {
             .await?
         };
         tokio::pin!(inspection);
-        match tokio::time::timeout(THREAD_PATIENCE, &mut looking).await {
+        match tokio::time::timeout(THREAD_PATIENCE, &mut inspection).await {
             Ok(found) => found,
             Err(_) if take(&turn, CALLED_OFF) => Err(no_thread()),
-            Err(_) => looking.ends_with(Ends::Deadline).await,
+            Err(_) => inspection.ends_with(Ends::Deadline).await,
         }
     }
 
-    async fn recover_it(&self, handle: TaskHandle) -> Result<RecoveryOutcome, DriverError> {
+    async fn recover_attempt(&self, handle: TaskHandle) -> Result<RecoveryOutcome, DriverError> {
         let started = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(2);
         let why = loop {
@@ -184,10 +184,10 @@ impl Driver for SupervisedDriver {
         Ok(request.handle(self.shared.kind.name(), &self.shared.boot_id, cgroup))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
-        Box::pin(self.start_it(request, handle))
+        Box::pin(self.start_attempt(request, handle))
     }
     fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
-        Box::pin(self.recover_it(handle))
+        Box::pin(self.recover_attempt(handle))
     }
     fn left(&self, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
         leftovers::left(&self.shared, place)

@@ -177,7 +177,7 @@ fn recover_without_record(
     shared: &Arc<SupervisionContext>,
     handle: TaskHandle,
 ) -> Result<SupervisorState, DriverError> {
-    if came_to_nothing(shared, &handle)? {
+    if was_never_started(shared, &handle)? {
         return Ok(SupervisorState::NeverStarted);
     }
     let why = "its record was removed, and its supervisor is gone".to_owned();
@@ -188,7 +188,7 @@ fn recover_without_record(
 
 /// Whether an attempt was never started, as far as is known: its directory was created before its handle was recorded,
 /// and its supervisor would have written to it.
-fn came_to_nothing(shared: &SupervisionContext, handle: &TaskHandle) -> Result<bool, DriverError> {
+fn was_never_started(shared: &SupervisionContext, handle: &TaskHandle) -> Result<bool, DriverError> {
     if handle.supervisor.is_some() || handle.main.is_some() || handle.started_at.is_some() {
         return Ok(false);
     }

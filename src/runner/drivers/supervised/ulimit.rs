@@ -22,7 +22,7 @@ pub fn limits(fields: &mut ConfigFields) -> Vec<ResourceLimit> {
 pub fn with_descriptors(mut limits: Vec<ResourceLimit>, soft: Option<u64>) -> Vec<ResourceLimit> {
     const DESCRIPTORS: &str = "nofile";
     if soft.is_some() && !limits.iter().any(|limit| limit.name == DESCRIPTORS) {
-        let here = ResourceLimit { name: DESCRIPTORS.to_owned(), soft, hard: None }.here();
+        let here = ResourceLimit { name: DESCRIPTORS.to_owned(), soft, hard: None }.current();
         limits.extend(here.map(|here| ResourceLimit { soft: soft.min(here.hard.or(soft)), ..here }));
     }
     limits
