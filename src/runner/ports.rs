@@ -120,7 +120,9 @@ impl PortConflict {
 
 /// The request that a held port answers, unless others may have the port as well.
 fn needed_for<'a>(needed: &'a [NeededPort], port: &AllocPort) -> Option<&'a NeededPort> {
-    needed.iter().find(|wished| wished.label == port.label && wished.task == port.task && !wished.ignore_collision)
+    needed.iter().find(|needed_port| {
+        needed_port.label == port.label && needed_port.task == port.task && !needed_port.ignore_collision
+    })
 }
 
 /// A port names a network that this host does not have.
@@ -307,11 +309,14 @@ impl PortKeeper {
             if let Some(reservation) = held.again(&holder.alloc) {
                 return Ok(reservation);
             }
-            if let Some((_, conflict)) = needed.iter().find_map(|wished| held.conflict(wished)) {
+            if let Some((_, conflict)) = needed.iter().find_map(|needed_port| held.conflict(needed_port)) {
                 return Err(conflict);
             }
-            let dynamic =
-                needed.iter().zip(&ports).filter(|(wished, _)| wished.fixed.is_none()).map(|(_, port)| port.value);
+            let dynamic = needed
+                .iter()
+                .zip(&ports)
+                .filter(|(needed_port, _)| needed_port.fixed.is_none())
+                .map(|(_, port)| port.value);
             let more = held.held_of(dynamic);
             if more.0.is_empty() {
                 held.add(holder, &ports);
@@ -342,26 +347,27 @@ impl PortKeeper {
         before: &[AllocPort],
         meanwhile: &PortsHeldMeanwhile,
     ) -> Result<Vec<AllocPort>, PortConflict> {
-        for wished in needed {
-            if let Some(conflict) = self.conflict(wished, &|_| false) {
+        for needed_port in needed {
+            if let Some(conflict) = self.conflict(needed_port, &|_| false) {
                 return Err(conflict);
             }
         }
-        let fixed = needed.iter().filter_map(|wished| wished.fixed);
+        let fixed = needed.iter().filter_map(|needed_port| needed_port.fixed);
         let mut given: BTreeSet<u16> = fixed.chain(meanwhile.0.iter().copied()).collect();
         let mut ports = Vec::with_capacity(needed.len());
-        for wished in needed {
-            let value = match wished.fixed {
+        for needed_port in needed {
+            let value = match needed_port.fixed {
                 Some(value) => value,
                 None => {
-                    let had = before.iter().find(|port| port.label == wished.label && port.task == wished.task);
-                    let value = self.dynamic(&given, holder, wished, had.map(|port| port.value))?;
+                    let had =
+                        before.iter().find(|port| port.label == needed_port.label && port.task == needed_port.task);
+                    let value = self.dynamic(&given, holder, needed_port, had.map(|port| port.value))?;
                     given.insert(value);
                     value
                 }
             };
-            let (label, task) = (wished.label.clone(), wished.task.clone());
-            ports.push(AllocPort { label, value, to: wished.to.of(value), host_ip: wished.host_ip, task });
+            let (label, task) = (needed_port.label.clone(), needed_port.task.clone());
+            ports.push(AllocPort { label, value, to: needed_port.to.of(value), host_ip: needed_port.host_ip, task });
         }
         Ok(ports)
     }
@@ -409,7 +415,10 @@ impl PortKeeper {
     /// end first. Programs are not named.
     pub fn conflicts(&self, job: &JobId, needed: &[NeededPort]) -> Vec<(NeededPort, PortConflict)> {
         let leaves = |owner: &PortHolder| owner.job == *job;
-        needed.iter().filter_map(|wished| Some((wished.clone(), self.conflict(wished, &leaves)?))).collect()
+        needed
+            .iter()
+            .filter_map(|needed_port| Some((needed_port.clone(), self.conflict(needed_port, &leaves)?)))
+            .collect()
     }
 
     /// After a restart of the agent: holds the recorded ports of an alloc that may run, whatever others hold.
@@ -439,11 +448,11 @@ impl PortKeeper {
     /// system calls per port. The programs are not named.
     pub fn taken(&self, alloc: &AllocId, needed: &[NeededPort]) -> Vec<TakenPort> {
         let is_taken = |port: &AllocPort| {
-            let Some(wished) = needed_for(needed, port) else { return false };
+            let Some(needed_port) = needed_for(needed, port) else { return false };
             let _testing = lock(&self.testing);
             // A task with a dynamic port may bind it at all addresses.
             self.in_use.is_used_at(SocketAddr::new(port.host_ip, port.value))
-                || (wished.fixed.is_none() && self.in_use.is_used(port.value))
+                || (needed_port.fixed.is_none() && self.in_use.is_used(port.value))
         };
         let ports = self.held_by(alloc).unwrap_or_default().into_iter();
         ports.filter(is_taken).map(|port| TakenPort { port, user: None }).collect()
@@ -460,16 +469,17 @@ impl PortKeeper {
     ) -> Vec<PortReplacement> {
         let (mut given, mut is_exhausted) = (meanwhile.0.clone(), false);
         let one = |old: &TakenPort| {
-            let new = needed_for(needed, &old.port).filter(|wished| wished.fixed.is_none()).map(|wished| {
-                let range = self.config.dynamic_ports;
-                let found = match is_exhausted {
-                    true => Err(PortConflict::Exhausted { label: wished.label.clone(), range }),
-                    false => self.dynamic(&given, holder, wished, None),
-                };
-                is_exhausted = found.is_err();
-                given.extend(found.as_ref().ok());
-                found
-            });
+            let new =
+                needed_for(needed, &old.port).filter(|needed_port| needed_port.fixed.is_none()).map(|needed_port| {
+                    let range = self.config.dynamic_ports;
+                    let found = match is_exhausted {
+                        true => Err(PortConflict::Exhausted { label: needed_port.label.clone(), range }),
+                        false => self.dynamic(&given, holder, needed_port, None),
+                    };
+                    is_exhausted = found.is_err();
+                    given.extend(found.as_ref().ok());
+                    found
+                });
             PortReplacement { old: old.clone(), new }
         };
         taken.iter().map(one).collect()
@@ -501,7 +511,7 @@ impl PortKeeper {
                 None => text.push(conflict.to_string()),
                 Some(Err(none)) => text.push(format!("{conflict}; {none}")),
                 Some(Ok(value)) => {
-                    let to = needed_for(needed, port).map_or(port.to, |wished| wished.to.of(*value));
+                    let to = needed_for(needed, port).map_or(port.to, |needed_port| needed_port.to.of(*value));
                     (port.value, port.to, is_new) = (*value, to, true);
                     text.push(format!("{conflict}; the alloc has port {value} instead"));
                 }

@@ -364,7 +364,7 @@ fn nothing_left(mut run: Run) -> Vec<(String, String)> {
         std::thread::sleep(Duration::from_millis(20));
     }
     // Its last write may be the one at which it dies: it gets no request any more.
-    while !run.agent.terminate().is_some_and(|status| status.success()) {
+    while !run.agent.terminate_with_status().is_some_and(|status| status.success()) {
         run.deaths += 1;
         run.start();
     }

@@ -319,13 +319,13 @@ impl Agent {
     /// SIGTERM to the agent alone, and waits for its end: its tasks go on.
     #[track_caller]
     pub fn terminate(&mut self) {
-        let ended = self.terminate();
+        let ended = self.terminate_with_status();
         assert!(ended.is_none_or(|status| status.success()), "the agent ended with {ended:?}:\n{}", self.log());
     }
 
     /// The same, however it ends; `None`: it does not run.
     #[track_caller]
-    pub fn terminate(&mut self) -> Option<ExitStatus> {
+    pub fn terminate_with_status(&mut self) -> Option<ExitStatus> {
         let mut child = self.child.take()?;
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("our own child");
