@@ -10,7 +10,7 @@ use std::path::Path;
 
 use regex::Regex;
 
-use crate::house::papers::tests_in;
+use crate::house::documents::tests_in;
 use crate::house::source::{blank, has_word, walk};
 
 const ALLOWED: &str = "tests/house/language.txt";

@@ -7,7 +7,7 @@
 //! belong
 
 mod circles;
-mod doors;
+mod documents;
 mod drawing;
 mod gate;
 mod hygiene;
@@ -15,11 +15,11 @@ mod language;
 mod links;
 mod logs;
 mod names;
-mod papers;
 mod promises;
 mod sentences;
 mod settings;
 mod source;
+mod trust_boundary;
 // The command reads the same file with the same code.
 #[path = "../../xtask/src/test/tiers.rs"]
 mod tiers;

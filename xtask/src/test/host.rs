@@ -41,7 +41,7 @@ const ONE_AT_A_TIME: &[&str] = &[
     "chaos",
     "kernel_pass",
     "kernel_ends",
-    "liars",
+    "impostors",
     "reader",
 ];
 

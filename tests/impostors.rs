@@ -16,7 +16,7 @@ use crate::common::{Cgroups, Cli, allostat, is_root, patience, test_dir, wait_fo
 const ROLE: &str = "ALLOSTAT_TEST_ROLE";
 const LIES_AT: &str = "ALLOSTAT_TEST_LIES_AT";
 const RECEIVED_VARIABLE: &str = "ALLOSTAT_TEST_HEARD";
-const NAME: &str = "liars::impostor_at_the_default_addresses_gets_no_byte_and_is_not_trusted";
+const NAME: &str = "impostors::impostor_at_the_default_addresses_gets_no_byte_and_is_not_trusted";
 const TCP: &str = "127.0.0.1:9740";
 const NOBODY_UID: u32 = 65534;
 const USER: u32 = 12_345;
@@ -110,14 +110,14 @@ impl Caller {
 
 struct World {
     dir: tempfile::TempDir,
-    liars: u32,
+    impostors: u32,
 }
 
 impl World {
     /// Without an owner; ends with the value. The file holds what it hears.
     fn liar(&mut self, at: &str, uid: u32) -> (Liar, PathBuf) {
-        self.liars += 1;
-        let received = self.dir.path().join(format!("open/heard-{}", self.liars));
+        self.impostors += 1;
+        let received = self.dir.path().join(format!("open/heard-{}", self.impostors));
         let mut command = Command::new(self.dir.path().join("liar"));
         command.args(["--exact", NAME]).env(ROLE, "liar").env(LIES_AT, at).env(RECEIVED_VARIABLE, &received);
         command.uid(uid).gid(uid).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -178,7 +178,7 @@ fn attacked() {
         Caller { uid, home, data, binary: dir.path().join("allostat") }
     };
     let (root, user, unprivileged) = (caller(0, "root"), caller(USER, "user"), caller(NOBODY_UID, "nobody"));
-    let mut world = World { dir, liars: 0 };
+    let mut world = World { dir, impostors: 0 };
     let acts: [&[&str]; 8] = [
         &["run", &job],
         &["run", "--detach", &job],
