@@ -264,8 +264,8 @@ const OF_TESTS: &[&str] = &[
     "WORKLOAD",
 ];
 
-/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `remaining`:
-/// such as are no settings, of the commands.
+/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does.
+/// `remaining`: such as are no settings, of the commands.
 pub fn unknown_variables(set: impl Iterator<Item = String>, remaining: &[String]) -> Vec<(String, Option<String>)> {
     let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(ENV_PREFIX));
     let known: Vec<&str> = settings.chain(remaining.iter().map(String::as_str)).collect();

@@ -158,7 +158,7 @@ impl RecentSnapshots {
 mod tests {
     use super::*;
     use crate::model::units::Timestamp;
-    use crate::snapshot::self_metrics::tests::info;
+    use crate::snapshot::agent::tests::info;
 
     fn snapshot(taken_at: u64) -> Arc<Snapshot> {
         Arc::new(Snapshot::empty(Arc::new(info()), Timestamp(taken_at)))

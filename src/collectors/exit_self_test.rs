@@ -50,8 +50,8 @@ pub(super) struct TestedHierarchy<'a> {
 }
 
 /// Returns the plan as far as the test confirms it: without permission to create a PID namespace, the exit of a
-/// container's first process cannot be tested and is left out. `requested`: the inodes of the agent's own cgroups, which
-/// the program must report.
+/// container's first process cannot be tested and is left out. `requested`: the inodes of the agent's own cgroups,
+/// which the program must report.
 pub(super) fn exits(plan: ExitPlan, requested: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
     let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
     let _twin = bpf::trace(&plan.self_test(seen.descriptor())?, exits::EXITED)?;

@@ -27,7 +27,8 @@ const FEW: usize = 16;
 pub(super) struct InnerKills {
     /// Inode and count of each existing cgroup.
     there: Vec<(u64, u64)>,
-    /// Recently removed cgroups. Their counts are part of `removed_kills`; a second report of the same cgroup adds nothing.
+    /// Recently removed cgroups. Their counts are part of `removed_kills`; a second report of the same cgroup adds
+    /// nothing.
     went: VecDeque<(u64, u64)>,
     removed_kills: u64,
 }

@@ -4,8 +4,8 @@
 //! board ── follow ──► reserved, over; uses of removed allocs are dropped     (when the board changed)
 //! reading ── spread, attribute ──► usage of each task                        (each reading, for its own users)
 //! ```
-//! Usage continues from an earlier agent: from the task's record and from the persisted file ([`use_journal`](super::use_journal)).
-//! Values never fall, so the higher one is the later one.
+//! Usage continues from an earlier agent: from the task's record and from the persisted file
+//! ([`use_journal`](super::use_journal)). Values never fall, so the higher one is the later one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::model::metric::{Kind, Life, MetricDesc};
 use crate::model::nearest::nearest;
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
-use crate::snapshot::self_metrics;
+use crate::snapshot::agent;
 use crate::telemetry::{self, metrics};
 
 /// In the order of the exposition, families of measures first. Built once.
@@ -24,7 +24,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     all.extend(super::ALL.iter().flat_map(|exporter| exporter.metrics));
     // Only their lists are asked for; nothing is read.
     all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
-    all.extend(self_metrics::METRICS);
+    all.extend(agent::METRICS);
     all.extend(metrics::descriptors());
     all.extend(telemetry::otlp::METRICS);
     all

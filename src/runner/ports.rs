@@ -120,9 +120,7 @@ impl PortConflict {
 
 /// The request that a held port answers, unless others may have the port as well.
 fn needed_for<'a>(needed: &'a [NeededPort], port: &AllocPort) -> Option<&'a NeededPort> {
-    needed.iter().find(|needed_port| {
-        needed_port.label == port.label && needed_port.task == port.task && !needed_port.ignore_collision
-    })
+    needed.iter().find(|need| need.label == port.label && need.task == port.task && !need.ignore_collision)
 }
 
 /// A port names a network that this host does not have.
@@ -309,14 +307,11 @@ impl PortKeeper {
             if let Some(reservation) = held.again(&holder.alloc) {
                 return Ok(reservation);
             }
-            if let Some((_, conflict)) = needed.iter().find_map(|needed_port| held.conflict(needed_port)) {
+            if let Some((_, conflict)) = needed.iter().find_map(|need| held.conflict(need)) {
                 return Err(conflict);
             }
-            let dynamic = needed
-                .iter()
-                .zip(&ports)
-                .filter(|(needed_port, _)| needed_port.fixed.is_none())
-                .map(|(_, port)| port.value);
+            let dynamic =
+                needed.iter().zip(&ports).filter(|(need, _)| need.fixed.is_none()).map(|(_, port)| port.value);
             let more = held.held_of(dynamic);
             if more.0.is_empty() {
                 held.add(holder, &ports);
@@ -347,27 +342,26 @@ impl PortKeeper {
         before: &[AllocPort],
         meanwhile: &PortsHeldMeanwhile,
     ) -> Result<Vec<AllocPort>, PortConflict> {
-        for needed_port in needed {
-            if let Some(conflict) = self.conflict(needed_port, &|_| false) {
+        for need in needed {
+            if let Some(conflict) = self.conflict(need, &|_| false) {
                 return Err(conflict);
             }
         }
-        let fixed = needed.iter().filter_map(|needed_port| needed_port.fixed);
+        let fixed = needed.iter().filter_map(|need| need.fixed);
         let mut given: BTreeSet<u16> = fixed.chain(meanwhile.0.iter().copied()).collect();
         let mut ports = Vec::with_capacity(needed.len());
-        for needed_port in needed {
-            let value = match needed_port.fixed {
+        for need in needed {
+            let value = match need.fixed {
                 Some(value) => value,
                 None => {
-                    let had =
-                        before.iter().find(|port| port.label == needed_port.label && port.task == needed_port.task);
-                    let value = self.dynamic(&given, holder, needed_port, had.map(|port| port.value))?;
+                    let had = before.iter().find(|port| port.label == need.label && port.task == need.task);
+                    let value = self.dynamic(&given, holder, need, had.map(|port| port.value))?;
                     given.insert(value);
                     value
                 }
             };
-            let (label, task) = (needed_port.label.clone(), needed_port.task.clone());
-            ports.push(AllocPort { label, value, to: needed_port.to.of(value), host_ip: needed_port.host_ip, task });
+            let (label, task) = (need.label.clone(), need.task.clone());
+            ports.push(AllocPort { label, value, to: need.to.of(value), host_ip: need.host_ip, task });
         }
         Ok(ports)
     }
@@ -415,10 +409,7 @@ impl PortKeeper {
     /// end first. Programs are not named.
     pub fn conflicts(&self, job: &JobId, needed: &[NeededPort]) -> Vec<(NeededPort, PortConflict)> {
         let leaves = |owner: &PortHolder| owner.job == *job;
-        needed
-            .iter()
-            .filter_map(|needed_port| Some((needed_port.clone(), self.conflict(needed_port, &leaves)?)))
-            .collect()
+        needed.iter().filter_map(|need| Some((need.clone(), self.conflict(need, &leaves)?))).collect()
     }
 
     /// After a restart of the agent: holds the recorded ports of an alloc that may run, whatever others hold.
@@ -448,11 +439,11 @@ impl PortKeeper {
     /// system calls per port. The programs are not named.
     pub fn taken(&self, alloc: &AllocId, needed: &[NeededPort]) -> Vec<TakenPort> {
         let is_taken = |port: &AllocPort| {
-            let Some(needed_port) = needed_for(needed, port) else { return false };
+            let Some(need) = needed_for(needed, port) else { return false };
             let _testing = lock(&self.testing);
             // A task with a dynamic port may bind it at all addresses.
             self.in_use.is_used_at(SocketAddr::new(port.host_ip, port.value))
-                || (needed_port.fixed.is_none() && self.in_use.is_used(port.value))
+                || (need.fixed.is_none() && self.in_use.is_used(port.value))
         };
         let ports = self.held_by(alloc).unwrap_or_default().into_iter();
         ports.filter(is_taken).map(|port| TakenPort { port, user: None }).collect()
@@ -469,17 +460,16 @@ impl PortKeeper {
     ) -> Vec<PortReplacement> {
         let (mut given, mut is_exhausted) = (meanwhile.0.clone(), false);
         let one = |old: &TakenPort| {
-            let new =
-                needed_for(needed, &old.port).filter(|needed_port| needed_port.fixed.is_none()).map(|needed_port| {
-                    let range = self.config.dynamic_ports;
-                    let found = match is_exhausted {
-                        true => Err(PortConflict::Exhausted { label: needed_port.label.clone(), range }),
-                        false => self.dynamic(&given, holder, needed_port, None),
-                    };
-                    is_exhausted = found.is_err();
-                    given.extend(found.as_ref().ok());
-                    found
-                });
+            let new = needed_for(needed, &old.port).filter(|need| need.fixed.is_none()).map(|need| {
+                let range = self.config.dynamic_ports;
+                let found = match is_exhausted {
+                    true => Err(PortConflict::Exhausted { label: need.label.clone(), range }),
+                    false => self.dynamic(&given, holder, need, None),
+                };
+                is_exhausted = found.is_err();
+                given.extend(found.as_ref().ok());
+                found
+            });
             PortReplacement { old: old.clone(), new }
         };
         taken.iter().map(one).collect()
@@ -511,7 +501,7 @@ impl PortKeeper {
                 None => text.push(conflict.to_string()),
                 Some(Err(none)) => text.push(format!("{conflict}; {none}")),
                 Some(Ok(value)) => {
-                    let to = needed_for(needed, port).map_or(port.to, |needed_port| needed_port.to.of(*value));
+                    let to = needed_for(needed, port).map_or(port.to, |need| need.to.of(*value));
                     (port.value, port.to, is_new) = (*value, to, true);
                     text.push(format!("{conflict}; the alloc has port {value} instead"));
                 }

@@ -14,8 +14,7 @@ use super::overflow::Overflow;
 use super::retention::{Retention, RetiredSeries};
 use super::workloads::{self, RunBy, Workloads};
 use super::{
-    Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, aggregate,
-    self_metrics,
+    Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, agent, aggregate,
 };
 use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
@@ -160,11 +159,7 @@ impl Assembler {
         moment: Moment,
     ) -> (Arc<Snapshot>, Withdrawals) {
         self.follow(board, readings, true, moment);
-        self_metrics::ages(
-            &mut tick.agent,
-            self.entries.iter().filter_map(|e| e.oldest).min(),
-            tick.oldest.iter().copied(),
-        );
+        agent::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
         let mut withdrawn = Withdrawals { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
         self.withdraw(&withdrawn.retired);
         withdrawn.unshown = self.overflow.take_unshown();

@@ -8,6 +8,7 @@
 //!                                                     aggregate, workloads, retention
 //! ```
 
+pub mod agent;
 pub mod aggregate;
 pub mod assemble;
 pub mod failed;
@@ -19,7 +20,6 @@ pub mod restarts;
 pub mod retention;
 pub mod sampler;
 pub mod scrapers;
-pub mod self_metrics;
 mod workloads;
 
 use std::sync::Arc;

@@ -378,7 +378,7 @@ mod tests {
     use crate::host::clock::SystemClock;
     use crate::model::units::Timestamp;
     use crate::snapshot::Config;
-    use crate::snapshot::self_metrics::tests::info;
+    use crate::snapshot::agent::tests::info;
 
     #[test]
     fn observed_cgroups_without_clients_are_read_every_four_seconds() {

@@ -1,5 +1,5 @@
-//! The documents name what is there: each test, module and file that `docs/nomad-tests.md` and `docs/security.md` give as
-//! a proof exists, and so does each place to which `CONTRIBUTING.md` sends contributors who add something.
+//! The documents name what is there: each test, module and file that `docs/nomad-tests.md` and `docs/security.md` give
+//! as a proof exists, and so does each place to which `CONTRIBUTING.md` sends contributors who add something.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -294,7 +294,7 @@ mod tests {
 
     use super::super::location::Config;
     use super::*;
-    use crate::snapshot::self_metrics::tests::info;
+    use crate::snapshot::agent::tests::info;
     use crate::store::lines::LineLog;
 
     const SECOND: u64 = 1_000_000_000;

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::model::alloc::AllocIdentity;
     use crate::model::observed::ObservedAlloc;
-    use crate::snapshot::self_metrics::tests::info;
+    use crate::snapshot::agent::tests::info;
     use crate::snapshot::{Aggregation, PerTask};
 
     #[test]

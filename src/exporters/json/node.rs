@@ -16,7 +16,7 @@ use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::Snapshot;
-use crate::snapshot::self_metrics::{NEEDED_FILES, OPEN_FILES, OPEN_FILES_LIMIT};
+use crate::snapshot::agent::{NEEDED_FILES, OPEN_FILES, OPEN_FILES_LIMIT};
 
 /// What a snapshot knows of this host and this agent.
 #[derive(Debug, Serialize, JsonSchema)]

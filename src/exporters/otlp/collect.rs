@@ -27,7 +27,7 @@ use crate::exporters::walk::{
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::AllocView;
-use crate::snapshot::self_metrics::PROCESS_START;
+use crate::snapshot::agent::PROCESS_START;
 use crate::telemetry::otlp;
 
 /// What was exported last, by instance: its end is exported too.

@@ -9,7 +9,7 @@ use crate::model::alloc::AllocIdentity;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
-use crate::snapshot::self_metrics::tests::info;
+use crate::snapshot::agent::tests::info;
 use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 use std::sync::Arc;

@@ -44,8 +44,8 @@ pub struct CourseEnd {
     pub exits: Vec<[u64; 6]>,
 }
 
-/// Computes every end of an alloc of a job's first group. `scripts`: one for each task. `requests`: the requests in order,
-/// each at any moment from when its tasks run.
+/// Computes every end of an alloc of a job's first group. `scripts`: one for each task. `requests`: the requests in
+/// order, each at any moment from when its tasks run.
 ///
 /// Panics: if no event is possible before all tasks are dead.
 pub fn ends(job: &Job, scripts: &[Course], requested: &[Demand]) -> BTreeSet<CourseEnd> {

@@ -32,7 +32,7 @@ impl Handle {
         let (mut all, mut programs) = (Vec::new(), Vec::new());
         for group in &job.groups {
             let Ok(mut needed) = self.0.ctx.ports.needed_ports(group, &self.0.ctx.node, &known) else { continue };
-            needed.retain(|needed_port| needed_port.fixed.is_some() && !needed_port.ignore_collision);
+            needed.retain(|need| need.fixed.is_some() && !need.ignore_collision);
             let awaited = |task: &Option<TaskName>, label: &str, count: u32, why: String| AwaitedPort {
                 group: group.name.clone(),
                 task: task.clone(),
@@ -41,19 +41,19 @@ impl Handle {
                 why,
             };
             if group.count > 1 {
-                all.extend(needed.iter().map(|needed_port| {
-                    let port = needed_port.fixed.unwrap_or_default();
+                all.extend(needed.iter().map(|need| {
+                    let port = need.fixed.unwrap_or_default();
                     let why = format!(
                         "port {port} ({}) is one alloc's at a time, and `count` is {}",
-                        needed_port.label, group.count
+                        need.label, group.count
                     );
-                    awaited(&needed_port.task, &needed_port.label, group.count - 1, why)
+                    awaited(&need.task, &need.label, group.count - 1, why)
                 }));
             }
             let (keeper, id) = (&self.0.ctx.ports, job.id.clone());
             let found = keeper.search(move |keeper| keeper.conflicts(&id, &needed)).await.unwrap_or_default();
-            for (needed_port, conflict) in found {
-                all.push(awaited(&needed_port.task, &needed_port.label, group.count, conflict.to_string()));
+            for (need, conflict) in found {
+                all.push(awaited(&need.task, &need.label, group.count, conflict.to_string()));
                 programs.extend(conflict.program_at().map(|at| (all.len() - 1, at, conflict)));
             }
         }
